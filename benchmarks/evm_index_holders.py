@@ -24,14 +24,15 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
+from warpseal.resources.evm import ErcType, HolderQuery
+from warpseal.resources.queries import PageRequest, Position, TimeRange
+from warpseal.resources.text import account_text
+
 from benchmarks import page_cache
 from benchmarks.evm_index_answers import measure_p99, serving_index
 from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, CHAIN_ID, EVM_CHAIN_ID
 from benchmarks.report import Aim, Figure, Report, quantile, run_sized
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, NftTransfer, TokenStandard
-from warpseal.history.evm import ErcType, HolderQuery
-from warpseal.history.queries import PageRequest, Position, TimeRange
-from warpseal.history.text import account_text
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage

@@ -27,7 +27,7 @@ from benchmarks.report import Aim, Figure, Report
 from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
-from warpseal.evm_rpc.pool import ChainIdentity
+from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from warpseal.resources.chains import PrimaryChains
 
 from benchmarks.evm_index_made_up import CHAIN_ID
 from benchmarks.index_made_up import PARAMS
@@ -18,7 +19,6 @@ from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
-from warpseal.history.chains import PrimaryChains
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings

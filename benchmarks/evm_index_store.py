@@ -21,13 +21,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from warpseal.resources.evm import ErcType, MetadataStatus
+
 from benchmarks import page_cache
 from benchmarks.evm_index_answers import measure_pages
 from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import ErcType, MetadataStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter

@@ -14,13 +14,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.queries import PageRequest, TransactionQuery
+from warpseal.resources.text import NetworkText
+
 from benchmarks.index_made_up import PARAMS, MadeUpChain
 from benchmarks.index_queries import PAGE, BenchmarkQuery, blocks, page_behind, queries, transactions
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
-from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.queries import PageRequest, TransactionQuery
-from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.keys import P, last_key

@@ -18,11 +18,11 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import uvloop
+from warpseal.resources.chains import PrimaryChain
 
 from benchmarks import index_chain
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.indexer import Indexer, IndexOpener

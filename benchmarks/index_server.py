@@ -13,26 +13,26 @@ from collections.abc import Sequence
 from typing import Final
 
 import uvloop
+from warpseal.resources.blocks import Blockchain
+from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import Validation
+from warpseal.resources.text import NetworkText
 
 from benchmarks.index_made_up import PARAMS
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.server import HttpServer
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AllowedHosts
-from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import api_app
-from warpseal.api.server import HttpServer
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.cli.serve import GC_THRESHOLDS
-from warpseal.history.blocks import Blockchain
-from warpseal.history.chains import PrimaryChains
-from warpseal.history.ports import Connectivity
-from warpseal.history.staking import Validation
-from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings

@@ -13,7 +13,7 @@ import pytest
 from tests import paths
 from tests.api.openapi.documented_answers import assert_valid
 from warpseal import errors
-from warpseal.api.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
+from warpseal.api.http.errors import ERROR_TABLE, Dialect, error_response, error_text, find_rule
 from warpseal.api.openapi.describe import COMPONENT
 from warpseal.errors import (
     AnswerClass,

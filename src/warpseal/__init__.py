@@ -59,7 +59,7 @@ from warpseal.warp.validator_set import (
 )
 
 if TYPE_CHECKING:
-    from warpseal.l1.verification import MessageVerification
+    from warpseal.messages.verification import MessageVerification
 
 __all__ = [
     "PRIMARY_NETWORK",
@@ -100,6 +100,6 @@ def verify(signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: 
     signature is not valid for this set, or None. Raises MalformedMessage.
     """
     # Imported on the first call: it loads a BLS library and the clients of nodes.
-    from warpseal.l1.verification import verify_signed
+    from warpseal.messages.verification import verify_signed
 
     return verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)

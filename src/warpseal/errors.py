@@ -1,4 +1,4 @@
-"""Everything that can go wrong towards a caller, each with its stable code; statuses are in api/errors.py."""
+"""Everything that can go wrong towards a caller, each with its stable code; statuses are in api/http/errors.py."""
 
 from __future__ import annotations
 

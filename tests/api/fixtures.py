@@ -11,21 +11,22 @@ from typing import Any
 import aiohttp
 import msgspec
 from starlette.types import ASGIApp
+from warpseal.resources.chains import PrimaryChains
 
 from tests.eventually import TIMEOUT_S
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.server import HttpServer
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AllowedHosts
-from warpseal.api.probes import ProbeEndpoints
 from warpseal.api.routes import api_app
-from warpseal.api.server import HttpServer
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.advice import Advice
 from warpseal.delivery.candidates import CandidateHeight
@@ -35,7 +36,6 @@ from warpseal.delivery.report import DeliveryReport
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.warp_rules import WarpRules
 from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall, Verdict, WarpsealError
-from warpseal.history.chains import PrimaryChains
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.validators.subnet_tracker import SubnetReadiness

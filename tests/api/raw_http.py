@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.api.fixtures import KEBAB, MESSAGE, SETTINGS, ApiSetup, serving
 from tests.eventually import TIMEOUT_S
-from warpseal.api.server import HttpServer
-from warpseal.api.settings import ApiSettings
+from warpseal.api.http.server import HttpServer
+from warpseal.api.http.settings import ApiSettings
 
 BODY = json.dumps({"message": MESSAGE.raw.hex()}).encode()
 QUICK = replace(SETTINGS, receive_timeout_s=0.3, keep_alive_s=0.3, max_body_bytes=4096, max_header_bytes=2048)

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from tests.api.fixtures import ApiSetup, client_of, serving
-from warpseal.api.probes import MetricsPage
 from warpseal.api.routes import metrics_app
+from warpseal.api.status.probes import MetricsPage
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import MetricSources, SubnetSample, ValidatorSample
 

@@ -24,7 +24,7 @@ from warpseal.api.data.forecast_resources import (
 from warpseal.api.status.document import StatusDocument, SubnetStatus
 from warpseal.cli.forecast import ALARM_DAYS, is_alarming
 from warpseal.cli.main import main
-from warpseal.history.resources import UNSET
+from warpseal.resources.base import UNSET
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 CannedAnswers = Mapping[str, tuple[int, Any]]

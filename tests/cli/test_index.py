@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
@@ -24,7 +25,6 @@ from tests.indexer.rows import query
 from tests.integration.process import run_command, start_command
 from warpseal.cli.index import describe_chain
 from warpseal.cli.main import main
-from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.verify import IndexFinding
 

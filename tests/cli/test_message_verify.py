@@ -17,8 +17,8 @@ import pytest
 from tests.api.fixtures import CHAINS, PREFLIGHT, ApiSetup, ScriptedPreflight, serving
 from tests.cli.test_message import CONVERSION, REGISTRATION
 from tests.delivery.recorded_chains import CONFIG, EPOCH, ChainNode
-from tests.l1.test_verification import FROM_L1
-from tests.l1.test_verification import REGISTRATION as MESSAGE
+from tests.messages.test_verification import FROM_L1
+from tests.messages.test_verification import REGISTRATION as MESSAGE
 from tests.node.recorded_node import L1, L1_CHAIN, NO_CHAIN, refusing_uri, serve_nodes
 from warpseal.cli.main import main
 from warpseal.delivery.preflight import PreflightRequest

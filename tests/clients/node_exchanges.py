@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.clients.recorded_network import L1_CHAIN, P_CHAIN
-from tests.evm_rpc.evm import exchanges
+from tests.forwarding.evm.evm import exchanges
 
 ADMIN: Final = "/ext/admin"
 HEALTH: Final = "/ext/health"

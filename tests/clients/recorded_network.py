@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.chains.exchanges import lines
 from tests.cli.test_index import config_file
 from tests.eventually import until
-from tests.evm_rpc.evm import Node, recorded, replay
+from tests.forwarding.evm.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon
 from tests.integration.process import RunningCommand, start_command

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpseal.resources.evm import ErcType
+from warpseal.resources.text import account_text
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -23,8 +25,6 @@ from tests.index.evm.test_holders import TOKENS, Blocks, Written
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
-from warpseal.history.evm import ErcType
-from warpseal.history.text import account_text
 from warpseal.index.evm.records import ContractFacts
 from warpseal.node.endpoint import EvmIndexing
 from warpseal.simnet.plan import L1Plan, Plan

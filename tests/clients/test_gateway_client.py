@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.clients.published import Call, outcomes
-from tests.gateway.serving import TX_ID, GatewayNode, recorded, serve_gateway, serve_nodes
+from tests.forwarding.primary.serving import TX_ID, GatewayNode, recorded, serve_gateway, serve_nodes
 
 C_RPC: Final = "/ext/bc/C/rpc"
 _PARTS: Final = {"platform": "pChain", "avm": "xChain", "avax": "cChain", "info": "info"}

@@ -25,13 +25,13 @@ from tests.clients.recorded_network import (
     serving_l1,
 )
 from tests.eventually import TIMEOUT_S, until
-from tests.evm_rpc.evm import exchanges, open_proxy
-from tests.evm_rpc.test_subnet_evm import rows
+from tests.forwarding.evm.evm import exchanges, open_proxy
+from tests.forwarding.evm.test_subnet_evm import rows
 from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.test_node_interfaces import BAD_ARGUMENT, ON, Node, node
 from tests.ops.plugins.machines import install, vm_id
 from tests.ops.profiles.read_profile import read_profile
-from warpseal.evm_rpc.methods import SUBNET_EVM
+from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.warp.ids import id_text
 

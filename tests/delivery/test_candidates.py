@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.aggregation.fixtures import message, node, public_key, secret
 from warpseal import bls
 from warpseal.delivery.candidates import SignedSet, weigh
-from warpseal.l1.verification import verify_signed
+from warpseal.messages.verification import verify_signed
 from warpseal.warp.message import SignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.delivery.preflights import PreflightSetup, eth_calls
 from tests.delivery.recorded_chains import EPOCH, PROPOSED, RECORDED_AT, RECORDED_CONFIGS, ChainNode
-from tests.l1.test_verification import CONVERSION, FROM_C_CHAIN, FROM_L1, REGISTRATION, REMOVAL, changed
+from tests.messages.test_verification import CONVERSION, FROM_C_CHAIN, FROM_L1, REGISTRATION, REMOVAL, changed
 from tests.node.recorded_node import (
     C_CHAIN,
     L1,

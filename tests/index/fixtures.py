@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.text import NetworkText
+
 from tests.ledger import made_up_network as made_up
 from tests.ledger.histories import History
 from tests.ledger.memory_utxos import MemoryUtxos
@@ -14,10 +18,6 @@ from tests.ledger.recorded import GENESIS, c_blocks, moves, p_blocks, params, x_
 from warpseal.chains.ids import Address, parse_address
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
-from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
-from warpseal.history.resources import UNSET
-from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import encode_c_block
@@ -32,6 +32,7 @@ from warpseal.ledger.genesis import state_from_genesis
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
+from warpseal.resources.base import UNSET
 from warpseal.warp.ids import NodeID, parse_node_id
 
 SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)

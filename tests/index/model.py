@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from warpseal.resources.blocks import Blockchain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.outputs import Asset
+
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.values import (
     Amount,
@@ -37,10 +41,6 @@ from tests.ledger.plain_recovery import plain_public_key
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.chains.p_txs import ProofOfPossession
-from warpseal.history.blocks import Blockchain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Asset
-from warpseal.history.resources import RewardType
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import (
@@ -53,6 +53,7 @@ from warpseal.ledger.effects import (
 )
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
 from warpseal.ledger.x_chain import Cap, XTxEffects
+from warpseal.resources.base import RewardType
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
 

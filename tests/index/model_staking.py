@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.history.outputs import Asset
-from warpseal.history.resources import UNSET, RewardType
-from warpseal.history.staking import (
+from warpseal.resources.outputs import Asset
+from warpseal.resources.staking import (
     ActiveState,
     CompletedState,
     PendingState,
@@ -17,11 +15,14 @@ from warpseal.history.staking import (
     Rewards,
     Validation,
 )
-from warpseal.history.transactions import BlsCredentials
+from warpseal.resources.transactions import BlsCredentials
+
+from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.rewards import split_reward
+from warpseal.resources.base import UNSET, RewardType
 from warpseal.warp.ids import SubnetID
 
 

@@ -6,18 +6,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from warpseal.resources.blocks import p_chain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
 
 from tests.index.fixtures import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
 from tests.index.model import Model
 from tests.index.plain import without_bytes
 from tests.ledger.recorded import params
-from warpseal.history.blocks import p_chain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
-from warpseal.history.resources import SortOrder, ValidationStatusType
 from warpseal.index import keys
 from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
+from warpseal.resources.base import SortOrder, ValidationStatusType
 from warpseal.warp.ids import P_CHAIN
 
 HISTORIES = ["recorded", "seed 1", "seed 5"]

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TransactionQuery
 
 from tests.index.fixtures import (
     all_pages,
@@ -27,9 +29,6 @@ from tests.index.fixtures import (
 )
 from tests.ledger.recorded import params
 from warpseal.errors import IndexMoved, StoreDown
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import PageRequest, TransactionQuery
-from warpseal.history.resources import SortOrder
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -38,6 +37,7 @@ from warpseal.index.records import PRecord, Record
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.p_chain import apply_p_block
+from warpseal.resources.base import SortOrder
 
 NETWORK = made_up_params()
 BLOCKS = 220

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, RewardQuery, TransactionQuery
 
 from tests.index.fixtures import all_pages, open_index, open_writer, recorded_history, write_all
 from tests.index.flipped import ANSWER, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from tests.ledger.recorded import params
 from warpseal.errors import IndexDamaged
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import BlockQuery, RewardQuery, TransactionQuery
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import reading_index
 from warpseal.index.index import Index

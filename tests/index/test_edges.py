@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TransactionQuery
+
 from tests import paths
 from tests.index.fixtures import (
     all_pages,
@@ -27,9 +30,6 @@ from warpseal.chains.components import BaseFields, BaseTx
 from warpseal.chains.ids import Address, BlockID, utxo_id
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import PageRequest, TransactionQuery
-from warpseal.history.resources import UNSET
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.records import PRecord, Record, XPreLinearizationRecord, XRecord
@@ -37,6 +37,7 @@ from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.ledger.x_chain import apply_x_block
+from warpseal.resources.base import UNSET
 from warpseal.warp.ids import P_CHAIN, id_text
 
 NETWORK = made_up_params()

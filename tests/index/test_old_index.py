@@ -6,12 +6,12 @@ from pathlib import Path
 
 import zstandard
 from sqlalchemy import inspect
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, TransactionQuery
 
 from tests.index.fixtures import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import BlockQuery, TransactionQuery
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.records import PRecord

@@ -9,6 +9,10 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TimeRange, TransactionQuery
+from warpseal.resources.text import hex_text
+from warpseal.resources.transactions import XChainTransaction
 
 from tests.chains.p_vectors import recorded, unchecked
 from tests.index.fixtures import (
@@ -24,11 +28,6 @@ from tests.ledger.memory_utxos import MemoryUtxos
 from tests.ledger.recorded import answers, params, replayed
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import StartupError
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import PageRequest, TimeRange, TransactionQuery
-from warpseal.history.resources import UNSET
-from warpseal.history.text import hex_text
-from warpseal.history.transactions import XChainTransaction
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.consistency import find_inconsistencies, held_outputs, l1_balance
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
@@ -37,6 +36,7 @@ from warpseal.index.schema import ALL_UNSPENT, DERIVED, STORED
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import build_x_tx_effects
+from warpseal.resources.base import UNSET
 from warpseal.warp.ids import id_text
 
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from warpseal.resources.chains import PrimaryChain
+
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
 from tests.indexer.rows import query
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.database import index_url
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings

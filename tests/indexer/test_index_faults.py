@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from warpseal.resources.chains import PrimaryChain
 
 from tests.aggregation.virtual_time import run
 from tests.eventually import until
@@ -21,7 +22,6 @@ from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import IndexDamaged, StartupError
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.index import Index

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpseal.resources.chains import PrimaryChain
 
 from tests.chains.exchanges import LOCALNET
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
 from tests.ledger.recorded import c_blocks, p_blocks, params, replayed, x_blocks
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.keys import prefix_of
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.warp.ids import parse_id

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from warpseal.resources.chains import PrimaryChain
 
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import answers, replayed
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_blocks import parse_p_genesis
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify

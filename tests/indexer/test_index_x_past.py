@@ -6,12 +6,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from warpseal.resources.chains import PrimaryChain
+
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
 from tests.indexer.rows import query
 from tests.ledger.recorded import params, replayed, x_blocks
 from warpseal.chains.ids import utxo_id
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.details import decode_output
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.network import IndexedNetwork

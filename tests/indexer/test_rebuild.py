@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from warpseal.resources.chains import PrimaryChain
 
 from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
@@ -16,7 +17,6 @@ from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import flip_stored_bytes, query, rows
 from tests.indexer.test_index_faults import read_status
 from warpseal.chains.p_blocks import parse_p_block
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import rebuild
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.rebuild import RebuildProgress, RowRebuilder

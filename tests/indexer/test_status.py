@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.evm import CollectibleQuery
+from warpseal.resources.queries import PageRequest
+
 from tests.api.data import evm_history as h
 from tests.api.data.samples import NOW
 from tests.eventually import stopped_clock
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.evm import CollectibleQuery
-from warpseal.history.queries import PageRequest
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex

@@ -19,8 +19,8 @@ from starlette.applications import Starlette
 
 from tests.api.openapi.sample_requests import DOCUMENT, example_requests, operations
 from tests.eventually import until
-from tests.evm_rpc.evm import Node, serve_node
-from tests.gateway.serving import GatewayNode, recorded, serve_nodes
+from tests.forwarding.evm.evm import Node, serve_node
+from tests.forwarding.primary.serving import GatewayNode, recorded, serve_nodes
 from tests.indexer.evm_chains import recorded_chain
 from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network

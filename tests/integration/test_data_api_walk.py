@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from warpseal.resources.text import account_text
+
 from tests.api.openapi.sample_requests import example_requests
 from tests.indexer.replay import ReplayNode
 from tests.integration.daemon import Daemon
@@ -14,7 +16,6 @@ from tests.node.recorded_node import node_id, recorded_result
 from warpseal.api.data.operations import BLOCKS, CHAIN_IDS, REWARDS, TRANSACTIONS, Operation
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.ids import parse_address
-from warpseal.history.text import account_text
 from warpseal.ledger.utxo_flow import address_from_public_key
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 

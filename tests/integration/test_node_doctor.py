@@ -10,8 +10,8 @@ from typing import Any
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_network
 from warpseal.config.keys import Config
-from warpseal.daemon.finding import Finding, Grade
-from warpseal.daemon.node_doctor import check_heights, compare_nodes
+from warpseal.doctor.finding import Finding, Grade
+from warpseal.doctor.nodes import check_heights, compare_nodes
 from warpseal.node.pool import NodeResult
 from warpseal.node.probe import EndpointAnswer
 from warpseal.node.rpc import open_session

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from tests.eventually import until
-from tests.evm_rpc.anvil import Anvil, anvil
-from tests.evm_rpc.test_daemon_derived import blockchain_id
+from tests.forwarding.evm.anvil import Anvil, anvil
+from tests.forwarding.evm.test_daemon_derived import blockchain_id
 from tests.integration.daemon import Daemon, build_config, run_daemon, write_config_file
 from tests.integration.process import start_command
 from tests.integration.usage_clients import GROUPS, MAX_BATCH, Expected, UsageClient, run_clients

@@ -13,10 +13,10 @@ from typing import Any
 from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
-from warpseal.evm_rpc.build import forward_chain
-from warpseal.evm_rpc.forwarder import LoadChainConfig
-from warpseal.evm_rpc.logs import EvmLogClient
-from warpseal.evm_rpc.node import open_sessions
+from warpseal.forwarding.evm.build import forward_chain
+from warpseal.forwarding.evm.forwarder import LoadChainConfig
+from warpseal.forwarding.evm.logs import EvmLogClient
+from warpseal.forwarding.evm.node import open_sessions
 from warpseal.l1.context import L1Deps
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService

@@ -13,10 +13,10 @@ from tests.l1.fixtures import build_request, started_l1_service
 from tests.l1.test_validity import HISTORY, NETWORK_ID
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
-from warpseal.l1.attestation import derive_attestation
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
+from warpseal.messages.attestation import derive_attestation
 from warpseal.simnet.ledger import Transaction
 from warpseal.store.leadership import Leadership
 from warpseal.store.settings import StoreSettings

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.attestation import Attestation, derive_attestation
 from warpseal.l1.validity import Superseded, Unknown, Valid, check_validity, find_supersession
+from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.node.p_chain import L1ValidatorState, ValidationAt
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import ActiveState, Rewards
 
 from tests.node.recorded_node import (
     C_CHAIN,
@@ -24,9 +27,6 @@ from tests.node.recorded_node import (
 )
 from tests.node.test_l1_state import REGISTER, nowhere
 from warpseal.errors import NodeUnavailable
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.history.ports import Connectivity
-from warpseal.history.staking import ActiveState, Rewards
 from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id

@@ -6,7 +6,7 @@ import re
 
 from tests.paths import DOCS, VECTORS
 from tests.test_metrics import full_metrics, text_of
-from warpseal.api.errors import find_rule
+from warpseal.api.http.errors import find_rule
 from warpseal.errors import UnknownChain
 
 PAGE = (DOCS / "migrate.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.aggregator.reference_table import load_exchanges
+from tests.api.signing.reference_table import load_exchanges
 from tests.integration.daemon import AGGREGATE_V1_PATH, Daemon
 from tests.node.recorded_node import C_CHAIN, L1_CHAIN
 from tests.recorded import recording

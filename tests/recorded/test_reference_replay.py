@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.api.aggregator.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
+from tests.api.signing.reference_table import EXPECTED, SIGNED, Exchange, Expected, load_exchanges
 from tests.integration.daemon import Daemon
 from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording

@@ -7,7 +7,7 @@ import json
 import pytest
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
-from tests.api.aggregator.reference_table import load_exchanges
+from tests.api.signing.reference_table import load_exchanges
 from tests.bls.witness import fast_aggregate_verify
 from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording

@@ -7,7 +7,7 @@ import json
 import pytest
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
-from tests.api.aggregator.reference_table import SIGNED, load_exchanges
+from tests.api.signing.reference_table import SIGNED, load_exchanges
 from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, AGGREGATE_V1_PATH, Daemon
 from tests.integration.message_verifier import parse_signed_message, verify_signed_message

@@ -9,7 +9,7 @@ import pytest
 from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.l1.attestation import derive_attestation
+from warpseal.messages.attestation import derive_attestation
 from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.network import SimulatedNetwork

@@ -14,16 +14,16 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints
-from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.routes import DataApi
-from warpseal.api.errors import Dialect
-from warpseal.api.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.http.cors import CorsMiddleware
+from warpseal.api.http.errors import Dialect
+from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.http.request_body import DiscardUnread
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.openapi.explorer import EXPLORER_PATH, ApiExplorer
-from warpseal.api.probes import MetricsPage, ProbeEndpoints
-from warpseal.api.request_body import DiscardUnread
-from warpseal.api.settings import ApiSettings
+from warpseal.api.signing.endpoints import AggregatorEndpoints
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
 from warpseal.errors import MethodNotAllowed, NotFound
 from warpseal.metrics.registry import Metrics
 

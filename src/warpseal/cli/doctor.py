@@ -1,4 +1,4 @@
-"""`warpseal doctor`: run the checks of daemon/doctor.py and print their findings."""
+"""`warpseal doctor`: run the checks of doctor/doctor.py and print their findings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import json
 from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
-from warpseal.daemon.doctor import run_checks
-from warpseal.daemon.finding import Grade
+from warpseal.doctor.doctor import run_checks
+from warpseal.doctor.finding import Grade
 from warpseal.ops.logs.settings import LogSettings
 
 DESCRIPTION = (

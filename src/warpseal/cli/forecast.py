@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.forecast_resources import Forecast, ForecastCourse, ValidatorForecast
-from warpseal.api.settings import ALL_NETWORK_NAMES
+from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.api.status.document import STATUS_PATH, StatusDocument
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import (
@@ -30,7 +30,7 @@ from warpseal.cli.running_daemon import (
     printable,
 )
 from warpseal.errors import NetworkNotServed, StartupError
-from warpseal.history.resources import UNSET, UnsetType
+from warpseal.resources.base import UNSET, UnsetType
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 ALARM_DAYS: Final = 7

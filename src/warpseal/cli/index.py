@@ -34,14 +34,14 @@ from warpseal.daemon.index_process import (
     verify_index,
 )
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.evm import EvmFreshness, describe_trace_gap
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import UNDECODABLE, translate_bad_rows
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.indexer.verify import IndexFinding
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.evm import EvmFreshness, describe_trace_gap
 from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only, read_snapshot
 from warpseal.store.migrate import read_version

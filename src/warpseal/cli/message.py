@@ -12,8 +12,8 @@ from typing import Any
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
-from warpseal.l1.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
-from warpseal.l1.verification import verify_at
+from warpseal.messages.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
+from warpseal.messages.verification import verify_at
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient

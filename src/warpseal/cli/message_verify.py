@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.aggregator.bodies import PreflightAnswer
-from warpseal.api.data.access import KEY_HEADERS
-from warpseal.api.settings import ALL_NETWORK_NAMES
+from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.settings import ALL_NETWORK_NAMES
+from warpseal.api.signing.bodies import PreflightAnswer
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
@@ -20,13 +20,13 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import NetworkNotServed, StartupError, WarpDisabled, WarpsealError
-from warpseal.history.chains import PrimaryChain
-from warpseal.l1.describe import unwrap
+from warpseal.messages.describe import unwrap
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.resources.chains import PrimaryChain
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache

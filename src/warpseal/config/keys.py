@@ -14,11 +14,11 @@ from typing import Any, Final, get_type_hints
 
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.api.settings import ApiSettings
 from warpseal.delivery.settings import DeliverySettings
-from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.gateway.settings import GatewaySettings
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings

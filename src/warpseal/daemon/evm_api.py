@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.node.evm import Admission
+from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import NodeUnavailable, StartupError
-from warpseal.evm_rpc.build import ForwardedChain, forward_chain, run_chain
-from warpseal.evm_rpc.chain_config import ChainConfigLoader
-from warpseal.evm_rpc.forwarder import ForwardingObserver, LoadChainConfig
-from warpseal.evm_rpc.node import Sessions, open_sessions
+from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
+from warpseal.forwarding.evm.chain_config import ChainConfigLoader
+from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
+from warpseal.forwarding.evm.node import Sessions, open_sessions
 from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry

@@ -11,13 +11,13 @@ from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.services import Upstreams
-from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.reads import EvmChainReader, c_chain_rules
-from warpseal.evm_rpc.served_l1s import ServedL1s
-from warpseal.history.chains import PrimaryChains
+from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
+from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.node.endpoint import EvmChain
+from warpseal.resources.chains import PrimaryChains
 from warpseal.warp.ids import id_text
 
 

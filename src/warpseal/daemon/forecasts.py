@@ -23,8 +23,8 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 if TYPE_CHECKING:
     from warpseal.config.keys import Config
     from warpseal.daemon.services import Services
-    from warpseal.history.ports import PrimaryNetworkIndex
     from warpseal.node.platform import PlatformClient
+    from warpseal.resources.ports import PrimaryNetworkIndex
     from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
     from warpseal.validators.forecast.service import ForecastService, SubnetForecast
 

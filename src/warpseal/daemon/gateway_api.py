@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from warpseal.api.node.evm import Admission
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.node_api import NodeApi
-from warpseal.gateway.build import Gateway, build_gateway, c_chain_at
+from warpseal.forwarding.primary.build import Gateway, build_gateway, c_chain_at
 
 
 class GatewayApi:

@@ -30,12 +30,9 @@ from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError, StoreDown
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.reads import c_chain_rules
-from warpseal.evm_rpc.served_l1s import ServedL1s, served_chain
-from warpseal.history.aliases import PRIMARY_NAMES, read_aliases
-from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
-from warpseal.history.text import NetworkText
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.reads import c_chain_rules
+from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint, translate_errors
 from warpseal.index.evm.chain_row import read_chain_row
@@ -68,6 +65,9 @@ from warpseal.ops.profiles.ipc import profile_handlers
 from warpseal.ops.profiles.profiler import open_profiler
 from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, find_files, lock_descriptor
+from warpseal.resources.aliases import PRIMARY_NAMES, read_aliases
+from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
+from warpseal.resources.text import NetworkText
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import (
     Progress,

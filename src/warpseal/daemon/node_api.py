@@ -13,19 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.node.evm import Admission
+from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, NodeUnavailable, StartupError
-from warpseal.gateway.build import Gateway
-from warpseal.gateway.pool import PrimaryPool
-from warpseal.gateway.routes import INDEX, ROUTES
-from warpseal.history.aliases import (
-    PRIMARY_NAMES,
-    ChainAliases,
-    InvalidAlias,
-    read_aliases,
-)
-from warpseal.history.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
+from warpseal.forwarding.primary.build import Gateway
+from warpseal.forwarding.primary.pool import PrimaryPool
+from warpseal.forwarding.primary.routes import INDEX, ROUTES
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
@@ -50,6 +43,13 @@ from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.ops.plugins.registry import PluginRegistry
 from warpseal.ops.profiles.ipc import ClusterProfiler
 from warpseal.ops.profiles.profiler import open_profiler
+from warpseal.resources.aliases import (
+    PRIMARY_NAMES,
+    ChainAliases,
+    InvalidAlias,
+    read_aliases,
+)
+from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from warpseal.api.aggregator.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.http.server import HttpServer
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AllowedHosts
 from warpseal.api.node.app import switch_paths
-from warpseal.api.probes import MetricsPage, ProbeEndpoints
 from warpseal.api.routes import api_app, metrics_api_app, metrics_app
-from warpseal.api.server import HttpServer
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.gateway_api import GatewayApi

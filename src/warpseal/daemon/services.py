@@ -18,10 +18,9 @@ from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import MissingValidator
-from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.logs import EvmLogClient
-from warpseal.evm_rpc.methods import DenyList
-from warpseal.history.chains import PrimaryChain
+from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.logs import EvmLogClient
+from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
@@ -41,6 +40,7 @@ from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal import bls
-from warpseal.api.aggregator.endpoints import SigningServices
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
-from warpseal.api.settings import NETWORK_NAMES
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.http.settings import NETWORK_NAMES
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.signing.endpoints import SigningServices
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
@@ -28,7 +28,6 @@ from warpseal.daemon.usage import UsageRecording, open_metrics_database, recordi
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.delivery.preflight import PreflightRequest
 from warpseal.errors import NodeUnavailable, StartupError
-from warpseal.history.text import NetworkText
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -37,6 +36,7 @@ from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
+from warpseal.resources.text import NetworkText
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from warpseal.api.settings import NETWORK_NAMES
+from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
     INACTIVE,
     MAX_METHODS,
@@ -41,12 +41,12 @@ from warpseal.warp.validator_set import Validator
 if TYPE_CHECKING:
     from warpseal.aggregation.last_hour import MinuteCounts
     from warpseal.aggregation.service import AggregationRecord
-    from warpseal.api.probes import ProbeEndpoints
+    from warpseal.api.status.probes import ProbeEndpoints
     from warpseal.config.keys import Config
     from warpseal.daemon.evm_api import EvmApi
     from warpseal.daemon.node_api import NodeApi
     from warpseal.daemon.services import Services
-    from warpseal.evm_rpc.pool import ForwardingPool
+    from warpseal.forwarding.evm.pool import ForwardingPool
     from warpseal.indexer.status import IndexStatus
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation

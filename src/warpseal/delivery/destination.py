@@ -18,10 +18,10 @@ from cachetools import LRUCache
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
 from warpseal.errors import DestinationUnavailable, NodesDisagree, NodeUnavailable, WarpDisabled, WarpsealError
-from warpseal.history.chains import PrimaryChains
 from warpseal.node.chain_rpc import ChainRpcClient
 from warpseal.node.info import InfoClient
 from warpseal.node.proposervm import NO_EPOCH
+from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.validators.chains import ChainLookup

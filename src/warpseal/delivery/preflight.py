@@ -28,7 +28,7 @@ from warpseal.errors import (
     UnknownChain,
     WarpsealError,
 )
-from warpseal.l1.verification import MessageVerification, SignatureRefusal, verify_signed
+from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.runtime.process import ungrouped
 from warpseal.validators.chains import ChainLookup

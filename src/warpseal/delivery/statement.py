@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from warpseal.delivery.advice import time_text
 from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownChain, UnknownSubnet
-from warpseal.l1.teleporter import TeleporterMessage, parse_teleporter
+from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import CurrentValidation, ValidationAt
 from warpseal.store.values import L1Transaction, Origin

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from warpseal.evm_rpc.precompiles import Config, active_precompiles, precompile_as_json, timestamp
+from warpseal.forwarding.evm.precompiles import Config, active_precompiles, precompile_as_json, timestamp
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 

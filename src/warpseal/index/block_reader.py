@@ -6,11 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warpseal.chains.ids import Address
-from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock, Proposer, ProposerDetails, p_chain
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.queries import BlockQuery, Page, PageRequest
-from warpseal.history.resources import UNSET, UnsetType, or_unset
-from warpseal.history.text import hex_text, node_text
 from warpseal.index import type_codes
 from warpseal.index.details import decode_proposer
 from warpseal.index.ids import ACCOUNT
@@ -18,6 +13,11 @@ from warpseal.index.keys import CHAINS, NUMBERS, C, first_key, height_of, last_k
 from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
+from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock, Proposer, ProposerDetails, p_chain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, Page, PageRequest
+from warpseal.resources.text import hex_text, node_text
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 
 _BLOCKS: Final = (

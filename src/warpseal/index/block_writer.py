@@ -8,7 +8,6 @@ from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
 from warpseal.errors import IndexDamaged, IndexMoved
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.checkpoint import Checkpoint
@@ -20,6 +19,7 @@ from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import Stakings
 from warpseal.index.xc_rows import write_c, write_x
 from warpseal.ledger.effects import TxEffects, TxOutcome
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 _NO_STATE = (None, None, None)

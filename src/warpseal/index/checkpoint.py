@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from warpseal.history.blocks import Proposer
+from warpseal.resources.blocks import Proposer
 
 MAX_STATUS_AGE_S: Final = 60
 """The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy."""

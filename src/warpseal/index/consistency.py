@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
 from warpseal.errors import IndexDamaged
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, type_codes
 from warpseal.index.details import decode_tx
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
@@ -23,6 +22,7 @@ from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
 from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 from warpseal.ledger.outputs import OutputKind
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 
 _BATCH_ROWS: Final = 2_000

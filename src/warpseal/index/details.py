@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from warpseal.history.blocks import Proposer
+from warpseal.resources.blocks import Proposer
 
 # The number of a primary chain, or the id of another chain.
 ChainRef = int | bytes

@@ -14,12 +14,6 @@ from typing import Final
 
 from warpseal.chains.ids import Address
 from warpseal.errors import IndexDamaged, StoreDown
-from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
-from warpseal.history.staking import Reward, Validation
-from warpseal.history.text import NetworkText
-from warpseal.history.transactions import Transaction
 from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS
@@ -27,6 +21,12 @@ from warpseal.index.index_reader import IndexReader
 from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.staking import Reward, Validation
+from warpseal.resources.text import NetworkText
+from warpseal.resources.transactions import Transaction
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

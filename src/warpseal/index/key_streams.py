@@ -11,13 +11,13 @@ from heapq import merge
 from itertools import islice, product
 from typing import Final
 
-from warpseal.history.queries import TransactionQuery
-from warpseal.history.resources import SortOrder
 from warpseal.index import type_codes
 from warpseal.index.ids import ACCOUNT
 from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
+from warpseal.resources.base import SortOrder
+from warpseal.resources.queries import TransactionQuery
 
 # How many candidates are read for one page if no index fits the whole query.
 MOST_SCANNED: Final = 2_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from warpseal.history.chains import PrimaryChain
+from warpseal.resources.chains import PrimaryChain
 
 P, X, C = 0, 1, 2
 CHAINS: Final = (PrimaryChain.P, PrimaryChain.X, PrimaryChain.C)

@@ -11,14 +11,14 @@ from struct import Struct
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
-from warpseal.history.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
-from warpseal.history.resources import UNSET, or_unset
-from warpseal.history.text import NetworkText, hex_text
 from warpseal.index import type_codes
 from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
 from warpseal.index.read_session import ReadSession
 from warpseal.ledger.outputs import OutputKind
+from warpseal.resources.base import UNSET, or_unset
+from warpseal.resources.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
+from warpseal.resources.text import NetworkText, hex_text
 from warpseal.warp.ids import id_text
 
 _OUTPUTS: Final = (

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import AssetID
-from warpseal.history.outputs import Asset
 from warpseal.index.bulk import POSTGRESQL, marked, sqlite_text
 from warpseal.index.keys import prefix_of
+from warpseal.resources.outputs import Asset
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -17,8 +17,6 @@ from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.proposervm import inner_block, recognize_proposervm_block
 from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.history.blocks import Proposer
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk
 from warpseal.index.database import translate_errors
 from warpseal.index.keys import CHAINS, P, X
@@ -41,6 +39,8 @@ from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
+from warpseal.resources.blocks import Proposer
+from warpseal.resources.chains import PrimaryChain
 
 B = TypeVar("B", PBlock, XBlock)
 RebuildProgress = tuple[PrimaryChain, int]

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Final
 
 from warpseal.chains.proposervm import ProposedBlock, ProposerVMBlock
-from warpseal.history.blocks import Proposer
 from warpseal.ledger.c_chain import CBlockEffects
 from warpseal.ledger.effects import BlockEffects
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects
+from warpseal.resources.blocks import Proposer
 from warpseal.warp.ids import node_id_from_certificate
 
 

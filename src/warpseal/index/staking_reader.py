@@ -7,17 +7,6 @@ from itertools import chain
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.history.queries import Page, PageRequest, RewardQuery, ValidationQuery
-from warpseal.history.resources import RewardType, SortOrder
-from warpseal.history.staking import (
-    ActiveState,
-    CompletedState,
-    PendingState,
-    RemovedState,
-    Reward,
-    Rewards,
-    Validation,
-)
 from warpseal.index import stakings
 from warpseal.index.details import decode_stake
 from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_keys
@@ -26,6 +15,17 @@ from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
 from warpseal.index.type_codes import reward_of
+from warpseal.resources.base import RewardType, SortOrder
+from warpseal.resources.queries import Page, PageRequest, RewardQuery, ValidationQuery
+from warpseal.resources.staking import (
+    ActiveState,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
 from warpseal.warp.ids import NodeID, SubnetID
 
 # By the number of the state.

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from warpseal.chains.ids import Address, BlockID
-from warpseal.history.evm_genesis import evm_genesis, genesis_text
-from warpseal.history.outputs import AssetAmount, asset_amount
-from warpseal.history.queries import Page, PageRequest, TransactionQuery
-from warpseal.history.resources import (
+from warpseal.index import type_codes
+from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake
+from warpseal.index.key_streams import transaction_keys
+from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
+from warpseal.index.output_reader import OutputReader, TxRow, credentials
+from warpseal.index.raw_blocks import decompress
+from warpseal.index.read_session import ReadSession
+from warpseal.index.stakings import COMPLETED
+from warpseal.resources.base import (
     C_CHAIN_TX_TYPES,
     P_CHAIN_TX_TYPES,
     UNSET,
@@ -20,7 +25,10 @@ from warpseal.history.resources import (
     or_unset,
     tx_type,
 )
-from warpseal.history.text import (
+from warpseal.resources.evm_genesis import evm_genesis, genesis_text
+from warpseal.resources.outputs import AssetAmount, asset_amount
+from warpseal.resources.queries import Page, PageRequest, TransactionQuery
+from warpseal.resources.text import (
     NetworkText,
     account_text,
     hex_text,
@@ -28,7 +36,7 @@ from warpseal.history.text import (
     percent_text,
     shared_id_text,
 )
-from warpseal.history.transactions import (
+from warpseal.resources.transactions import (
     AssetCreated,
     BlockchainInfo,
     BlsCredentials,
@@ -42,14 +50,6 @@ from warpseal.history.transactions import (
     Transaction,
     XChainTransaction,
 )
-from warpseal.index import type_codes
-from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake
-from warpseal.index.key_streams import transaction_keys
-from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
-from warpseal.index.output_reader import OutputReader, TxRow, credentials
-from warpseal.index.raw_blocks import decompress
-from warpseal.index.read_session import ReadSession
-from warpseal.index.stakings import COMPLETED
 from warpseal.warp.ids import ChainID, NodeID, id_text
 
 MAX_PAGE_OUTPUTS: Final = 1_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from warpseal.history.resources import RewardType
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
+from warpseal.resources.base import RewardType
 
 UNKNOWN: Final = 0
 TX_NAMES: Final = (

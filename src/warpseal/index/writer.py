@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import UtxoID
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import bulk, p_rows, xc_rows
 from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys
 from warpseal.index.block_writer import (
@@ -39,6 +38,7 @@ from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
 AnyTx = TxEffects | XTxEffects | CTxEffects

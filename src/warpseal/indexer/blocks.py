@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.proposervm import recognize_proposervm_block
-from warpseal.history.blocks import Proposer
 from warpseal.index.records import proposer_of
+from warpseal.resources.blocks import Proposer
 
 
 class StopReason(StrEnum):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
 from warpseal.chains.codec import MalformedChainBytes
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.raw_blocks import encode_c_block
 from warpseal.index.records import CRecord
@@ -17,6 +16,7 @@ from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.node.blocks import CChainBlock
+from warpseal.resources.chains import PrimaryChain
 
 _DecodedBlock = tuple[CChainBlock, tuple[AtomicTx, ...]]
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from warpseal.chains.ids import TxID
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import RawBlock
@@ -22,6 +21,7 @@ from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.blocks import MAX_CONTAINERS, CChainBlock, ContainersClient, Stream, XChainClient
 from warpseal.node.limits import CallOrigin
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
 

@@ -14,7 +14,6 @@ from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
 from warpseal.errors import IndexDamaged, NodeUnavailable, StoreDown
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
@@ -33,6 +32,7 @@ from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.store.url import StoreUrl
 

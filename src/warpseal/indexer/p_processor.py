@@ -8,7 +8,6 @@ from time import monotonic
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PBlock, PGenesis, parse_p_block
 from warpseal.chains.proposervm import inner_block
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import PRecord
 from warpseal.index.writer import IndexWriter
@@ -30,6 +29,7 @@ from warpseal.ledger.p_chain import DECISIONS, apply_p_block
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import spent_ids
+from warpseal.resources.chains import PrimaryChain
 
 
 class PChainProcessor:

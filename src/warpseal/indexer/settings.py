@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warpseal.history.chains import PrimaryChain
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.settings import (
     SETTING,
     Group,

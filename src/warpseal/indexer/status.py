@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from warpseal.errors import IndexDamaged, StoreDown
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.evm import EvmFreshness
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.metrics.samples import IndexSample
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.errors import IndexDamaged, NodeUnavailable
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import consistency
 from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.settings import IndexSettings
@@ -27,6 +26,7 @@ from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import Progress, error_words, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl

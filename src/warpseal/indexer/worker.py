@@ -20,11 +20,11 @@ from multiprocessing import get_context
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from warpseal.errors import IndexDamaged, StartupError, StoreDown
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.blocks import IndexingStopped
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.worker_process import initialize_worker
 
 log = logging.getLogger(__name__)

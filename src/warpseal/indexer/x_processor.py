@@ -13,8 +13,6 @@ from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.chains.x_blocks import XBlock, XGenesis, parse_x_block
 from warpseal.chains.x_txs import OperationTx, XTx, parse_x_tx
-from warpseal.history.blocks import Proposer
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.records import XPreLinearizationRecord, XRecord
 from warpseal.index.writer import IndexWriter
@@ -32,6 +30,8 @@ from warpseal.ledger.outputs import LedgerFault
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
 from warpseal.node.blocks import Container
+from warpseal.resources.blocks import Proposer
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import ChainID
 
 GENESIS_NUMBER = -1

@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from warpseal.aggregation.service import SignatureAggregator
-from warpseal.l1.attestation import Attestation
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
@@ -18,6 +17,7 @@ from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
 from warpseal.l1.validity import ValidityLookup
+from warpseal.messages.attestation import Attestation
 from warpseal.node.upstream import Upstream
 from warpseal.store.store import Store
 from warpseal.validators.chains import ChainLookup

@@ -13,13 +13,13 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
-from warpseal.l1.attestation import Attestation
 from warpseal.l1.context import L1Components
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
+from warpseal.messages.attestation import Attestation
 from warpseal.node.errors import RpcRefusal
 from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from warpseal.evm_rpc.logs import EvmLog, LogFilter
+from warpseal.forwarding.evm.logs import EvmLog, LogFilter
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID

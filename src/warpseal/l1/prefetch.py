@@ -31,10 +31,10 @@ from warpseal.errors import (
     UnknownSubnet,
     WarpsealError,
 )
-from warpseal.l1.attestation import Attestation, derive_attestation
 from warpseal.l1.ports import FindSubnet
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
+from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.store.l1_records import L1Records
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import EagerTask, L1Transaction

@@ -18,9 +18,9 @@ from cachetools import LRUCache
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.l1.attestation import Attestation, build_message
 from warpseal.l1.ports import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
+from warpseal.messages.attestation import Attestation, build_message
 from warpseal.node.p_chain import ValidationAt
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache

@@ -20,12 +20,6 @@ from msgspec import UNSET, UnsetType
 from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.errors import NodeUnavailable
-from warpseal.history.blocks import Blockchain, p_chain
-from warpseal.history.chains import PUBLIC_CHAINS, PrimaryChains
-from warpseal.history.ports import Connectivity
-from warpseal.history.staking import ActiveState, Rewards, Validation
-from warpseal.history.text import hex_text
-from warpseal.history.transactions import BlsCredentials
 from warpseal.ledger.params import builtin_parameters
 from warpseal.node.agreement import NodeAgreement
 from warpseal.node.answers import Difference, compare_amounts, compare_fixed, compare_grown
@@ -36,6 +30,12 @@ from warpseal.node.platform import PlatformClient
 from warpseal.node.pool import INFO_PATHS, NodePool
 from warpseal.node.rpc import NodeCall
 from warpseal.node.state import decode_asset
+from warpseal.resources.blocks import Blockchain, p_chain
+from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChains
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import ActiveState, Rewards, Validation
+from warpseal.resources.text import hex_text
+from warpseal.resources.transactions import BlsCredentials
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.codec import MalformedMessage

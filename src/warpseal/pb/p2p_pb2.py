@@ -17,7 +17,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
     '',
     'warpseal/pb/p2p.proto'
 )
-# @@protoc_insertion_point(imports)
+# protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
@@ -57,4 +57,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPERROR']._serialized_end=1531
   _globals['_APPGOSSIP']._serialized_start=1533
   _globals['_APPGOSSIP']._serialized_end=1581
-# @@protoc_insertion_point(module_scope)
+# protoc_insertion_point(module_scope)

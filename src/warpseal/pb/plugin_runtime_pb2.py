@@ -17,7 +17,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
     '',
     'warpseal/pb/plugin_runtime.proto'
 )
-# @@protoc_insertion_point(imports)
+# protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
@@ -36,4 +36,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INITIALIZEREQUEST']._serialized_end=136
   _globals['_RUNTIME']._serialized_start=138
   _globals['_RUNTIME']._serialized_end=216
-# @@protoc_insertion_point(module_scope)
+# protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
     '',
     'warpseal/pb/plugin_vm.proto'
 )
-# @@protoc_insertion_point(imports)
+# protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
@@ -36,4 +36,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERSIONRESPONSE']._serialized_end=98
   _globals['_VM']._serialized_start=100
   _globals['_VM']._serialized_end=220
-# @@protoc_insertion_point(module_scope)
+# protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
     '',
     'warpseal/pb/profile.proto'
 )
-# @@protoc_insertion_point(imports)
+# protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
@@ -45,4 +45,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINE']._serialized_end=833
   _globals['_FUNCTION']._serialized_start=835
   _globals['_FUNCTION']._serialized_end=930
-# @@protoc_insertion_point(module_scope)
+# protoc_insertion_point(module_scope)

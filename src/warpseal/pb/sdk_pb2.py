@@ -17,7 +17,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
     '',
     'warpseal/pb/sdk.proto'
 )
-# @@protoc_insertion_point(imports)
+# protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
@@ -35,4 +35,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNATUREREQUEST']._serialized_end=97
   _globals['_SIGNATURERESPONSE']._serialized_start=99
   _globals['_SIGNATURERESPONSE']._serialized_end=137
-# @@protoc_insertion_point(module_scope)
+# protoc_insertion_point(module_scope)

@@ -20,8 +20,8 @@ import aiohttp
 
 from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
-from warpseal.history.outputs import Asset
 from warpseal.prices.settings import PriceSettings, fill_template
+from warpseal.resources.outputs import Asset
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words, os_error_text

@@ -7,17 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from warpseal.resources.aliases import ChainAliases
+
 from tests.api.data.fixtures import DataApiSetup, client_of
-from tests.evm_rpc.evm import SETTINGS
+from tests.forwarding.evm.evm import SETTINGS
 from tests.indexer.evm_chains import ServedChain, recorded_chain
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.evm_rpc.build import forward_chain
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.reads import EvmChainReader
-from warpseal.history.aliases import ChainAliases
+from warpseal.forwarding.evm.build import forward_chain
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.warp.ids import ChainID

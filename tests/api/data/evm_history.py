@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from warpseal.resources.evm import ErcType, MetadataStatus
+from warpseal.resources.text import account_text
+
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import evm_setup
 from tests.api.data.fixtures import Clock, DataApiSetup
@@ -26,8 +29,6 @@ from warpseal.chains.evm.blocks import decode_block, decode_receipts
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import ErcType, MetadataStatus
-from warpseal.history.text import account_text
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex

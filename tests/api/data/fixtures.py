@@ -12,23 +12,23 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.ports import AssetPrices, UptimeSource
 
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.fixtures import SETTINGS, serving
-from warpseal.api.cors import CorsMiddleware
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.usage_endpoint import UsageAccess
-from warpseal.api.middleware import ErrorMiddleware, RequestLog
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.http.cors import CorsMiddleware
+from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.errors import NotFound
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import AssetPrices, UptimeSource
 from warpseal.metrics.registry import Metrics
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
-from warpseal.chains.ids import Address
-from warpseal.history import transactions as resources
-from warpseal.history.blocks import Blockchain, PrimaryNetworkBlock
-from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
-from warpseal.history.outputs import Asset
-from warpseal.history.ports import Connectivity, ObservedUptime
-from warpseal.history.queries import (
+from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
+from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
+from warpseal.resources.outputs import Asset
+from warpseal.resources.ports import Connectivity, ObservedUptime
+from warpseal.resources.queries import (
     BlockQuery,
     Page,
     PageRequest,
@@ -22,9 +19,13 @@ from warpseal.history.queries import (
     TransactionQuery,
     ValidationQuery,
 )
-from warpseal.history.resources import SortOrder
-from warpseal.history.staking import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
-from warpseal.history.text import NetworkText
+from warpseal.resources.staking import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
+from warpseal.resources.text import NetworkText
+
+from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
+from warpseal.chains.ids import Address
+from warpseal.resources import transactions as resources
+from warpseal.resources.base import SortOrder
 from warpseal.warp.ids import ChainID, NodeID
 
 T = TypeVar("T")

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from warpseal.resources.aliases import ChainAliases
 
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import Answer
 from tests.api.data.fixtures import Clock, DataApiSetup
-from tests.evm_rpc.evm import SETTINGS
+from tests.forwarding.evm.evm import SETTINGS
 from tests.index.evm.histories import made_block
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.evm_rpc.build import forward_chain
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.reads import EvmChainReader
-from warpseal.history.aliases import ChainAliases
+from warpseal.forwarding.evm.build import forward_chain
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex

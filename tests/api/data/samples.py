@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import json
 
+from warpseal.resources.blocks import Blockchain, Proposer
+from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
+from warpseal.resources.outputs import Asset
+from warpseal.resources.staking import (
+    ActiveState,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
+from warpseal.resources.transactions import BlsCredentials, XChainVertex
+
 from tests.api.data.values import (
     Amount,
     AssetCreation,
@@ -22,20 +36,7 @@ from tests.api.data.values import (
     XTransaction,
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
-from warpseal.history.blocks import Blockchain, Proposer
-from warpseal.history.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
-from warpseal.history.outputs import Asset
-from warpseal.history.resources import UNSET, RewardType
-from warpseal.history.staking import (
-    ActiveState,
-    CompletedState,
-    PendingState,
-    RemovedState,
-    Reward,
-    Rewards,
-    Validation,
-)
-from warpseal.history.transactions import BlsCredentials, XChainVertex
+from warpseal.resources.base import UNSET, RewardType
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID, id_text
 
 NETWORK_ID = 5

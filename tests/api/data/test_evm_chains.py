@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.blocks import Blockchain
 
 from tests.api.data import samples as s
 from tests.api.data import sdk_models as sdk
@@ -18,8 +20,6 @@ from tests.indexer.evm_node import UNFINALIZED
 from warpseal.api.data.settings import Compat
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.errors import NodeUnavailable
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.blocks import Blockchain
 from warpseal.node.endpoint import EvmChainInfo, NativeToken, NodeEndpoint
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 

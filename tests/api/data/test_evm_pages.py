@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpseal.resources.aliases import ChainAliases
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -22,7 +23,6 @@ from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.contract_calls import balance_of_batch_call
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.aliases import ChainAliases
 from warpseal.index.evm.records import FetchReason, TokenDocument
 from warpseal.index.settings import IndexSettings
 

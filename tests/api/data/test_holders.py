@@ -10,6 +10,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.evm import ErcType, HolderQuery
+from warpseal.resources.queries import TimeRange
+from warpseal.resources.text import account_text
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -26,10 +30,6 @@ from warpseal.api.data.operations import TOKEN_HOLDERS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import Erc20Transfer
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.evm import ErcType, HolderQuery
-from warpseal.history.queries import TimeRange
-from warpseal.history.text import account_text
 from warpseal.index.evm.records import ContractFacts
 from warpseal.node.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpseal.resources.evm import MetadataStatus
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -17,7 +18,6 @@ from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.eventually import finish, until
 from warpseal.api.data import evm_pages
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import MetadataStatus
 from warpseal.index.evm import requests
 from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter

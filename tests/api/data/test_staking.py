@@ -7,6 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.outputs import Asset
+from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.staking import Validation
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, DataApiSetup, get, indexed
@@ -15,11 +19,7 @@ from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
 from warpseal.errors import NodeUnavailable
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.outputs import Asset
-from warpseal.history.ports import ObservedUptime
-from warpseal.history.resources import RewardType
-from warpseal.history.staking import Validation
+from warpseal.resources.base import RewardType
 from warpseal.warp.ids import id_text, node_id_text
 
 REWARDS = NETWORK + "/rewards"

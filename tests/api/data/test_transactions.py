@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from warpseal.resources.chains import PrimaryChain
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_TXS, DataApiSetup, client_of, get, indexed
@@ -20,7 +21,6 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, address_text, bech32_text
-from warpseal.history.chains import PrimaryChain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
-
-from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
-from warpseal.history import transactions as resources
-from warpseal.history.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.evm_genesis import evm_genesis, genesis_text
-from warpseal.history.outputs import (
+from warpseal.resources.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.evm_genesis import evm_genesis, genesis_text
+from warpseal.resources.outputs import (
     Asset,
     AssetAmount,
     AvmUtxo,
@@ -23,7 +20,11 @@ from warpseal.history.outputs import (
     UtxoCredential,
     asset_amount,
 )
-from warpseal.history.resources import (
+from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
+
+from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
+from warpseal.resources import transactions as resources
+from warpseal.resources.base import (
     C_CHAIN_TX_TYPES,
     UNSET,
     X_CHAIN_TX_TYPES,
@@ -34,7 +35,6 @@ from warpseal.history.resources import (
     or_unset,
     tx_type,
 )
-from warpseal.history.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID, id_text
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import aiohttp
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
+from warpseal.resources.aliases import ChainAliases
 
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.server import HttpServer
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.api.server import HttpServer
-from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused
-from warpseal.history.aliases import ChainAliases
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.daemon_checks import PeerTraffic, database_check, diskspace_check, network_check, router_check

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.node.fixtures import ADMIN, HEALTH, SETTINGS, NodeApiSetup, started_node_api
 from tests.eventually import finish
-from warpseal.api.node.jsonrpc_gorilla import MAX_BODY_BYTES
+from warpseal.api.rpc.jsonrpc_gorilla import MAX_BODY_BYTES
 
 JSON = {"content-type": "application/json"}
 

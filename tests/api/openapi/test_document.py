@@ -15,18 +15,19 @@ import pytest
 from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
 from tests.api.openapi.documented_answers import assert_valid
 from tests.api.openapi.sample_requests import DOCUMENT, operations
-from warpseal.api import error_bodies, routes
-from warpseal.api.aggregator import preflight_request
-from warpseal.api.aggregator.bodies import AggregateSignaturesRequest, VerifyRequest
-from warpseal.api.aggregator.l1_request import QUERY_FIELDS
-from warpseal.api.aggregator.request_fields import BODY_FIELDS
+from warpseal.api import routes
 from warpseal.api.data.operations import OPERATIONS
-from warpseal.api.errors import kebab_name
+from warpseal.api.http import error_bodies
+from warpseal.api.http.errors import kebab_name
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
-from warpseal.api.probe_bodies import HealthDetails, SigningHealth
+from warpseal.api.signing import preflight_request
+from warpseal.api.signing.bodies import AggregateSignaturesRequest, VerifyRequest
+from warpseal.api.signing.l1_request import QUERY_FIELDS
+from warpseal.api.signing.request_fields import BODY_FIELDS
+from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
 from warpseal.delivery.request import NextMessage
-from warpseal.history import resources
+from warpseal.resources import base as resources
 from warpseal.warp.ids import id_text
 
 SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,

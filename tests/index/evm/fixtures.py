@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Engine
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query
+from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.histories import GENESIS_PARENT, address
 from tests.index.evm.model import EvmModel
-from warpseal.history.evm import CollectibleQuery, Erc1155Query
-from warpseal.history.queries import PageRequest
-from warpseal.history.resources import UNSET, SortOrder
 from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex, EvmPage
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.base import UNSET, SortOrder
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

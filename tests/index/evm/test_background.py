@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace as changed
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
+from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.fixtures import index_url, open_index, open_writer
 from tests.index.evm.histories import MAX, START, address, made_block, transfer
 from warpseal.chains.evm.facts import Creation, MetadataUpdate, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.errors import StoreDown
-from warpseal.history.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
-from warpseal.history.queries import PageRequest
-from warpseal.history.resources import UNSET
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.evm import requests
 from warpseal.index.evm.documents import UPDATE_INTERVAL_S
@@ -29,6 +28,7 @@ from warpseal.index.evm.records import (
     TokenDocument,
 )
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.resources.base import UNSET
 
 ZERO, ALICE = address(0), address(1_000)
 PAGE = PageRequest(10)

@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from warpseal.resources.evm import ErcType, Holder, HolderQuery
+from warpseal.resources.queries import PageRequest, TimeRange
 
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
-from warpseal.history.evm import ErcType, Holder, HolderQuery
-from warpseal.history.queries import PageRequest, TimeRange
 from warpseal.index.evm import balances, holder_consistency, holder_queries, holders
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index

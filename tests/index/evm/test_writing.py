@@ -9,11 +9,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace as changed
 from sqlalchemy import inspect
+from warpseal.resources.chains import PrimaryChain
 
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, open_engine, open_index, open_writer
 from tests.index.evm.histories import START, History, address, hash_of, made_block, transfer
 from warpseal.errors import IndexMoved
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import MIGRATIONS, evm_index_url

@@ -11,7 +11,7 @@ import aiohttp
 from eth_abi.abi import decode, encode
 from eth_hash.auto import keccak
 
-from tests.evm_rpc.anvil import anvil
+from tests.forwarding.evm.anvil import anvil
 from tests.solidity.compiled import creation_code
 
 _GAS: Final = hex(6_000_000)

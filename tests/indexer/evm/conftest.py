@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.evm_rpc import anvil
+from tests.forwarding.evm import anvil
 from tests.solidity import compiled
 from tests.store.postgres import postgres_server, postgres_url
 

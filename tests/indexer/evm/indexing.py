@@ -16,8 +16,8 @@ from tests.eventually import until
 from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.database import evm_index_url, reading_evm_index
 from warpseal.index.settings import IndexSettings

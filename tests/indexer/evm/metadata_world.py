@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eth_abi.abi import encode
+from warpseal.resources.evm import MetadataStatus, NftToken
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
@@ -21,7 +22,6 @@ from tests.indexer.evm.metadata_servers import PUBLIC, http_answer, twin_servers
 from tests.indexer.evm_chains import ZERO, MadeUpChain, Tx, erc721_transfer, erc1155_transfer
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
-from warpseal.history.evm import MetadataStatus, NftToken
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import Lacking

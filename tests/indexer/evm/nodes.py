@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.warp.ids import ChainID

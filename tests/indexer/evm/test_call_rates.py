@@ -13,8 +13,8 @@ from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError, open_sessions
-from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.forwarding.evm.node import RpcNodeError, open_sessions
+from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.evm_rpc.evm import HANGS, Node, serve_node
+from tests.forwarding.evm.evm import HANGS, Node, serve_node
 from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pytest
 from eth_hash.auto import keccak
+from warpseal.resources.evm import ErcType
+from warpseal.resources.queries import PageRequest
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
@@ -30,8 +32,6 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.errors import NodeUnavailable
-from warpseal.history.evm import ErcType
-from warpseal.history.queries import PageRequest
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, ContractToCall, Lacking

@@ -27,7 +27,7 @@ from tests.indexer.evm_chains import (
     word,
 )
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
-from warpseal.evm_rpc.node import open_sessions
+from warpseal.forwarding.evm.node import open_sessions
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from eth_hash.auto import keccak
+from warpseal.resources.evm import MetadataStatus, NftMetadata
 
 from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows
@@ -18,7 +19,6 @@ from tests.indexer.evm.metadata_servers import PRIVATE, http_answer
 from tests.indexer.evm.metadata_world import FAST, MetadataWorld, metadata_world
 from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
-from warpseal.history.evm import MetadataStatus, NftMetadata
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.node.endpoint import MetadataMode

@@ -21,7 +21,7 @@ from tests.indexer.evm_chains import ServedChain, nft_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockContradiction, DisprovenBlock, UnprovenBlock, check_receipts_root
-from warpseal.evm_rpc.node import open_sessions
+from warpseal.forwarding.evm.node import open_sessions
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.nodes import ChainNodes

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from warpseal.resources.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
+from warpseal.resources.queries import PageRequest, TimeRange
 
 from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.eventually import until
 from tests.indexer.evm.anvil_chain import AnvilChain, CallReverted, open_anvil_chain
 from tests.indexer.evm.indexing import INDEX, indexing
-from warpseal.history.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
-from warpseal.history.queries import PageRequest, TimeRange
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings

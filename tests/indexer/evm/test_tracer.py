@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from warpseal.resources.queries import PageRequest
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
 from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx
 from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
-from warpseal.history.queries import PageRequest
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.indexer.evm.caller import EvmCaller

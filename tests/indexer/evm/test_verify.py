@@ -30,8 +30,8 @@ from tests.indexer.evm_chains import (
 )
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.evm_rpc.node import open_sessions
-from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.forwarding.evm.node import open_sessions
+from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
 from warpseal.index.evm.records import EvmChainIdentity

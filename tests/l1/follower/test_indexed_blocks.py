@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from warpseal.resources.chains import PrimaryChain
 
 from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
@@ -17,7 +18,6 @@ from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import flip_stored_bytes
 from tests.l1.follower.fixtures import FAST, MemoryStore, following, is_done
 from tests.ledger.recorded import p_blocks
-from warpseal.history.chains import PrimaryChain
 from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower import indexed_blocks
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks

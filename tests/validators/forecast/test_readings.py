@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.values import Block
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, open_upstream, recorded_result
 from warpseal.chains.ids import BlockID
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.history.chains import ChainFreshness, PrimaryChain
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price
 from warpseal.ledger.params import MAINNET, L1FeeConfig
 from warpseal.node.limits import CallOrigin

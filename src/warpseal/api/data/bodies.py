@@ -15,10 +15,10 @@ from warpseal.api.data.staking_resources import (
     PendingValidatorDetails,
     RemovedValidatorDetails,
 )
-from warpseal.history.blocks import PrimaryNetworkBlock
-from warpseal.history.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
-from warpseal.history.resources import UNSET, PrimaryNetworkChainName, Resource, UnsetType
-from warpseal.history.transactions import CChainTransaction, PChainTransaction, XChainTransaction
+from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType
+from warpseal.resources.blocks import PrimaryNetworkBlock
+from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
+from warpseal.resources.transactions import CChainTransaction, PChainTransaction, XChainTransaction
 
 
 class ChainInfo(Resource, frozen=True, gc=False, kw_only=True):

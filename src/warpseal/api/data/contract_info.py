@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import StartupError
-from warpseal.history.evm import ContractDescription
+from warpseal.resources.evm import ContractDescription
 from warpseal.runtime.process import os_error_text
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.evm import EvmFreshness
 from warpseal.node.endpoint import EvmChain, MetadataMode
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 if TYPE_CHECKING:
-    from warpseal.evm_rpc.reads import EvmChainReader
+    from warpseal.forwarding.evm.reads import EvmChainReader
     from warpseal.index.evm.reader import EvmIndex
 
 MULTICALL: Final = bytes.fromhex("ca11bde05977b3631167028862be2a173976ca11")

@@ -24,14 +24,14 @@ from warpseal.api.data.evm_pages import complete_page
 from warpseal.api.data.evm_resources import EvmWording, block_of_node
 from warpseal.api.data.parameters import read_block_id
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.data.responses import FINAL_S, response_headers
-from warpseal.api.node.evm import SOURCE
+from warpseal.api.http.responses import FINAL_S, response_headers
+from warpseal.api.rpc.evm import SOURCE
 from warpseal.errors import BlockNotFound, NetworkNotServed, NodeUnavailable, StoreDown
-from warpseal.history.blocks import Blockchain
-from warpseal.history.evm import EvmBlock
-from warpseal.history.evm_genesis import chain_id_of, evm_genesis
-from warpseal.history.resources import UNSET, UnsetType
-from warpseal.history.text import account_text, shared_id_text
+from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.blocks import Blockchain
+from warpseal.resources.evm import EvmBlock
+from warpseal.resources.evm_genesis import chain_id_of, evm_genesis
+from warpseal.resources.text import account_text, shared_id_text
 from warpseal.warp.ids import ChainID, id_text
 
 _PROXY_SCHEME: Final = "x-forwarded-proto"

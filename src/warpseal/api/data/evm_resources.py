@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec.structs import replace
 
 from warpseal.api.data.contract_info import DescribedContracts
-from warpseal.history.evm import (
+from warpseal.resources.base import UNSET
+from warpseal.resources.evm import (
     ContractDescription,
     DeployedContract,
     Erc1155Transfer,
@@ -16,8 +17,7 @@ from warpseal.history.evm import (
     NftToken,
     TokenHolder,
 )
-from warpseal.history.resources import UNSET
-from warpseal.history.text import hex_text
+from warpseal.resources.text import hex_text
 
 if TYPE_CHECKING:
     from warpseal.chains.evm.facts import EvmBlockFacts

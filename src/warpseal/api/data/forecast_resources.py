@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from warpseal.history.resources import UNSET, Resource, UnsetType, or_unset
+from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 

@@ -26,10 +26,10 @@ from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
 from warpseal.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
-from warpseal.history.evm import Holder, HolderQuery
-from warpseal.history.queries import PageRequest
-from warpseal.history.resources import UNSET, UnsetType
-from warpseal.history.text import account_text
+from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.evm import Holder, HolderQuery
+from warpseal.resources.queries import PageRequest
+from warpseal.resources.text import account_text
 
 if TYPE_CHECKING:
     from warpseal.index.evm.records import HolderPage

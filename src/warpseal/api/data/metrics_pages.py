@@ -14,8 +14,8 @@ from warpseal.api.data.page_tokens import PageQuery, check_unchanged
 from warpseal.api.data.parameters import PAGE_SIZE, PAGE_TOKEN, START_KEY
 from warpseal.api.data.request_context import RequestContext
 from warpseal.errors import ConflictingSpellings, ExpiredPageToken, InvalidPageToken, StoreDown
-from warpseal.history.queries import Position
-from warpseal.history.resources import UNSET, UnsetType
+from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.queries import Position
 
 if TYPE_CHECKING:
     from warpseal.usage.page_tokens import PageTokenStore

@@ -22,9 +22,9 @@ from warpseal.errors import (
     TokenNotFound,
     WarpsealError,
 )
-from warpseal.history.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType
-from warpseal.history.text import account_text
 from warpseal.index.evm.records import ReindexOutcome
+from warpseal.resources.evm import CollectibleBalance, CollectibleQuery, Erc1155Query, ErcType
+from warpseal.resources.text import account_text
 
 INDEXER_SILENCE_S: Final = 30.0
 """The indexer writes its status every 15 seconds. One that is silent for longer hangs, although its process runs."""

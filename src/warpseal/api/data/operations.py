@@ -34,9 +34,9 @@ from warpseal.api.data.bodies import (
     XChainTransactions,
 )
 from warpseal.api.data.forecast_resources import Forecast
-from warpseal.history.blocks import BlockchainDetails
-from warpseal.history.evm import EvmBlock, NftToken
-from warpseal.history.resources import Resource
+from warpseal.resources.base import Resource
+from warpseal.resources.blocks import BlockchainDetails
+from warpseal.resources.evm import EvmBlock, NftToken
 
 PRIMARY_NETWORK: Final = "Primary Network"
 SUBNETS: Final = "Subnets"

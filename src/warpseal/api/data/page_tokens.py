@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from warpseal.api.data.parameters import PAGE_TOKEN, Parameter, Value
 from warpseal.api.data.services import KeyStore
 from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
-from warpseal.history.queries import PageRequest, Position
+from warpseal.resources.queries import PageRequest, Position
 
 VALID_S: Final = 24 * 3600
 ROUNDING_S: Final = 300

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from warpseal.api.aggregator.request_fields import unknown_field
 from warpseal.api.data.bodies import EvmFeature, TimeInterval, UsageGrouping
+from warpseal.api.signing.request_fields import unknown_field
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import ConflictingSpellings, InvalidRequest
-from warpseal.history.queries import TimeRange
-from warpseal.history.resources import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
+from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
+from warpseal.resources.queries import TimeRange
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN
 from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
 

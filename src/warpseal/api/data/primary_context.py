@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from warpseal.api.data.request_context import HEADER, RequestContext
-from warpseal.api.data.responses import response_headers
+from warpseal.api.http.responses import response_headers
 from warpseal.errors import IndexDamaged, IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
-from warpseal.history.chains import ChainFreshness, PrimaryChain
-from warpseal.history.ports import PrimaryNetworkIndex
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 

@@ -22,14 +22,14 @@ from warpseal.api.data.parameters import (
     normalize_addresses,
     read_query,
 )
-from warpseal.api.data.responses import JSON, respond, response_headers
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
-from warpseal.history.queries import Position
-from warpseal.history.resources import UNSET, Resource, UnsetType
-from warpseal.history.text import NetworkText
+from warpseal.api.http.responses import JSON, respond, response_headers
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.resources.queries import Position
+from warpseal.resources.text import NetworkText
 
 if TYPE_CHECKING:
     from warpseal.usage.page_tokens import PageTokenStore

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from warpseal.api.data.access import ApiAccess, MetricsApiAccess
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
@@ -52,8 +51,9 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.staking_endpoints import get_validator, list_rewards
 from warpseal.api.data.tps_endpoint import get_avg_tps
 from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.http.access import ApiAccess, MetricsApiAccess
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
 
 
 class DataApi:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from warpseal.history.evm_genesis import sdk_genesis
-from warpseal.history.outputs import AssetAmount, AvmUtxo, UtxoCredential
-from warpseal.history.resources import UNSET, PrimaryNetworkTxType, Resource, UnsetType
-from warpseal.history.transactions import (
+from warpseal.resources.base import UNSET, PrimaryNetworkTxType, Resource, UnsetType
+from warpseal.resources.evm_genesis import sdk_genesis
+from warpseal.resources.outputs import AssetAmount, AvmUtxo, UtxoCredential
+from warpseal.resources.transactions import (
     AssetCreated,
     CChainTransaction,
     ChainFormat,

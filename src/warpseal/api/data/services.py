@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from warpseal.api.data.evm_chains import EvmChainServices
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.chains import PrimaryChain, PrimaryChains
-from warpseal.history.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
 from warpseal.store.api_key import ApiKey
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from warpseal.history.outputs import HistoricalPrice, RewardAsset, asset_amount
-from warpseal.history.ports import Connectivity
-from warpseal.history.resources import UNSET, Resource, RewardType, UnsetType
-from warpseal.history.staking import ActiveState, CompletedState, RemovedState, Reward, Rewards, Validation
-from warpseal.history.text import NetworkText, node_text, percent_text, shared_id_text
-from warpseal.history.transactions import BlsCredentials
+from warpseal.resources.base import UNSET, Resource, RewardType, UnsetType
+from warpseal.resources.outputs import HistoricalPrice, RewardAsset, asset_amount
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import ActiveState, CompletedState, RemovedState, Reward, Rewards, Validation
+from warpseal.resources.text import NetworkText, node_text, percent_text, shared_id_text
+from warpseal.resources.transactions import BlsCredentials
 from warpseal.warp.ids import id_text
 
 

@@ -17,11 +17,11 @@ from starlette.responses import Response
 from warpseal.api.data.bodies import TimeInterval, UsageGrouping, UsageMetric, UsageMetrics, UsageNetwork, UsageValue
 from warpseal.api.data.parameters import Value
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.middleware import is_from_this_machine
+from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.node.access import has_token
 from warpseal.errors import AdminTokenRefused, AdminTokenRequired, InvalidRequest, UsageNotEnabled
-from warpseal.history.aliases import ChainAliases
-from warpseal.history.resources import UNSET
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.base import UNSET
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.settings import UsageReaders, UsageSettings

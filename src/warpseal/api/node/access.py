@@ -14,7 +14,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.api.middleware import is_from_this_machine
+from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.node.router import not_found_response, text_response
 
 ANY_HOST: Final = "*"

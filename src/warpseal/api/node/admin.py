@@ -12,14 +12,14 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
-from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.api.node.router import Router
+from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
-from warpseal.history.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.ops.logs.lines import LEVELS
 from warpseal.ops.logs.loggers import Levels
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
+from warpseal.resources.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
 NAME: Final = "admin"

@@ -15,37 +15,37 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from warpseal.api.cors import AllowedOrigins, CorsMiddleware
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.errors import Dialect, error_response
-from warpseal.api.http_protocol import MAX_NODE_MESSAGE_BYTES
-from warpseal.api.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.http.cors import AllowedOrigins, CorsMiddleware
+from warpseal.api.http.errors import Dialect, error_response
+from warpseal.api.http.http_protocol import MAX_NODE_MESSAGE_BYTES
+from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
+from warpseal.api.http.request_body import DiscardUnread
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AdminGuard, AllowedHosts
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
-from warpseal.api.node.evm import Admission, CountUnits, EvmEndpoint, sum_credits
-from warpseal.api.node.evm_websocket import EvmWebSocketEndpoint
-from warpseal.api.node.gateway import GatewayEndpoint
 from warpseal.api.node.health import NAME as HEALTH
 from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
-from warpseal.api.node.jsonrpc_geth import count_entries
-from warpseal.api.node.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.api.request_body import DiscardUnread
-from warpseal.api.settings import ApiSettings
-from warpseal.api.startup_gate import StartupGate
+from warpseal.api.rpc.evm import Admission, CountUnits, EvmEndpoint, sum_credits
+from warpseal.api.rpc.evm_websocket import EvmWebSocketEndpoint
+from warpseal.api.rpc.gateway import GatewayEndpoint
+from warpseal.api.rpc.jsonrpc_geth import count_entries
+from warpseal.api.rpc.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.errors import WarpsealError
-from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.methods import KNOWN_METHODS
-from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.gateway.build import Gateway
-from warpseal.gateway.routes import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
-from warpseal.history.aliases import PRIMARY_NAMES
-from warpseal.history.chains import PrimaryChain
+from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.methods import KNOWN_METHODS
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.primary.build import Gateway
+from warpseal.forwarding.primary.routes import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
+from warpseal.resources.aliases import PRIMARY_NAMES
+from warpseal.resources.chains import PrimaryChain
 from warpseal.usage.credits import MethodCredits
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import ChainID, id_text

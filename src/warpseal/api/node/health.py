@@ -13,8 +13,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
-from warpseal.api.settings import ApiSettings
 from warpseal.ops.health.registry import HealthRegistry, HealthReport
 
 NAME: Final = "health"

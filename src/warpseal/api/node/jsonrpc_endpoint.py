@@ -11,8 +11,10 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from warpseal.api.middleware import log_fields
-from warpseal.api.node.jsonrpc_gorilla import (
+from warpseal.api.http.middleware import log_fields
+from warpseal.api.http.request_body import declared_length, parse_body, read_body
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.rpc.jsonrpc_gorilla import (
     CONTENT_TYPE,
     MAX_BODY_BYTES,
     SERVER_ERROR,
@@ -25,8 +27,6 @@ from warpseal.api.node.jsonrpc_gorilla import (
     unknown_method,
     unknown_service,
 )
-from warpseal.api.request_body import declared_length, parse_body, read_body
-from warpseal.api.settings import ApiSettings
 from warpseal.errors import CallRefused, WarpsealError
 
 log = logging.getLogger("warpseal.api")

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method
-from warpseal.api.node.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.api.node.router import not_found_response
-from warpseal.api.settings import ApiSettings
+from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
 from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
 

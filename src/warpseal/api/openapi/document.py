@@ -10,20 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.aggregator.bodies import (
-    AggregateSignaturesRequest,
-    KebabSignedMessage,
-    PreflightAnswer,
-    SignedL1Message,
-    SignedMessage,
-    VerifyRequest,
-)
-from warpseal.api.aggregator.explanation_body import Explanation
-from warpseal.api.data.access import KEY_HEADERS
 from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
-from warpseal.api.error_bodies import Error, KebabError, MetricsApiError
+from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.error_bodies import Error, KebabError, MetricsApiError
 from warpseal.api.openapi.describe import (
     COMPONENT,
     METHODS,
@@ -55,8 +46,17 @@ from warpseal.api.openapi.node_paths import (
     describe_node_paths,
     describe_pages,
 )
-from warpseal.api.probe_bodies import Health, Readiness
+from warpseal.api.signing.bodies import (
+    AggregateSignaturesRequest,
+    KebabSignedMessage,
+    PreflightAnswer,
+    SignedL1Message,
+    SignedMessage,
+    VerifyRequest,
+)
+from warpseal.api.signing.explanation_body import Explanation
 from warpseal.api.status.document import StatusDocument
+from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from warpseal.history.chains import PUBLIC_CHAINS
+from warpseal.resources.chains import PUBLIC_CHAINS
 from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
 
 

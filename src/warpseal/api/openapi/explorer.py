@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from warpseal.api.data.responses import JSON, EncodedBody, respond_encoded, response_headers
+from warpseal.api.http.responses import JSON, EncodedBody, respond_encoded, response_headers
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.errors import NotFound

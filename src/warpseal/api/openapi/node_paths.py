@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from warpseal.api.error_bodies import KebabError
+from warpseal.api.http.error_bodies import KebabError
 from warpseal.api.openapi.describe import (
     JSON,
     Content,
@@ -18,9 +18,9 @@ from warpseal.api.openapi.describe import (
     describe_query,
     refer_to,
 )
-from warpseal.gateway.routes import ROUTES
-from warpseal.history.resources import UNSET, Resource, UnsetType
+from warpseal.forwarding.primary.routes import ROUTES
 from warpseal.ops.health.check import CheckResult
+from warpseal.resources.base import UNSET, Resource, UnsetType
 
 NODE: Final = "Node Interfaces"
 GATEWAY: Final = "Primary Network RPC"

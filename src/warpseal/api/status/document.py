@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from warpseal.history.evm import describe_trace_gap
+from warpseal.resources.evm import describe_trace_gap
 
 STATUS_PATH: Final = "/status.json"
 MAX_VALIDATORS: Final = 5_000

@@ -16,12 +16,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from warpseal.api.aggregator.endpoints import InFlight
-from warpseal.api.data.responses import JSON, EncodedBody, accepts_gzip
-from warpseal.api.http_protocol import ABORT
-from warpseal.api.middleware import client_address, is_from_this_machine
+from warpseal.api.http.http_protocol import ABORT
+from warpseal.api.http.middleware import client_address, is_from_this_machine
+from warpseal.api.http.responses import JSON, EncodedBody, accepts_gzip
+from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.access import AllowedHosts
-from warpseal.api.settings import ApiSettings
+from warpseal.api.signing.endpoints import InFlight
 from warpseal.api.status.document import STATUS_PATH
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from warpseal.api.data.responses import EncodedBody
+from warpseal.api.http.responses import EncodedBody
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.page import Rows, render_page, render_rows, render_sections
 from warpseal.runtime.single_flight import SingleFlight

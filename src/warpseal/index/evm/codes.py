@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from warpseal.history.evm import ErcType, MetadataStatus
+from warpseal.resources.evm import ErcType, MetadataStatus
 
 ERC_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC20, ErcType.ERC721, ErcType.ERC1155)
 STATUSES: Final = (

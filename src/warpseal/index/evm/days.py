@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from warpseal.history.evm import DailyTps
 from warpseal.index.evm.keys import day_of
 from warpseal.index.evm.queries import read_state
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import DailyTps
 
 _LAST_BLOCK_BEFORE: Final = "SELECT time, txs FROM days WHERE day < ? AND number >= ? ORDER BY day DESC LIMIT 1"
 _LAST_BLOCKS: Final = "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"

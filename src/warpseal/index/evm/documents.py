@@ -12,13 +12,13 @@ from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import MetadataUpdate, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.evm.codes import STATUSES, RequestKind, encode_text
 from warpseal.index.evm.keys import COLLECTION_BITS, SQL_NUMBER, collection_of, first_token, is_erc1155, pack, unpack
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
 from warpseal.index.evm.tokens import find_tokens, id_of_row, read_ids
+from warpseal.resources.evm import MetadataStatus
 
 RECENT_S: Final = 86_400
 """The age of a block whose new tokens are fetched before older ones."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from warpseal.history.text import account_text, hex_text
 from warpseal.index.evm.codes import ERC_TYPES, decode_text
 from warpseal.index.evm.keys import SQL_COLLECTION, SQL_NUMBER, height_of, is_erc1155, unpack
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.text import account_text, hex_text
 
 Row = dict[str, str | int]
 

@@ -14,14 +14,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from warpseal.history.evm import ErcType, Holder, HolderQuery
-from warpseal.history.queries import PageRequest, Position, TimeRange
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
 from warpseal.index.evm.queries import ChainState, read_state
 from warpseal.index.evm.records import HolderPage, Lacking
 from warpseal.index.evm.resources import read_contracts
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import ErcType, Holder, HolderQuery
+from warpseal.resources.queries import PageRequest, Position, TimeRange
 
 MAX_HOLDERS: Final = 20_000
 """Holders that one page examines."""

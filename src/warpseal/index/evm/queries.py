@@ -6,18 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from warpseal.history.evm import (
-    CollectibleBalance,
-    CollectibleQuery,
-    DeployedContract,
-    Erc1155Query,
-    Erc1155Transfer,
-    EvmBlock,
-    EvmFreshness,
-    NftToken,
-)
-from warpseal.history.queries import Page, PageRequest, Position
-from warpseal.history.resources import SortOrder
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.chain_row import EvmChainRow
 from warpseal.index.evm.codes import RequestKind
@@ -35,6 +23,18 @@ from warpseal.index.evm.records import NOTHING_LACKING, Lacking
 from warpseal.index.evm.resources import ResourceReader, block_resource
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.base import SortOrder
+from warpseal.resources.evm import (
+    CollectibleBalance,
+    CollectibleQuery,
+    DeployedContract,
+    Erc1155Query,
+    Erc1155Transfer,
+    EvmBlock,
+    EvmFreshness,
+    NftToken,
+)
+from warpseal.resources.queries import Page, PageRequest, Position
 
 T_co = TypeVar("T_co", covariant=True)
 

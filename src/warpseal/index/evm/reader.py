@@ -9,7 +9,17 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from warpseal.errors import StoreDown
-from warpseal.history.evm import (
+from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm import holder_queries, queries
+from warpseal.index.evm.database import MIGRATIONS
+from warpseal.index.evm.days import daily_tps
+from warpseal.index.evm.queries import EvmPage as EvmPage
+from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.requests import RequestWriter
+from warpseal.index.index_reader import IndexReader
+from warpseal.index.read_session import ReadSession
+from warpseal.index.settings import IndexSettings
+from warpseal.resources.evm import (
     CollectibleBalance,
     CollectibleQuery,
     DailyTps,
@@ -21,17 +31,7 @@ from warpseal.history.evm import (
     HolderQuery,
     NftToken,
 )
-from warpseal.history.queries import PageRequest
-from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.evm import holder_queries, queries
-from warpseal.index.evm.database import MIGRATIONS
-from warpseal.index.evm.days import daily_tps
-from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
-from warpseal.index.evm.requests import RequestWriter
-from warpseal.index.index_reader import IndexReader
-from warpseal.index.read_session import ReadSession
-from warpseal.index.settings import IndexSettings
+from warpseal.resources.queries import PageRequest
 from warpseal.store.url import StoreUrl
 
 P = ParamSpec("P")

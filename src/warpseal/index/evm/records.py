@@ -11,8 +11,8 @@ from typing import Final
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import ErcType, Holder, MetadataStatus
-from warpseal.history.queries import Page
+from warpseal.resources.evm import ErcType, Holder, MetadataStatus
+from warpseal.resources.queries import Page
 from warpseal.warp.ids import ChainID
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.history.evm import (
+from warpseal.index.evm.codes import ERC_TYPES, STATUSES, decode_text
+from warpseal.index.evm.derived import CreationRow
+from warpseal.index.evm.documents import RECENT_S, decode_fields
+from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, number_of, tx_key_of, unpack
+from warpseal.index.evm.ownership import TransferRow
+from warpseal.index.evm.records import Lacking
+from warpseal.index.evm.tokens import id_of_row
+from warpseal.index.read_session import ReadSession
+from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.evm import (
     CollectibleBalance,
     DeployedContract,
     DeploymentDetails,
@@ -19,16 +28,7 @@ from warpseal.history.evm import (
     NftToken,
     TokenHolder,
 )
-from warpseal.history.resources import UNSET, UnsetType, or_unset
-from warpseal.history.text import account_text, hex_text
-from warpseal.index.evm.codes import ERC_TYPES, STATUSES, decode_text
-from warpseal.index.evm.derived import CreationRow
-from warpseal.index.evm.documents import RECENT_S, decode_fields
-from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, number_of, tx_key_of, unpack
-from warpseal.index.evm.ownership import TransferRow
-from warpseal.index.evm.records import Lacking
-from warpseal.index.evm.tokens import id_of_row
-from warpseal.index.read_session import ReadSession
+from warpseal.resources.text import account_text, hex_text
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 """About the bytes of the URIs and documents of a page; a single item may have more."""

@@ -17,7 +17,6 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
-from warpseal.history.evm import MetadataStatus
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
@@ -53,6 +52,7 @@ from warpseal.index.evm.schema import (
 from warpseal.index.evm.tokens import TokenTable
 from warpseal.index.ids import IdTable
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.evm import MetadataStatus
 
 ZERO_ADDRESS: Final = bytes(20)
 # Of the cache for one row of each small table; all of them take about a fifth of it.

@@ -40,7 +40,7 @@ from warpseal.chains.evm.checks import (
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
+from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource

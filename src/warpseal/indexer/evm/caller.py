@@ -17,7 +17,7 @@ import msgspec
 
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
+from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.node.json_values import decode_hex
 from warpseal.node.jsonrpc import (

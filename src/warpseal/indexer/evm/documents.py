@@ -9,8 +9,8 @@ from typing import Final
 
 from warpseal.chains.evm.nft_document import DocumentFault, MalformedDocument, NftFields, image_document, parse_document
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UriFault
-from warpseal.history.evm import MetadataStatus
 from warpseal.indexer.evm.fetcher import IMAGE, DocumentFetcher, FetchedDocument, FetchFailed, FetchFault, FetchLane
+from warpseal.resources.evm import MetadataStatus
 
 log = logging.getLogger(__name__)
 

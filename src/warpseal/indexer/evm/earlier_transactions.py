@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError
+from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.node.json_values import quantity_or_none

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
-from warpseal.evm_rpc.node import Sessions
-from warpseal.evm_rpc.pool import ChainIdentity
-from warpseal.evm_rpc.settings import EvmRpcSettings
-from warpseal.evm_rpc.sockets import EvmSockets
+from warpseal.forwarding.evm.node import Sessions
+from warpseal.forwarding.evm.pool import ChainIdentity
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import rebuild_hint
 from warpseal.index.evm.database import writing_evm_index

@@ -18,7 +18,6 @@ from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
 from warpseal.errors import StoreDown
-from warpseal.history.evm import MetadataStatus
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
@@ -28,6 +27,7 @@ from warpseal.indexer.evm.documents import URI_STATUS, DocumentResult, read_inli
 from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchLane
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.node.endpoint import MetadataMode
+from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from warpseal.evm_rpc.sockets import EvmSockets, TooManyWebSockets, WebSocketUnavailable
+from warpseal.forwarding.evm.sockets import EvmSockets, TooManyWebSockets, WebSocketUnavailable
 from warpseal.runtime.retry import Backoff, RetryDelays
 
 _SUBSCRIBE: Final = '{"jsonrpc":"2.0","id":3,"method":"eth_subscribe","params":["newHeads"]}'

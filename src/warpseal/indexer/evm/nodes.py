@@ -16,10 +16,10 @@ import msgspec
 from cachetools import TTLCache
 
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.methods import BLOCK_NUMBER
-from warpseal.evm_rpc.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply, Sessions
-from warpseal.evm_rpc.pool import ChainIdentity, EvmPool
-from warpseal.evm_rpc.settings import EvmRpcSettings
+from warpseal.forwarding.evm.methods import BLOCK_NUMBER
+from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply, Sessions
+from warpseal.forwarding.evm.pool import ChainIdentity, EvmPool
+from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates
 from warpseal.node.endpoint import EvmChain
 from warpseal.node.json_values import quantity_or_none

@@ -10,7 +10,7 @@ from functools import partial
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.pool import ChainIdentity
+from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason

@@ -19,7 +19,7 @@ from typing import Final
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError, RpcNodeFailure
+from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.block_reader import BLOCK

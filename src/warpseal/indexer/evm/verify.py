@@ -39,8 +39,7 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.errors import NodeUnavailable
-from warpseal.evm_rpc.node import RpcNodeError
-from warpseal.history.text import account_text
+from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.consistency import check_file
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.evm import consistency, holder_consistency
@@ -52,6 +51,7 @@ from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.indexer.verify import IndexFinding
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, rpc_call
+from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl

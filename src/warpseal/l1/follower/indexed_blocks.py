@@ -10,12 +10,12 @@ from cachetools import LRUCache
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.proposervm import inner_block
-from warpseal.history.chains import PrimaryChain
 from warpseal.index import consistency
 from warpseal.index.database import UNDECODABLE, reading_index
 from warpseal.index.keys import P
 from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncLock
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl

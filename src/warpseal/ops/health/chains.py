@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warpseal.evm_rpc.build import ForwardedChain
-from warpseal.evm_rpc.pool import ForwardingPool
+from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.pool import ForwardingPool
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text

@@ -14,14 +14,14 @@ from enum import StrEnum
 from typing import Final
 
 from warpseal.errors import NodeUnavailable, StoreDown
-from warpseal.history.chains import PrimaryChain
-from warpseal.history.ports import PrimaryNetworkIndex
-from warpseal.history.queries import BlockQuery, PageRequest, TimeRange
 from warpseal.ledger.chain_time import l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation, L1FeeState
 from warpseal.node.platform import PlatformClient
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.ports import PrimaryNetworkIndex
+from warpseal.resources.queries import BlockQuery, PageRequest, TimeRange
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.warp.ids import SubnetID
 

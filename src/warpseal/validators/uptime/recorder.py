@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from warpseal.errors import StoreDown
-from warpseal.history.ports import ObservedUptime
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.network import PeerNetwork
+from warpseal.resources.ports import ObservedUptime
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow

@@ -1,0 +1,155 @@
+"""Access to `/v1`: API keys, and limits of compute units by key or by client address.
+
+Source of truth: the specification's Authentication section; header names and default limits of the hosted service.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from cachetools import TTLCache
+from starlette.requests import Request
+from starlette.responses import Response
+
+from warpseal.api.data.services import DataServices
+from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.client_network import client_network
+from warpseal.api.http.middleware import client_address, log_fields
+from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
+from warpseal.api.http.responses import response_headers
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
+from warpseal.store.api_key import ApiKey, digest_key
+
+KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
+_RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
+KEY_TTL_S: Final = 10.0
+MAX_CACHED_KEYS: Final = 10_000
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class ApiAccess:
+    """Checks keys and limits. now: monotonic seconds."""
+
+    def __init__(
+        self, gate: StartupGate[DataServices], settings: DataApiSettings, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._gate = gate
+        self._settings = settings
+        self._now = now
+        self._anonymous = ComputeUnitLimits(settings.rate_limit_per_minute, settings.rate_limit_per_day)
+        self._limiter = RateLimiter()
+        self._keys: TTLCache[bytes, ApiKey | None] = TTLCache(MAX_CACHED_KEYS, KEY_TTL_S, timer=now)
+
+    def require_key(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that requires a key if the settings do, and costs no units.
+
+        Signing has limits of its own, and relayers must not be refused for frequent requests.
+        """
+
+        async def guarded(request: Request) -> Response:
+            if self._settings.require_api_key:
+                key = await self._key(request)
+                log_fields(request.scope)["api_key"] = key.name if key else None
+            return await endpoint(request)
+
+        return guarded
+
+    async def check(self, request: Request) -> None:
+        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        _apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
+
+    async def admit(self, request: Request, units: int, *, needs_key: bool = False) -> None:
+        """Count a request. needs_key: require a key in any case.
+
+        Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required.
+        """
+        _apply(request, self._consume(request, await self._key(request, needs_key=needs_key), units))
+
+    def _consume(
+        self, request: Request, key: ApiKey | None, units: int, *, is_trial: bool = False
+    ) -> RateLimitResult | None:
+        if key is not None:
+            log_fields(request.scope)["api_key"] = key.name
+            caller, limits = f"key {key.name}", ComputeUnitLimits(key.units_per_minute, key.units_per_day)
+        else:
+            (caller, is_loopback), limits = client_network(client_address(request.scope)), self._anonymous
+            if is_loopback and not self._settings.rate_limit_loopback:
+                return None
+        return self._limiter.consume(caller, limits, units, self._now(), is_trial=is_trial)
+
+    async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
+        """Return the caller's key; if none is required, an invalid key counts as not given."""
+        text, is_required = _key_text(request), needs_key or self._settings.require_api_key
+        if not is_required:
+            return await self._valid_key(text, is_required=False) if text else None
+        if text is None:
+            raise ApiKeyRequired
+        key = await self._valid_key(text, is_required=True)
+        if key is None:
+            raise ApiKeyRefused
+        return key
+
+    async def _valid_key(self, text: str, *, is_required: bool) -> ApiKey | None:
+        digest = digest_key(text)
+        if digest is None:
+            return None
+        try:
+            key = await self._find(digest)
+        except StoreDown:
+            if is_required:
+                raise
+            return None
+        return None if key is None or key.revoked_at is not None else key
+
+    async def _find(self, digest: bytes) -> ApiKey | None:
+        try:
+            return self._keys[digest]
+        except KeyError:
+            services = await self._gate.wait()
+        key = self._keys[digest] = await services.key_store.find_key(digest)
+        return key
+
+
+class MetricsApiAccess:
+    """Limits compute units of the Metrics API by client address, apart from those of `/v1`; keys do not count.
+
+    now: monotonic seconds.
+    """
+
+    def __init__(self, settings: DataApiSettings, now: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._now = now
+        self._limits = ComputeUnitLimits(
+            settings.metrics_api_rate_limit_per_minute, settings.metrics_api_rate_limit_per_day
+        )
+        self._limiter = RateLimiter()
+
+    async def admit(self, request: Request, units: int) -> None:
+        """Count a request. Raises RateLimited."""
+        caller, is_loopback = client_network(client_address(request.scope))
+        if not is_loopback or self._settings.rate_limit_loopback:
+            _apply(request, self._limiter.consume(caller, self._limits, units, self._now()))
+
+
+def _apply(request: Request, result: RateLimitResult | None) -> None:
+    """Set the headers of the response from the state of the caller's limits. Raises RateLimited."""
+    if result is None:
+        return
+    headers = response_headers(request.scope)
+    headers["ratelimit-policy"] = f"{result.limit};w={result.window_s}"
+    headers["ratelimit-limit"] = str(result.limit)
+    headers["ratelimit-remaining"] = str(result.remaining)
+    if not result.is_allowed:
+        headers["ratelimit-reset"] = str(result.reset_s)
+        raise RateLimited(result.limit, result.window_s, result.reset_s)
+
+
+def _key_text(request: Request) -> str | None:
+    """Return the key of a request as it was sent."""
+    headers = request.scope["headers"]
+    sent = (value for wanted in _RAW_KEY_HEADERS for name, value in headers if name == wanted and value)
+    return next((str(value, "latin-1") for value in sent), None)

@@ -1,0 +1,187 @@
+"""Bodies of error responses, as the OpenAPI document describes them; see docs/errors.md.
+
+`errors` makes the details and `api/http/errors` the bodies; tests validate both against these types. The twins in kebab case
+are derived by the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import field
+
+from warpseal.api.signing.bodies import DeliveryAdvice, SupersededStatement
+from warpseal.errors import NodeFailure
+from warpseal.resources.base import UNSET, Resource, UnsetType
+
+
+class DisconnectedNode(Resource, frozen=True, gc=False, kw_only=True):
+    """A node that is not connected. Times are RFC 3339 in UTC.
+
+    address: for callers on the daemon's machine alone. last_error: of the last dial or connection. next_try_at: left
+    out if no dial is planned.
+    """
+
+    node_id: str
+    disconnected_since: str
+    address: str | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    next_try_at: str | UnsetType = UNSET
+
+
+class MissingSigner(Resource, frozen=True, gc=False, kw_only=True):
+    """A validator whose signature is missing, and why.
+
+    error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1 validator without
+    enough balance. connections: if none of its nodes is connected.
+    """
+
+    node_ids: tuple[str, ...]
+    weight: str
+    reason: str
+    public_key: str | UnsetType = UNSET
+    error_code: int | UnsetType = UNSET
+    error_message: str | UnsetType = UNSET
+    validation_id: str | UnsetType = UNSET
+    balance: str | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    connections: tuple[DisconnectedNode, ...] | UnsetType = UNSET
+
+
+class FailedNode(Resource, frozen=True, gc=False, kw_only=True):
+    """A node that gave no usable answer. position: in the setting, from 0."""
+
+    position: int
+    failure: NodeFailure
+
+
+class EqualAnswers(Resource, frozen=True, gc=False, kw_only=True):
+    """Nodes with the same answer, by their positions in the setting. digest: of the answer."""
+
+    positions: tuple[int, ...]
+    digest: str
+
+
+class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How far the daemon has read the P-Chain. percent: of the backfill. eta: seconds. off: it does not read it."""
+
+    off: bool | UnsetType = UNSET
+    from_: str | UnsetType = field(name="from", default=UNSET)
+    to: str | UnsetType = UNSET
+    percent: float | UnsetType = UNSET
+    eta: int | UnsetType = UNSET
+    stopped: str | UnsetType = UNSET
+
+
+class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How many subnets were searched for an initial validator, and how many are known."""
+
+    subnets_tried: int
+    subnets: int
+
+
+class ManagerLogsProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """Which blocks of the manager's chain were searched. configured: whether the daemon has a node of the chain."""
+
+    configured: bool
+    from_block: str | UnsetType = UNSET
+    to_block: str | UnsetType = UNSET
+
+
+class OriginProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How far each way of finding the origin of a validation has come."""
+
+    follower: FollowerProgress
+    initial_validators: InitialValidatorsProgress
+    manager_chain_logs: ManagerLogsProgress
+
+
+class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
+    """What a program may want to know beyond the code. Each code has some of these keys, or none; see docs/errors.md.
+
+    verdict to hints: of a missed quorum. counts: missing validators by reason. validators: the heaviest ones.
+    """
+
+    verdict: Literal["wait", "never"] | UnsetType = UNSET
+    signed_weight: str | UnsetType = UNSET
+    required_weight: str | UnsetType = UNSET
+    total_weight: str | UnsetType = UNSET
+    p_chain_height: str | UnsetType = UNSET
+    signing_subnet_id: str | UnsetType = UNSET
+    counts: Mapping[str, int] | UnsetType = UNSET
+    validators: tuple[MissingSigner, ...] | UnsetType = UNSET
+    hints: tuple[str, ...] | UnsetType = UNSET
+    advice: DeliveryAdvice | UnsetType = UNSET
+
+    field: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    limit_bytes: int | UnsetType = UNSET
+    allowed_seconds: float | UnsetType = UNSET
+    allowed: tuple[str, ...] | UnsetType = UNSET
+    served: tuple[str, ...] | UnsetType = UNSET
+    setting: str | UnsetType = UNSET
+    missing: str | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    scope: Literal["client", "daemon"] | UnsetType = UNSET
+    expected_seconds: int | UnsetType = UNSET
+    waiting: int | UnsetType = UNSET
+    limit_units: int | UnsetType = UNSET
+    window_seconds: int | UnsetType = UNSET
+
+    message_network_id: int | UnsetType = UNSET
+    network_id: int | UnsetType = UNSET
+    blockchain_id: str | UnsetType = UNSET
+    blockchain_ids: Mapping[str, str] | UnsetType = UNSET
+    chain_id: str | UnsetType = UNSET
+    destination_blockchain_id: str | UnsetType = UNSET
+    manager_blockchain_id: str | UnsetType = UNSET
+    oldest: str | UnsetType = UNSET
+    tip: str | UnsetType = UNSET
+
+    nodes: tuple[FailedNode, ...] | UnsetType = UNSET
+    quorum: int | UnsetType = UNSET
+    classes: tuple[EqualAnswers, ...] | UnsetType = UNSET
+
+    tx_hash: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    transaction_type: str | UnsetType = UNSET
+    superseded: SupersededStatement | UnsetType = UNSET
+    validation_id: str | UnsetType = UNSET
+    progress: OriginProgress | UnsetType = UNSET
+
+    chain: str | UnsetType = UNSET
+    height: str | UnsetType = UNSET
+    node_height: str | UnsetType = UNSET
+    lag_seconds: int | UnsetType = UNSET
+    block_id: str | UnsetType = UNSET
+    address: str | UnsetType = UNSET
+    token_id: str | UnsetType = UNSET
+
+
+class Error(Resource, frozen=True, gc=False, kw_only=True):
+    """An error. error: the status text. code: stable, see docs/errors.md. detail: machine-readable."""
+
+    message: str
+    error: str
+    status_code: int
+    code: str
+    detail: ErrorDetail
+
+
+class MetricsApiError(Resource, frozen=True, gc=False, kw_only=True):
+    """An error of the Metrics API, whose message is a list."""
+
+    message: tuple[str, ...]
+    error: str
+    status_code: int
+    code: str
+    detail: ErrorDetail
+
+
+class KebabError(Resource, frozen=True, gc=False, kw_only=True):
+    """An error as the reference aggregator writes it."""
+
+    error: str
+    code: str
+    detail: ErrorDetail

@@ -1,0 +1,334 @@
+"""One HTTP/1.1 connection that no client can hold open, fill up or crash: uvicorn's protocol with limits.
+
+uvicorn bounds neither the time in which a request arrives nor the size of its header, and it answers malformed
+HTTP in plain text. Limits here are per connection and absolute; a refusal is JSON like every other error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from http import HTTPStatus
+from typing import Any, Final
+
+import httptools
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from warpseal.api.http.client_network import IdleConnections
+from warpseal.api.http.errors import Dialect, dialect_of, error_response
+from warpseal.api.http.response_transport import ResponseTransport
+from warpseal.api.http.settings import ApiSettings
+from warpseal.errors import (
+    HeaderTooLarge,
+    MalformedHTTP,
+    ReceiveTimeout,
+    TooManyConnections,
+    UnknownTransferCoding,
+    WarpsealError,
+)
+from warpseal.runtime.request_id import new_request_id, request_id
+
+log = logging.getLogger("warpseal.api")
+
+RECEIVE_BY: Final = "receive_by"
+"""Key of the ASGI scope's state: the loop time by which the body must have arrived."""
+
+IS_COMPLETE: Final = "is_complete"
+"""Key of the ASGI scope's state: there once the whole body has arrived."""
+
+ABORT: Final = "abort"
+"""Key of the ASGI scope's state: ends the connection at once, whatever was not written yet."""
+
+IS_CLOSING: Final = "is_closing"
+"""Key of the ASGI scope's state: returns whether the connection is closed, or about to be."""
+
+MAX_PIPELINED: Final = 16
+# A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
+MAX_MESSAGE_BODIES: Final = 8
+# What EVM nodes take, twice: bodies for them are larger than any other.
+MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
+MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
+LINGER_S: Final = 1.0
+# A header field counts as at least this many bytes: many small ones take more time than few large ones.
+_MIN_FIELD_BYTES: Final = 64
+_SOCKET_START: Final = b"/ext/"
+_SOCKET_END: Final = b"/ws"
+_SHOWN_BYTES: Final = 80
+_BODY_HEADERS: Final = (b"content-length", b"transfer-encoding")
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """Serves one connection within the limits of ApiSettings."""
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        config: Config,
+        state: ServerState,
+        app_state: dict[str, Any],
+        idle_connections: IdleConnections,
+    ) -> None:
+        super().__init__(config, state, app_state, asyncio.get_running_loop())
+        self._idle_connections = idle_connections
+        self._is_idle = False
+        self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
+        self._settings = settings
+        self._max_message_bytes = settings.max_header_bytes + MAX_MESSAGE_BODIES * settings.max_body_bytes
+        self._receive_timer: asyncio.TimerHandle | None = None
+        self._receive_by = 0.0
+        self._running: RequestResponseCycle | None = None
+        self._messages = 0
+        self._in_header = True
+        self._complete = True
+        self._header_bytes = 0
+        self._raw_bytes = 0
+        self._refusal: WarpsealError | None = None
+        self._closing = False
+        self._upgrading = False
+        self._resuming = False
+        self._responses: ResponseTransport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
+        self._responses = ResponseTransport(transport, self.loop)
+        # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._set_idle()
+        if len(self.connections) > self._settings.max_connections:
+            self._refuse(TooManyConnections())
+        else:
+            self._start_receiving()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._set_busy()
+        self._stop_receiving()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self._disconnect(self._answering)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._unset_keepalive_if_required()
+        if self._receive_timer is None and self._complete:
+            self._start_receiving()
+        messages, was_complete = self._messages, self._complete
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or self._unknown_coding() or MalformedHTTP())
+            return
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                # The WebSocket protocol has limits of its own.
+                self._closing = True
+                self._set_busy()
+                self._stop_receiving()
+                self.handle_websocket_upgrade()
+            else:
+                self._decline_upgrade(data[upgrade.args[0] :])
+            return
+        if self._messages - messages <= was_complete:
+            self._count_raw(len(data))
+
+    def _unknown_coding(self) -> UnknownTransferCoding | None:
+        """Return the refusal of a request whose body has another transfer coding than chunked (RFC 9112, 6.1)."""
+        values = [value for name, value in self.headers if name == b"transfer-encoding"]
+        codings = [coding.strip().lower() for value in values for coding in value.split(b",")]
+        unknown = next((coding for coding in codings if coding != b"chunked"), None)
+        has_length = any(name == b"content-length" for name, _ in self.headers)
+        # A length beside it may be an attempt to smuggle a request: that is malformed, whatever the coding is.
+        if unknown is None or has_length:
+            return None
+        return UnknownTransferCoding(unknown[:_SHOWN_BYTES].decode("latin-1"))
+
+    def _should_upgrade_to_ws(self) -> bool:
+        """Return whether a request may become a WebSocket: only on their paths, and after all responses are sent."""
+        path = self.url.partition(b"?")[0]
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
+        return is_for_sockets and not has_body and self._answering is None and not self.pipeline
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Continue in HTTP/1.1 after the header of a request that asked for another protocol.
+
+        The parser expects the other protocol next, but the body follows. A new parser is therefore advanced to the
+        start of the body.
+        """
+        if self._upgrading:
+            framing = [line for line in self.headers if line[0] in _BODY_HEADERS]
+            head = b"".join(b"%s: %s\r\n" % line for line in framing)
+            self.parser = httptools.HttpRequestParser(self)
+            self._resuming = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
+            self._upgrading = self._resuming = False
+        if rest:
+            self.data_received(rest)
+
+    def on_message_begin(self) -> None:
+        if self._resuming:
+            return
+        super().on_message_begin()
+        self._messages += 1
+        self._in_header, self._complete = True, False
+        self._header_bytes = self._raw_bytes = 0
+        if self._receive_timer is None:
+            self._start_receiving()
+
+    def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
+        self._count_header(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._resuming:
+            return
+        self._count_header(max(_MIN_FIELD_BYTES, len(name) + len(value)))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._resuming:
+            return
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many pipelined requests")
+        has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
+        if has_body and (refusal := self._unknown_coding()) is not None:
+            self._refusal = refusal
+            raise ValueError("unknown transfer coding")
+        self.scope["state"][RECEIVE_BY] = self._receive_by
+        super().on_headers_complete()
+        self._in_header = False
+        self._upgrading = has_body and self.parser.should_upgrade()
+
+    def on_message_complete(self) -> None:
+        if self._upgrading:
+            return
+        self._complete = True
+        self._stop_receiving()
+        self.scope["state"][IS_COMPLETE] = True
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        self._set_busy()
+        cycle.transport = self._responses
+        super()._start_asgi_task(cycle, self._responses.wrap(app))  # type: ignore[arg-type]
+
+    def on_response_complete(self) -> None:
+        self._responses.flush()
+        super().on_response_complete()
+        if self._answering is None and not self.transport.is_closing():
+            self._set_idle()
+
+    def _set_idle(self) -> None:
+        """Count the connection as idle, which may close another one of its client."""
+        self._is_idle = True
+        self._idle_connections.add(self.client[0] if self.client else "", self._close_idle)
+
+    def _set_busy(self) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self._idle_connections.remove(self.client[0] if self.client else "", self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._is_idle = False
+        self._closing = True
+        self._stop_receiving()
+        self.transport.close()
+
+    def _count_header(self, size: int) -> None:
+        """Count a part of the header, or of the trailer; raising makes the parser stop."""
+        self._header_bytes += size + 4
+        if self._header_bytes > self._settings.max_header_bytes:
+            self._refusal = HeaderTooLarge(self._settings.max_header_bytes)
+            raise ValueError("header too large")
+
+    def _count_raw(self, size: int) -> None:
+        """Count bytes that the parser buffers or that are discarded after a refusal."""
+        self._raw_bytes += size
+        if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
+            self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
+            return
+        is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
+        if self._raw_bytes > max(self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0):
+            self._abort()
+
+    def _start_receiving(self) -> None:
+        self._receive_by = self.loop.time() + self._settings.receive_timeout_s
+        self._receive_timer = self.loop.call_at(self._receive_by, self._on_receive_timeout)
+
+    def _stop_receiving(self) -> None:
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
+
+    def _on_receive_timeout(self) -> None:
+        """End a request that did not arrive in time; while an earlier one is being answered it could not.
+
+        The reader of a body times out at the same moment, and has a while to send its error.
+        """
+        if self._in_body:
+            self._receive_timer = self.loop.call_later(LINGER_S, self._abort)
+        elif self._answering is not None:
+            self._start_receiving()
+        else:
+            self._abort()
+
+    @property
+    def _in_body(self) -> bool:
+        return not self._in_header and not self._complete
+
+    @property
+    def _answering(self) -> RequestResponseCycle | None:
+        """The request that is being answered."""
+        return None if self._running is None or self._running.response_complete else self._running
+
+    def _abort(self) -> None:
+        """Close the connection; a request that has begun and was not answered gets an error response."""
+        if self._complete or (self._in_body and self.cycle.response_started):
+            self._closing = True
+            self._stop_receiving()
+            self._disconnect(self._answering)
+            self.transport.close()
+        else:
+            self._refuse(ReceiveTimeout(self._settings.receive_timeout_s))
+
+    @staticmethod
+    def _disconnect(cycle: RequestResponseCycle | None) -> None:
+        """Mark the client of a request as disconnected. (uvicorn does so for the latest request only.)"""
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def _refuse(self, error: WarpsealError) -> None:
+        """Answer a request that cannot be read further, after the responses to earlier ones; then close."""
+        self._closing = True
+        self._stop_receiving()
+        self.pipeline.clear()
+        answering = self._answering
+        if answering is not None and not (self._in_body and answering is self.cycle):
+            answering.keep_alive = False
+            return
+        self._disconnect(answering)
+        if self._in_body and self.cycle.response_started:
+            self.transport.close()
+            return
+        token = request_id.set(new_request_id())
+        log.info("request refused", extra={"code": error.code, "client": self.client[0] if self.client else ""})
+        self.transport.write(_response(error, getattr(self, "url", b"")))
+        self.transport.close()
+        request_id.reset(token)
+
+
+def _response(error: WarpsealError, url: bytes) -> bytes:
+    response = error_response(error, dialect_of(url.decode("latin-1")))
+    response.headers.update({"x-request-id": request_id.get(), "connection": "close"})
+    status = f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
+    return status + b"".join(b"%s: %s\r\n" % header for header in response.raw_headers) + b"\r\n" + response.body

@@ -1,0 +1,157 @@
+"""The middleware of every request: its id, its line in the log, and the response to its error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from warpseal.api.http.client_network import client_network
+from warpseal.api.http.errors import Dialect, dialect_of, error_response
+from warpseal.api.http.request_body import ClientDisconnected
+from warpseal.api.http.server import SHUTDOWN_EVENT
+from warpseal.api.http.trusted_proxies import client_of, connection_address, is_behind_proxy
+from warpseal.errors import InternalError, ShuttingDown, WarpsealError
+from warpseal.metrics.registry import Metrics
+from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
+
+log = logging.getLogger("warpseal.api")
+
+HEADER: Final = b"x-request-id"
+CLIENT_GONE: Final = 499
+"""Logged as the status of a request whose client disconnected before the response."""
+
+_FIELDS: Final = "warpseal.log"
+_NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", *_NODE_PROBES})
+_SHOWN_CHARACTERS: Final = 200
+_FORWARDED: Final = b"forwarded"
+_X_FORWARDED: Final = b"x-forwarded-"
+
+
+def log_fields(scope: Scope) -> dict[str, Any]:
+    """Return the fields of the log line of this request; callers add to them."""
+    fields: dict[str, Any] = scope.setdefault(_FIELDS, {})
+    return fields
+
+
+def client_address(scope: Scope) -> str:
+    """Return the address of the client of a request, without its port: that behind a trusted proxy, if there is one."""
+    return client_of(scope).address
+
+
+def is_from_this_machine(scope: Scope) -> bool:
+    """Return whether a request comes from this machine and no proxy forwarded it."""
+    names = (name.replace(b"_", b"-") for name, _ in scope["headers"])
+    is_forwarded = any(name == _FORWARDED or name.startswith(_X_FORWARDED) for name in names)
+    return not is_forwarded and not is_behind_proxy(scope) and client_network(connection_address(scope))[1]
+
+
+class RequestLog:
+    """Wraps an app: request id in (`X-Request-Id`) or made, out on the answer; one log line and count at the end.
+
+    paths: the template of the path by endpoint; an endpoint that is a text is its own template.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Mapping[Any, str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        current = _given_id(scope) or new_request_id()
+        token = request_id.set(current)
+        started = perf_counter()
+        status = CLIENT_GONE
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, current.encode("ascii"))]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            endpoint = scope.get("endpoint")
+            route = endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)
+            self._metrics.observe_http(route or "unknown", status)
+            _write_line(scope, status, perf_counter() - started)
+            request_id.reset(token)
+
+
+def _given_id(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == HEADER:
+            return parse_request_id(value)
+    return None
+
+
+def _write_line(scope: Scope, status: int, duration_s: float) -> None:
+    # A probe that fails is asked every few seconds; what it says changes is logged where it changes.
+    level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    fields = {
+        "method": scope["method"],
+        "path": scope["path"][:_SHOWN_CHARACTERS],
+        "status": status,
+        "duration_ms": round(duration_s * 1000, 3),
+        "client": client_address(scope),
+        **log_fields(scope),
+    }
+    log.log(level, "request", extra=fields)
+
+
+class ErrorMiddleware:
+    """Wraps an app and answers its errors; a disconnected client gets no answer. dialect: None: that of the path."""
+
+    def __init__(self, app: ASGIApp, dialect: Dialect | None = None) -> None:
+        self._app = app
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except ClientDisconnected:
+            return
+        except asyncio.CancelledError:
+            if started or not _is_shutdown(scope):
+                raise
+            await self._answer(ShuttingDown(), scope, receive, send)
+        except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
+            if not isinstance(error, WarpsealError):
+                log.error("internal error, request failed", exc_info=error)
+                error = InternalError(f"internal error; see the log of request {request_id.get()} for details")
+            if not started:
+                await self._answer(error, scope, receive, send)
+
+    async def _answer(self, error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
+        log_fields(scope)["code"] = error.code
+        dialect = self._dialect or dialect_of(scope["path"])
+        response = error_response(error, dialect, shows_addresses=is_from_this_machine(scope))
+        await response(scope, receive, send)
+
+
+def _is_shutdown(scope: Scope) -> bool:
+    """Return whether the server cancelled the request because its grace period ended."""
+    event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
+    return event is not None and event.is_set()

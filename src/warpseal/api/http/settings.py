@@ -1,0 +1,176 @@
+"""Settings of the HTTP servers; docs/operations.md says when to change which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warpseal.api.http.trusted_proxies import IpNetwork, header_name, proxy_network
+from warpseal.errors import NetworkNotServed
+from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
+
+NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
+ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
+
+_PORT: Final = integer(0, 65535)
+_WEB_URL: Final = url("http", "https")
+
+
+def _optional_url(value: Any, path: str) -> str:
+    """Accept a URL; an empty text counts as not given."""
+    return "" if value in ("", None) else _WEB_URL(value, path)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Durations in seconds.
+
+    api_host, metrics_host: an address or a name of this machine. The default is all interfaces, as in the reference,
+    so that clients on other machines keep working with its config file. "::" is all interfaces of IPv6 and IPv4.
+    receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first request of a
+    connection: from the opening). keep_alive_s: idle time of a connection; longer than load balancers keep it.
+    network_names: names that the `/v1` paths serve; empty: those of the network id.
+    """
+
+    api_host: str = setting(
+        "0.0.0.0", "api-host", text, "address that the HTTP API listens on", "HOST", group=Group.HTTP
+    )
+    api_port: int = setting(
+        8080,
+        "api-port",
+        _PORT,
+        "port of the HTTP API; 0: a free port, which is printed",
+        "PORT",
+        group=Group.HTTP,
+        is_reference=True,
+    )
+    metrics_host: str = setting(
+        "0.0.0.0", "metrics-host", text, "address that /metrics listens on", "HOST", group=Group.HTTP
+    )
+    metrics_port: int = setting(
+        8081,
+        "metrics-port",
+        _PORT,
+        "port of /metrics; 0: a free port, which is printed",
+        "PORT",
+        group=Group.HTTP,
+        is_reference=True,
+    )
+    metrics_api_port: int | None = setting(
+        None,
+        "metrics-api-port",
+        _PORT,
+        "port for the Metrics API alone, on api-host; 0: a free port, which is logged; unset: on api-port only",
+        "PORT",
+        group=Group.HTTP,
+    )
+    max_requests_in_flight: int = setting(
+        1_000,
+        "max-requests-in-flight",
+        integer(1, 10**9),
+        "concurrent aggregation requests; at most half of them from one client address",
+        group=Group.LIMITS,
+    )
+    max_connections: int = 4_096
+    max_header_bytes: int = 32 * 1024
+    max_body_bytes: int = setting(
+        512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes", group=Group.LIMITS
+    )
+    max_message_bytes: int = setting(
+        64 * 1024,
+        "max-message-bytes",
+        integer(64, 10**9),
+        "largest message or justification, decoded, bytes",
+        group=Group.LIMITS,
+    )
+    receive_timeout_s: float = setting(
+        10.0,
+        "receive-timeout-seconds",
+        seconds(0.1, HOUR_S),
+        "timeout of receiving a request, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
+    )
+    keep_alive_s: float = 75.0
+    grace_period_s: float = setting(
+        25.0,
+        "grace-period-seconds",
+        seconds(0, HOUR_S),
+        "time for requests in flight to finish at shutdown, seconds",
+        "SECONDS",
+        group=Group.LIMITS,
+    )
+    ignore_unknown_fields: bool = setting(
+        False,
+        "ignore-unknown-fields",
+        boolean,
+        "acceptance of request fields that are not documented",
+        "BOOL",
+        group=Group.HTTP,
+    )
+    network_names: tuple[str, ...] = setting(
+        (),
+        "network-names",
+        list_of(text),
+        "names that {network} in a path may take; unset: those of the network",
+        "NAMES",
+        group=Group.HTTP,
+    )
+
+    public_page: bool = setting(
+        True,
+        "public-page",
+        boolean,
+        "landing page and /status.json for all clients; false: for clients on this machine only",
+        "BOOL",
+        group=Group.HTTP,
+    )
+    dashboards_url: str = setting(
+        "",
+        "dashboards-url",
+        _optional_url,
+        "Grafana dashboards, to which the landing page links; unset: no link",
+        "URL",
+        group=Group.HTTP,
+    )
+
+    trusted_proxies: tuple[IpNetwork, ...] = setting(
+        (),
+        "trusted-proxies",
+        list_of(proxy_network),
+        "networks of the proxies whose headers name the client's address and country",
+        "NETWORKS",
+        group=Group.HTTP,
+    )
+    client_address_header: str = setting(
+        "X-Forwarded-For",
+        "client-address-header",
+        header_name,
+        "header to which trusted-proxies append the address of their client",
+        "NAME",
+        group=Group.HTTP,
+    )
+    client_country_header: str = setting(
+        "CF-IPCountry",
+        "client-country-header",
+        header_name,
+        "header in which trusted-proxies name the client's country, two letters",
+        "NAME",
+        group=Group.HTTP,
+    )
+
+    @property
+    def max_requests_per_client(self) -> int:
+        """The limit of concurrent aggregations of one client address."""
+        return max(1, self.max_requests_in_flight // 2)
+
+    def served_names(self, network_id: int) -> tuple[str, ...]:
+        """Return the names of this daemon's network in `/v1` paths."""
+        return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
+
+    def require_network(self, name: str, network_id: int) -> None:
+        """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have this name."""
+        served = self.served_names(network_id)
+        if name.lower() not in served:
+            raise NetworkNotServed(name, served, network_id)

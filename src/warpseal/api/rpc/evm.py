@@ -1,0 +1,228 @@
+"""An EVM chain's endpoint `/ext/bc/<id>/rpc`: calls by HTTP.
+
+Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-interfaces.md for the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from warpseal.api.http.middleware import log_fields
+from warpseal.api.http.request_body import SMALL_BYTES, declared_length, parse_body, read_body
+from warpseal.api.http.responses import response_headers
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.node.router import text_response
+from warpseal.api.rpc.jsonrpc_geth import (
+    ACCEPTED_TYPES,
+    CONTENT_TYPE,
+    MAX_BODY_BYTES,
+    MAX_RESULT_BYTES,
+    RequestBody,
+    count_entries,
+    encode_responses,
+    parse_request_body,
+)
+from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
+from warpseal.errors import RateLimited, WarpsealError
+from warpseal.forwarding.evm.forwarder import EvmForwarder
+from warpseal.forwarding.evm.methods import SUBNET_EVM
+from warpseal.forwarding.evm.node import RpcNodeReply
+from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.usage.calls import NO_METHOD
+from warpseal.usage.credits import MethodCredits
+
+SOURCE: Final = "x-warpseal-source"
+KEY_HEADER: Final = b"x-service-api-key"
+_KEY_HEADERS: Final = frozenset({KEY_HEADER, b"x-glacier-api-key"})
+_KEY_PARAMETER: Final = "apikey"
+
+
+class Admission(Protocol):
+    """Decides whether a caller may make a request, and counts it."""
+
+    async def check(self, request: Request) -> None:
+        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
+        ...
+
+    async def admit(self, request: Request, units: int) -> None:
+        """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
+        ...
+
+
+CountUnits = Callable[[bytes], int]
+"""Returns the units of a request body for the rate limit."""
+
+
+class EvmEndpoint:
+    """Serves one chain. Every call of a batch costs a unit, unless `count_units` says otherwise."""
+
+    def __init__(
+        self,
+        forwarder: EvmForwarder,
+        admission: Admission,
+        settings: ApiSettings,
+        count_units: CountUnits = count_entries,
+        meter: RouteMeter | None = None,
+    ) -> None:
+        self._forwarder = forwarder
+        self._admission = admission
+        self._count_units = count_units
+        self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
+        self.meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with MeteredRequest(self.meter, scope) as metered:
+            response = http_refusal(scope)
+            if response is None:
+                response = await self._admit(scope, receive, metered)
+        await metered.respond(response, receive, send)
+
+    async def _admit(self, scope: Scope, receive: Receive, metered: MeteredRequest) -> Response:
+        """Read a body, count its entries and parse it. Key and limits are checked in between, a large body's before."""
+        caller = Request(scope_for_admission(scope))
+        body = b""
+        try:
+            if not 0 < declared_length(scope) <= SMALL_BYTES:
+                await self._admission.check(caller)
+            body = await read_body(scope, receive, self._settings)
+            metered.body_read()
+            await self._admission.admit(caller, await parse_body(self._count_units, body))
+        except WarpsealError as error:
+            refused = parse_refused(body)
+            metered.calls = refused.calls
+            metered.entries = await parse_body(count_entries, body)
+            if isinstance(error, RateLimited):
+                return rate_limit_response(refused, error)
+            raise
+        return await self._handle(scope, await parse_body(parse_request_body, body), metered)
+
+    async def _handle(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+        if request.rejection is not None:
+            return _json_response(request.rejection)
+        if request.is_response:
+            metered.entries = 0
+        metered.is_batch = request.is_batch
+        calls = metered.calls = request.calls
+        if len(calls) == 1:
+            log_fields(scope)["method_called"] = calls[0].method[:64]
+        else:
+            log_fields(scope)["calls"] = len(calls)
+        if len(calls) == 1 and not request.is_batch and calls[0].error is None:
+            return await self._handle_single(scope, request, metered)
+        return await self._handle_batch(scope, request, metered)
+
+    async def _handle_single(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+        (call,) = request.calls
+        reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
+        if isinstance(reply, RpcNodeReply):
+            return _unchanged_response(reply)
+        responses = metered.responses = {0: reply}
+        _set_source_header(scope, request, responses)
+        return _json_response(encode_responses(request, responses))
+
+    async def _handle_batch(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
+        unchanged = await self._forward_unchanged(request, metered)
+        if unchanged is not None:
+            return unchanged
+        responses = metered.responses = await forward_calls(self._forwarder, request)
+        _set_source_header(scope, request, responses)
+        return _json_response(encode_responses(request, responses))
+
+    async def _forward_unchanged(self, request: RequestBody, metered: MeteredRequest) -> Response | None:
+        """Return a node's unchanged response to a batch; None if its calls have to be forwarded one by one."""
+        calls = request.calls
+        if not calls or any(call.error is not None or call.id is None for call in calls):
+            return None
+        methods = {call.method for call in calls}
+        body = encode_calls(calls, is_batch=True)
+        reply = await self._forwarder.forward_read_batch(methods, body, len(calls))
+        if isinstance(reply, RpcResponse):
+            responses = metered.responses = dict.fromkeys(range(len(calls)), reply)
+            return _json_response(encode_responses(request, responses))
+        return None if reply is None or len(reply.body) > MAX_RESULT_BYTES else _unchanged_response(reply)
+
+
+async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[int, RpcResponse]:
+    """Return the responses to the valid calls of a body, by position."""
+    positions = [position for position, call in enumerate(request.calls) if call.error is None]
+    responses = await forwarder.forward_batch([request.calls[position] for position in positions])
+    return dict(zip(positions, responses, strict=True))
+
+
+def sum_credits(credits: MethodCredits, body: bytes) -> int:
+    """Return the credits of the calls of a body; a body without calls costs those of an unknown method."""
+    calls = parse_request_body(body).calls
+    return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
+
+
+def parse_refused(body: bytes) -> RequestBody:
+    """Return the calls of a body that is refused, so that its response has their ids; none of one that is not small."""
+    return parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
+
+
+def scope_for_admission(scope: Scope) -> Scope:
+    """Return the scope of a request, with the API key of its query parameter in a header if no header has one.
+
+    Wallets cannot set headers. The query is neither logged nor forwarded.
+    """
+    response_headers(scope)
+    log_fields(scope)
+    http_scope = {**scope, "type": "http", "method": scope.get("method", "GET")}
+    if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
+        return http_scope
+    pairs = parse_qsl(scope["query_string"].decode("latin-1"), separator="&")
+    key = next((value for name, value in pairs if name == _KEY_PARAMETER), None)
+    return http_scope if key is None else {**http_scope, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
+
+
+def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
+    """Return the body with the same error for all calls; one error without an id if there are no calls."""
+    response = RpcResponse(error=error)
+    if not request.calls:
+        return encode_response(None, response)
+    return encode_responses(request, dict.fromkeys(range(len(request.calls)), response))
+
+
+def rate_limit_response(request: RequestBody, error: RateLimited) -> Response:
+    """Return the response to calls that exceed a rate limit."""
+    headers = {"content-type": CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
+    return Response(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
+
+
+def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]) -> None:
+    """Name in a header the source of responses to methods that both a node and the daemon can answer."""
+    answered = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
+    if answered:
+        is_derived = any(response.is_derived for response in answered)
+        response_headers(scope)[SOURCE] = "derived" if is_derived else "node"
+
+
+def _unchanged_response(reply: RpcNodeReply) -> Response:
+    return Response(reply.body, reply.status, {"content-type": reply.content_type})
+
+
+def _json_response(body: bytes) -> Response:
+    return Response(body, 200, {"content-type": CONTENT_TYPE})
+
+
+def http_refusal(scope: Scope) -> Response | None:
+    """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
+    method, length = scope["method"], declared_length(scope)
+    if method == "GET" and not length and not scope.get("query_string"):
+        return Response()
+    if method in ("PUT", "DELETE"):
+        return text_response(405, "method not allowed")
+    if length > MAX_BODY_BYTES:
+        return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
+    if method == "OPTIONS":
+        return Response()
+    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    is_accepted = given.partition(";")[0].strip().lower() in ACCEPTED_TYPES
+    return None if is_accepted else text_response(415, "invalid content type, only application/json is supported")

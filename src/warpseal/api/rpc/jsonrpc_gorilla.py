@@ -1,0 +1,178 @@
+"""JSON-RPC as administration, health and validators speak it: requests in, replies out, no I/O.
+
+Source of truth: what recorded nodes answered (gorilla's json2 codec behind avalanchego's `utils/json/codec.go`): the
+method is `service.function`, params are one object, every reply has status 200, errors of methods have code -32000.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.api.http.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
+
+VERSION: Final = "2.0"
+MAX_BODY_BYTES: Final = 1_048_576
+# Every field has one; counting them costs nothing.
+MAX_COLONS: Final = 10_000
+CONTENT_TYPE: Final = "application/json; charset=utf-8"
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+SERVER_ERROR: Final = -32000
+BAD_ARGUMENT: Final = (
+    "couldn't unmarshal an argument. Ensure arguments are valid and properly formatted. "
+    "See documentation for example calls"
+)
+_NULL: Final = msgspec.Raw(b"null")
+_ENCODER: Final = msgspec.json.Encoder()
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class JsonRpcError(Exception):
+    """Why a request is not served: the code, the text and the data of the error object."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRpcRequest:
+    """One request. id, params: JSON as received. id is None in a notification, which gets no reply."""
+
+    version: str
+    method: str
+    params: msgspec.Raw
+    id: msgspec.Raw | None
+
+    def check(self) -> None:
+        """Raise JsonRpcError if the request is not JSON-RPC 2.0."""
+        if self.version != VERSION:
+            given = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
+            raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", given)
+
+    def called(self) -> tuple[str, str]:
+        """Return the service and the function, its first letter upper case. Raises JsonRpcError."""
+        service, dot, function = self.method.partition(".")
+        if dot and function[:1].isupper():
+            raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
+        name = function[:1].upper() + function[1:]
+        if not dot or "." in function:
+            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {quoted(service + dot + name)}")
+        return service, name
+
+    def encode(self) -> bytes:
+        """Return a body with this request, each field once: a node must not read another method than was checked."""
+        sent = {"jsonrpc": VERSION, "method": self.method, "params": self.params}
+        return _ENCODER.encode(sent if self.id is None else {**sent, "id": self.id})
+
+
+class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request as nearly all are: names in lower case, and no others."""
+
+    jsonrpc: str
+    method: str
+    params: msgspec.Raw = _NULL
+    id: msgspec.Raw = _NULL
+
+
+_PLAIN_REQUEST: Final = msgspec.json.Decoder(_PlainRequest)
+
+
+class _Arguments(msgspec.Struct, array_like=True):
+    """An array of which only the first element counts."""
+
+    first: msgspec.Raw = _NULL
+
+
+def parse(body: bytes) -> JsonRpcRequest:
+    """Return the request that a body begins with. Raises JsonRpcError with code -32700."""
+    plain = _parse_plain(body)
+    if plain is not None:
+        return plain
+    try:
+        text = first_value(body)
+    except InvalidJson as error:
+        raise JsonRpcError(PARSE_ERROR, str(error)) from None
+    if kind_of(text) == "null":
+        return JsonRpcRequest("", "", _NULL, None)
+    if kind_of(text) != "object":
+        raise JsonRpcError(PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}")
+    if text.count(b":") > MAX_COLONS:
+        raise JsonRpcError(PARSE_ERROR, f"a request has at most {MAX_COLONS} fields")
+    fields = {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
+    version, method = _text(fields, "jsonrpc"), _text(fields, "method")
+    return JsonRpcRequest(version, method, fields.get("params", _NULL), _id(fields.get("id", _NULL)))
+
+
+def arguments(params: msgspec.Raw, kind: type[S]) -> S:
+    """Return params as a struct of this kind: an object, or the first of an array. Raises JsonRpcError.
+
+    Keys count in any case, unknown ones are ignored, null counts as not given.
+    """
+    try:
+        if kind_of(bytes(params).lstrip()) == "array":
+            params = msgspec.json.decode(params, type=_Arguments).first
+        given = msgspec.json.decode(params, type=dict[str, msgspec.Raw] | None) or {}
+        known = {name.lower(): name for name in kind.__struct_encode_fields__}
+        fields = {known.get(key.lower(), key): value for key, value in given.items() if bytes(value) != b"null"}
+        return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
+    except (msgspec.MsgspecError, RecursionError, ValueError):  # ValueError: of text that is not UTF-8.
+        raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
+
+
+def success(request_id: msgspec.Raw, result: Any) -> bytes:
+    """Return the reply with a result, which is any value that msgspec encodes."""
+    return _ENCODER.encode({"jsonrpc": VERSION, "result": result, "id": request_id}) + b"\n"
+
+
+def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
+    """Return the reply with an error."""
+    error = {"code": fault.code, "message": str(fault), "data": fault.data}
+    return _ENCODER.encode({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL}) + b"\n"
+
+
+def unknown_service(service: str, name: str) -> JsonRpcError:
+    """Return the error of a call of another service."""
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find service {quoted(f'{service}.{name}')}")
+
+
+def unknown_method(service: str, name: str) -> JsonRpcError:
+    """Return the error of a call of a method that the service does not have."""
+    return JsonRpcError(SERVER_ERROR, f"rpc: can't find method {quoted(f'{service}.{name}')}")
+
+
+def _parse_plain(body: bytes) -> JsonRpcRequest | None:
+    """Return a request with nothing unusual in it; None if each part has to be parsed by itself."""
+    # Brackets nest no deeper than their number.
+    if body.count(b"[") + body.count(b"{") > MAX_NESTING or body.count(b":") > MAX_COLONS:
+        return None
+    try:
+        request = _PLAIN_REQUEST.decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return JsonRpcRequest(request.jsonrpc, request.method, request.params, _id(request.id))
+
+
+def _id(value: msgspec.Raw) -> msgspec.Raw | None:
+    text = bytes(value).strip()
+    return None if text == b"null" else msgspec.Raw(text)
+
+
+def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
+    try:
+        return msgspec.json.decode(fields.get(name, _NULL), type=str | None) or ""
+    except msgspec.MsgspecError:
+        kind = kind_of(bytes(fields[name]).lstrip())
+        raise JsonRpcError(PARSE_ERROR, f"{name} is of type {kind}, where a string is expected") from None
+
+
+def quoted(text: str) -> str:
+    """Return the beginning of a text as a JSON string."""
+    return json.dumps(text[:256], ensure_ascii=False)

@@ -1,0 +1,299 @@
+"""Metering of forwarded calls: outcome and time of each one, once its response begins.
+
+Source of truth: docs/usage-metrics.md. Nothing here awaits before the response is sent, locks or does I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
+from time import perf_counter
+from typing import Final, Self
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from warpseal.api.http.client_network import client_network
+from warpseal.api.http.errors import find_rule
+from warpseal.api.http.http_protocol import IS_CLOSING
+from warpseal.api.http.middleware import log_fields
+from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
+from warpseal.api.http.server import SHUTDOWN_EVENT
+from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
+from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
+from warpseal.errors import ShuttingDown, WarpsealError
+from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
+from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
+from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
+from warpseal.usage.classify import (
+    NOT_JSON_RPC,
+    RATE_LIMITED,
+    UNANSWERED,
+    CallError,
+    decode_error,
+    error_of,
+    errors_of,
+    is_charged_status,
+    may_begin_with_error,
+    may_have_error,
+    outcome_of,
+)
+from warpseal.usage.countries import UNKNOWN
+from warpseal.usage.credits import MethodCredits
+from warpseal.usage.labels import agent_label, country_label, method_label
+from warpseal.usage.recorder import UsageRecorder
+
+WEBSOCKET: Final = 101
+"""Status of the calls on a WebSocket."""
+
+_INTERNAL_ERROR: Final = 500
+_FIRST_ERROR_STATUS: Final = 400
+_UNANSWERED: Final = (NO_NODE, NOT_ANSWERED, UNREADABLE.error)
+_METHOD: Final = attrgetter("method")
+
+
+class RouteMeter:
+    """Meters the calls of one route. path: its label. known_methods: all others have the label `other`."""
+
+    def __init__(
+        self, path: str, known_methods: AbstractSet[str], recorder: UsageRecorder, credits: MethodCredits
+    ) -> None:
+        self.path = path
+        self._known_methods = known_methods
+        self._recorder = recorder
+        self._credits = credits
+
+    def record(
+        self,
+        scope: Scope,
+        counts: Iterable[tuple[str, CallOutcome, int]],
+        status: int,
+        time_ms: float | None,
+        *,
+        is_charged: bool = True,
+    ) -> None:
+        """Record calls of one client with the same status and time. counts: methods, outcomes and numbers."""
+        api_key, country, agent = self._client_labels(scope)
+        for method, outcome, calls in counts:
+            name = method_label(method, self._known_methods)
+            credits = self._credits.of(method or NO_METHOD) if is_charged else 0
+            labels = UsageLabels(self.path, name, status, api_key, country, agent)
+            self._recorder.record(labels, outcome, credits, time_ms, calls)
+
+    def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
+        """Record one successful call, of a known method perhaps later."""
+        if method in self._known_methods:
+            self._recorder.defer(self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms)
+        else:
+            self.record(scope, ((method, CallOutcome.SUCCESSFUL, 1),), status, time_ms)
+
+    def _record_times(
+        self, method: str, status: int, api_key: str, country: str, agent: str, times: Sequence[float]
+    ) -> None:
+        labels = UsageLabels(self.path, method, status, api_key, country, agent)
+        self._recorder.record_times(labels, CallOutcome.SUCCESSFUL, self._credits.of(method), times)
+
+    def _client_labels(self, scope: Scope) -> tuple[str, str, str]:
+        """Return the API key, country and user agent of a request."""
+        agent, recorder = agent_label(scope["headers"]), self._recorder
+        if agent not in recorder.agents:
+            agent = recorder.admit_agent(agent, client_network(client_of(scope).address)[0])
+        country = country_label(client_of(scope).country) if is_behind_proxy(scope) else UNKNOWN
+        return log_fields(scope).get("api_key") or "", country, agent
+
+
+class MeteredRequest:
+    """One HTTP request with calls. As a context it records the calls of a request that ends with an error.
+
+    meter: None: nothing is recorded, as of every probe. calls: empty until the body is parsed. entries: of a body whose
+    calls are not parsed; 0 of one that has only responses. responses: to calls by position, if the daemon made them;
+    otherwise the body of the response is searched for errors.
+    """
+
+    __slots__ = ("_meter", "_scope", "_started", "_status", "_time_ms", "calls", "entries", "is_batch", "responses")
+
+    def __init__(self, meter: RouteMeter | None, scope: Scope) -> None:
+        self.calls: Sequence[RpcCall] = ()
+        self.entries = 1
+        self.is_batch = False
+        self.responses: Mapping[int, RpcResponse] | None = None
+        self._meter = None if meter is None or is_probe(scope) else meter
+        self._scope = scope
+        self._status = 0
+        self._time_ms = 0.0
+        self._started = perf_counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._end_time(_status_of(error, self._scope))
+            self._record(None)
+
+    def body_read(self) -> None:
+        """Begin the time of the calls."""
+        self._started = perf_counter()
+
+    async def respond(self, response: Response, receive: Receive, send: Send) -> None:
+        """Send the response, and record the calls."""
+        if self._meter is None:
+            await response(self._scope, receive, send)
+            return
+        self._end_time(response.status_code)
+        try:
+            await response(self._scope, receive, send)
+        finally:
+            body = bytes(response.body)
+            if len(body) <= LARGE_BYTES:
+                self._record(self._errors_of(body))
+            else:
+                await self._record_large(body)
+
+    def _end_time(self, status: int) -> None:
+        self._time_ms = (perf_counter() - self._started) * 1_000
+        self._status = CLIENT_LEFT if has_left(self._scope) else status
+
+    async def _record_large(self, body: bytes) -> None:
+        """Record the calls by a large body. It is decoded in a worker thread, and a single reply only if it must be."""
+        errors: Sequence[CallError | None] | None = None
+        try:
+            if self.is_batch or (self.calls and may_begin_with_error(body, len(bytes(self.calls[0].id or b"")))):
+                errors = await parse_body(self._errors_of, body)
+        finally:
+            self._record(errors)
+
+    def _errors_of(self, body: bytes) -> Sequence[CallError | None] | None:
+        """Return the errors of the calls, from the daemon's responses or else from a body; None if there is none."""
+        if self._status >= _FIRST_ERROR_STATUS or not self.calls:
+            return None
+        if self.responses is not None and len(body) <= MAX_RESULT_BYTES:
+            return errors_in(self.calls, self.responses)
+        if not may_have_error(body):
+            return None
+        if not self.is_batch:
+            return (error_of(body),)
+        ids = [decode_id(call.id) for call in self.calls]
+        return errors_of(body, ids)
+
+    def _record(self, errors: Sequence[CallError | None] | None) -> None:
+        if self._meter is None or not self.entries:
+            return
+        status, calls = self._status, self.calls
+        if len(calls) == 1 and errors is None and status < _FIRST_ERROR_STATUS:
+            self._meter.record_success(self._scope, calls[0].method, status, self._time_ms)
+            return
+        counts: Iterable[tuple[str, CallOutcome, int]]
+        if not calls:
+            outcome = outcome_of(status) if status >= _FIRST_ERROR_STATUS else CallOutcome.INVALID
+            counts = (("", outcome, self.entries),)
+        elif errors is not None:
+            pairs = Counter(zip(map(_METHOD, calls), errors, strict=True))
+            counts = ((method, outcome_of(status, error), count) for (method, error), count in pairs.items())
+        else:
+            outcome = outcome_of(status)
+            counts = ((method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items())
+        time_ms = None if status == CLIENT_LEFT else self._time_ms
+        self._meter.record(self._scope, counts, status, time_ms, is_charged=is_charged_status(status))
+
+
+class SocketMeter:
+    """Meters the calls of one WebSocket; without a meter it records nothing. Times are those of `perf_counter`."""
+
+    def __init__(self, meter: RouteMeter | None, scope: Scope) -> None:
+        self._meter = meter
+        self._scope = scope
+
+    def record_refused_handshake(self, status: int) -> None:
+        """Record a WebSocket that is refused; one that no node takes has the status of other WebSockets."""
+        outcome = CallOutcome.FAILED if status == WEBSOCKET else outcome_of(status)
+        self._record("", outcome, status, None, is_charged=is_charged_status(status))
+
+    def record_reply(self, method: str, read_at: float, error: msgspec.Raw) -> None:
+        """Record a call that the node answered."""
+        if self._meter is not None:
+            self._record_call(method, decode_error(error), read_at)
+
+    def record_responses(self, calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse], read_at: float) -> None:
+        """Record calls that the daemon answers."""
+        for call, error in zip(calls, errors_in(calls, responses), strict=True):
+            self._record_call(call.method, error, None if call.is_notification else read_at)
+
+    def record_refused(self, calls: Sequence[RpcCall], entries: int, read_at: float) -> None:
+        """Record calls that a limit refuses, without credits. entries: their number, if they are not parsed."""
+        methods = [call.method for call in calls] or [""] * entries
+        for method in methods:
+            self._record_call(method, RATE_LIMITED, read_at, is_charged=False)
+
+    def record_unreadable(self, read_at: float) -> None:
+        """Record a message without calls."""
+        self._record_call("", NOT_JSON_RPC, read_at)
+
+    def record_notifications(self, calls: Sequence[RpcCall]) -> None:
+        """Record those of these calls that get no reply."""
+        for call in calls:
+            if call.id is None:
+                self._record_call(call.method, None, None)
+
+    def record_lost(self, methods: Sequence[str], *, has_client_left: bool) -> None:
+        """Record calls without a reply, because the client left or because the node did."""
+        for method in methods:
+            if has_client_left:
+                self._record(method, outcome_of(CLIENT_LEFT), CLIENT_LEFT, None)
+            else:
+                self._record_call(method, UNANSWERED, None)
+
+    def _record_call(
+        self, method: str, error: CallError | None, read_at: float | None, *, is_charged: bool = True
+    ) -> None:
+        status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
+        time_ms = (perf_counter() - read_at) * 1_000 if read_at is not None and status == WEBSOCKET else None
+        self._record(method, outcome_of(status, error), status, time_ms, is_charged=is_charged)
+
+    def _record(
+        self, method: str, outcome: CallOutcome, status: int, time_ms: float | None, *, is_charged: bool = True
+    ) -> None:
+        if self._meter is not None:
+            self._meter.record(self._scope, ((method, outcome, 1),), status, time_ms, is_charged=is_charged)
+
+
+def is_probe(scope: Scope) -> bool:
+    """Return whether a request is no call: it asks for nothing but an answer."""
+    if scope["method"] == "OPTIONS":
+        return True
+    return scope["method"] in ("GET", "HEAD") and not declared_length(scope) and not _is_chunked(scope)
+
+
+def has_left(scope: Scope) -> bool:
+    """Return whether the client of a request has closed its connection."""
+    is_closing = scope.get("state", {}).get(IS_CLOSING)
+    return is_closing is not None and is_closing()
+
+
+def errors_in(calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]) -> list[CallError | None]:
+    """Return the errors of calls from responses by position; a call without a response has its own error."""
+    found = (responses[at].error if at in responses else call.error for at, call in enumerate(calls))
+    return [None if error is None else call_error(error) for error in found]
+
+
+def call_error(error: RpcError) -> CallError:
+    """Return the error of a call; those of calls that no node answered are all the same."""
+    return UNANSWERED if error in _UNANSWERED else CallError(error.code, error.message)
+
+
+def _is_chunked(scope: Scope) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+
+
+def _status_of(error: BaseException, scope: Scope) -> int:
+    """Return the HTTP status of the response to an error, as ErrorMiddleware sends it."""
+    if isinstance(error, ClientDisconnected):
+        return CLIENT_LEFT
+    if isinstance(error, asyncio.CancelledError):
+        event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
+        return find_rule(ShuttingDown).kebab if event is not None and event.is_set() else CLIENT_LEFT
+    return find_rule(type(error)).kebab if isinstance(error, WarpsealError) else _INTERNAL_ERROR

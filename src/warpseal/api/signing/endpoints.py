@@ -1,0 +1,371 @@
+"""The aggregation endpoints: the specification's two `/v1` paths and the reference's `/aggregate-signatures`.
+
+Source of truth: endpoints 1 and 2 of the specification (success is 201, which the published SDKs insist on) and the
+reference aggregator's HTTP API (success is 200; a GET is a client's probe and gets the 400 of an empty body).
+`?explain=true` is our own and answers 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from binascii import hexlify
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope
+
+from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http.errors import with_kebab_names
+from warpseal.api.http.middleware import client_address, log_fields
+from warpseal.api.http.request_body import ClientDisconnected, read_body
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.openapi.examples import RunningNetwork
+from warpseal.api.signing.aggregation_request import parse_aggregation_request
+from warpseal.api.signing.l1_request import L1Query, parse_l1_query
+from warpseal.api.signing.preflight_request import parse_preflight_request
+from warpseal.api.signing.request_fields import UnresolvedChain
+from warpseal.delivery.preflight import PreflightRequest
+from warpseal.delivery.report import (
+    HEIGHT_HEADER,
+    HEIGHT_SOURCE_HEADER,
+    SUBNET_HEADER,
+    RawHeaders,
+    encode_headers,
+)
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
+from warpseal.errors import (
+    MissingConnection,
+    MissingValidator,
+    NodeUnavailable,
+    TooManyRequests,
+    UndecodableBody,
+    WarpsealError,
+)
+from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.metrics.registry import Metrics
+from warpseal.resources.chains import PrimaryChains
+from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.warp.ids import NodeID, SubnetID, id_text
+
+UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
+_KEBAB_METHODS: Final = ("POST", "PUT")
+# The validator sets whose headers are cached.
+_MAX_SETS: Final = 256
+# The bodies whose parsed requests are cached.
+_MAX_PARSED: Final = 1_024
+_MAX_PARSED_BYTES: Final = 4_096
+_SHOWN_CHARACTERS: Final = 64
+
+T = TypeVar("T")
+R = TypeVar("R", AggregationRequest, L1Request)
+
+
+@dataclass(frozen=True, slots=True)
+class SigningServices:
+    """The functions that the aggregation endpoints and the probes call.
+
+    Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight,
+    JSON-ready. readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
+    is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
+    connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
+    parts of the background status again. primary_chains: raises NodeUnavailable. first_signed: the first
+    message that was signed since the start.
+    """
+
+    network_id: int
+    aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
+    l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
+    explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Mapping[str, Any]]]
+    deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
+    deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
+    readiness: Callable[[], Sequence[SubnetReadiness]]
+    is_height_fresh: Callable[[], bool]
+    background_status: Callable[[], Mapping[str, Any]]
+    missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
+    underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
+    refresh_status: Callable[[], Awaitable[None]] | None = None
+    verify: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] = field(kw_only=True)
+    primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
+    first_signed: Callable[[], bytes | None] = field(kw_only=True)
+
+
+class AggregatorEndpoints:
+    """Parses a request, calls a service once, encodes its result."""
+
+    def __init__(self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics) -> None:
+        self._gate = gate
+        self._settings = settings
+        self._metrics = metrics
+        self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self._chains: PrimaryChains | None = None
+        self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
+
+    def network(self) -> RunningNetwork | None:
+        """Return the network of this daemon and a message that it has signed; None while it starts."""
+        services = self._gate.services
+        if services is None:
+            return None
+        name = self._settings.served_names(services.network_id)
+        return RunningNetwork(services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed())
+
+    async def v1(self, request: Request) -> Response:
+        """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
+        signed = await self._aggregate(request, request.path_params["network"])
+        if isinstance(signed, Delivery) and signed.is_reported:
+            return _add_headers(JSONResponse(_delivery_content(signed), 201), signed.headers)
+        return _encode(signed, b"signedMessage", 201)
+
+    async def kebab(self, request: Request) -> Response:
+        """POST or PUT /aggregate-signatures; every other method gets the reference's answer to an empty body."""
+        if request.method not in _KEBAB_METHODS:
+            raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
+        signed = await self._aggregate(request, None)
+        if isinstance(signed, Delivery) and signed.is_reported:
+            return _add_headers(JSONResponse(with_kebab_names(_delivery_content(signed))), signed.headers)
+        return _encode(signed, b"signed-message", 200)
+
+    async def l1_message(self, request: Request) -> Response:
+        """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
+        with self._counted():
+            params = request.path_params
+            query = params["tx_hash"], request.query_params.multi_items(), self._settings
+            try:
+                wanted = parse_l1_query(*query)
+            except UnresolvedChain:
+                wanted = parse_l1_query(*query, await self._primary_chains())
+            log_fields(request.scope)["tx_id"] = id_text(wanted.request.tx_id)
+            with self._in_flight.slot(client_address(request.scope)):
+                work = self._l1_response(wanted, params["network"], request.scope)
+                response = await cancel_on_disconnect(work, request.receive)
+        return response
+
+    async def verify(self, request: Request) -> Response:
+        """POST /v1/signatureAggregator/{network}/verify."""
+        with self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            try:
+                wanted = parse_preflight_request(body, self._settings)
+            except UnresolvedChain:
+                wanted = parse_preflight_request(body, self._settings, await self._primary_chains())
+            except UndecodableBody as error:
+                raise _name_encoding(error, request) from None
+            log_fields(request.scope)["message_id"] = id_text(wanted.signed.unsigned.id)
+            work = self._verify(wanted, request.path_params["network"])
+            content = await cancel_on_disconnect(work, request.receive)
+        log_fields(request.scope).update(verifies_now=content["verifiesNow"], reason=content.get("reason"))
+        return JSONResponse(content)
+
+    async def _verify(self, wanted: PreflightRequest, network: str) -> Mapping[str, Any]:
+        services, _ = await self._admit(None, network)
+        return await services.verify(wanted)
+
+    async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
+        with self._counted(), self._in_flight.slot(client_address(request.scope)):
+            body = await read_body(request.scope, request.receive, self._settings)
+            try:
+                wanted = self._parse(body)
+            except UnresolvedChain:
+                wanted = parse_aggregation_request(body, self._settings, await self._primary_chains())
+            except UndecodableBody as error:
+                raise _name_encoding(error, request) from None
+            message = (wanted.aggregation if isinstance(wanted, DeliveryRequest) else wanted).message
+            if message is not None:
+                log_fields(request.scope)["message_id"] = id_text(message.id)
+            signed = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
+        aggregation = signed.aggregation if isinstance(signed, Delivery) else signed
+        log_fields(request.scope).update(
+            height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
+        )
+        return signed
+
+    def _parse(self, body: bytes) -> AggregationRequest | DeliveryRequest:
+        """Parse the body of an aggregation; equal bodies are parsed once if they are small."""
+        if len(body) > _MAX_PARSED_BYTES:
+            return parse_aggregation_request(body, self._settings)
+        return self._parse_cached(body)
+
+    async def _primary_chains(self) -> PrimaryChains:
+        if self._chains is None:
+            self._chains = await (await self._gate.wait()).primary_chains()
+        return self._chains
+
+    async def _aggregate_admitted(
+        self, wanted: AggregationRequest | DeliveryRequest, network: str | None
+    ) -> Aggregation | Delivery:
+        if isinstance(wanted, DeliveryRequest):
+            services, timeout_s = await self._admit(wanted.aggregation.timeout_s, network)
+            if timeout_s != wanted.aggregation.timeout_s:
+                wanted = replace(wanted, aggregation=replace(wanted.aggregation, timeout_s=timeout_s))
+            return await services.deliver(wanted)
+        services, timeout_s = await self._admit(wanted.timeout_s, network)
+        return await services.aggregate(_with_timeout(wanted, timeout_s))
+
+    async def _l1_response(self, wanted: L1Query, network: str, scope: Scope) -> Response:
+        services, timeout_s = await self._admit(wanted.request.timeout_s, network)
+        request = _with_timeout(wanted.request, timeout_s)
+        if wanted.is_explain:
+            explained = replace(wanted.delivery or L1DeliveryRequest(request), l1=request)
+            return JSONResponse(await services.explain_l1_message(explained))
+        if wanted.delivery is None:
+            signed = await services.l1_message(request)
+            content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+            named = {HEIGHT_SOURCE_HEADER: signed.height_source}
+            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(named)
+        else:
+            delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
+            signed, content, headers = delivery.signed, _delivery_content(delivery), delivery.headers
+        log_fields(scope).update(height=signed.height, cached=signed.cached)
+        if signed.superseded is not None:
+            content["superseded"] = dict(signed.superseded)
+        if signed.is_unchecked:
+            headers += encode_headers({UNCHECKED_HEADER: NodeUnavailable.code})
+        return _add_headers(JSONResponse(content, 201), headers)
+
+    async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
+        """Return the services and the timeout of a request, shortened by the time that it waited for them.
+
+        network: as the path names it; None if it names none. Raises NetworkNotServed, and what the gate raises.
+        """
+        services = self._gate.services
+        if services is None:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + (timeout_s or self._gate.timeout_s)
+            services = await self._gate.wait(timeout_s)
+            timeout_s = max(deadline - loop.time(), 0.001)
+        if network is not None:
+            self._settings.require_network(network, services.network_id)
+        return services, timeout_s
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a request, and its duration or its error."""
+        self._metrics.aggregation_requested()
+        started = perf_counter()
+        try:
+            yield
+        except WarpsealError as error:
+            self._metrics.aggregation_failed(error)
+            raise
+        self._metrics.aggregation_answered(perf_counter() - started)
+
+
+class InFlight:
+    """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one address."""
+
+    def __init__(self, limit: int, limit_per_client: int) -> None:
+        self._limit = limit
+        self._limit_per_client = limit_per_client
+        self._by_client: Counter[str] = Counter()
+        self._total = 0
+
+    @contextmanager
+    def slot(self, client: str) -> Iterator[None]:
+        """Hold a place for one request of `client`. Raises TooManyRequests if there is none."""
+        if self._total >= self._limit:
+            raise TooManyRequests(self._limit, per_client=False)
+        if self._by_client[client] >= self._limit_per_client:
+            raise TooManyRequests(self._limit_per_client, per_client=True)
+        self._total += 1
+        self._by_client[client] += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+            self._by_client[client] -= 1
+            if not self._by_client[client]:
+                del self._by_client[client]
+
+
+async def cancel_on_disconnect(work: Awaitable[T], receive: Receive) -> T:
+    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
+    watch = _DisconnectWatch(receive)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        # The server may have cancelled the request as well.
+        if watch.has_cancelled and not watch.request.uncancel():
+            raise ClientDisconnected from None
+        raise
+    finally:
+        watch.stop()
+
+
+class _DisconnectWatch:
+    """Cancels the current task when its client disconnects.
+
+    It starts when the event loop turns. Cached answers are complete before that, and need no further task.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        request = asyncio.current_task()
+        assert request is not None
+        self.request = request
+        self.has_cancelled = False
+        self._receive = receive
+        self._watching: asyncio.Task[None] | None = None
+        self._starting = asyncio.get_running_loop().call_soon(self._start)
+
+    def stop(self) -> None:
+        self._starting.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _start(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_cancelled = self.request.cancel()
+
+
+def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
+    """Return the error of a body that is not JSON; it names the encoding that the header says."""
+    encoding = request.headers.get("content-encoding", "identity")[:_SHOWN_CHARACTERS]
+    if error.field != "body" or encoding == "identity":
+        return error
+    return UndecodableBody("body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed")
+
+
+def _with_timeout(wanted: R, timeout_s: float | None) -> R:
+    return wanted if timeout_s == wanted.timeout_s else replace(wanted, timeout_s=timeout_s)
+
+
+def _delivery_content(delivery: Delivery | L1Delivery) -> dict[str, Any]:
+    """Return the body: the message alone, or with the report if one was asked for."""
+    signed = delivery.aggregation if isinstance(delivery, Delivery) else delivery.signed
+    content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+    if delivery.is_reported:
+        content["report"] = delivery.report.as_json()
+    if delivery.next is not None:
+        content["next"] = delivery.next.as_json()
+    return content
+
+
+def _encode(signed: Aggregation | Delivery, key: bytes, status: int) -> Response:
+    """Return the answer without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
+    if isinstance(signed, Delivery):
+        aggregation, headers = signed.aggregation, signed.headers
+    else:
+        aggregation, headers = signed, _set_headers(signed.height, signed.signing_subnet_id)
+    body = b'{"%b":"%b"}' % (key, hexlify(aggregation.signed_message))
+    return _add_headers(Response(body, status, media_type=JSONResponse.media_type), headers)
+
+
+@lru_cache(_MAX_SETS)
+def _set_headers(height: int, subnet_id: SubnetID) -> RawHeaders:
+    """Return the headers that name the validator set."""
+    return encode_headers({HEIGHT_HEADER: str(height), SUBNET_HEADER: id_text(subnet_id)})
+
+
+def _add_headers(response: Response, headers: RawHeaders) -> Response:
+    response.raw_headers.extend(headers)
+    return response

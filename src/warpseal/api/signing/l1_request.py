@@ -1,0 +1,120 @@
+"""The grammar of `GET .../aggregateSignatures/{txHash}`: the path's hash and the query's parameters.
+
+Source of truth: the specification's endpoint 2; its parameters beyond `txHash` are those of endpoint 1, in the same
+spellings and ranges, and the extensions `registrationTxHash`, `justification`, `explain`, `destinationBlockchainId` and
+`report`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, TypeVar
+
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.signing.aggregation_request import percentages
+from warpseal.api.signing.request_fields import (
+    FieldNames,
+    decode_destination,
+    decode_hex,
+    decode_id,
+    plain_flag,
+    plain_height,
+    plain_hex,
+    plain_seconds,
+    plain_uint64,
+)
+from warpseal.delivery.request import L1DeliveryRequest
+from warpseal.errors import InvalidRequest, MalformedTransactionHash, UndecodableBody, UndecodableJustification
+from warpseal.l1.request import L1Request
+from warpseal.resources.chains import PrimaryChains
+
+T = TypeVar("T")
+
+QUERY_FIELDS: Final = FieldNames(
+    "quorumPercentage",
+    "quorumPercentageBuffer",
+    "pChainHeight",
+    "registrationTxHash",
+    "justification",
+    "explain",
+    "timeoutSeconds",
+    "destinationBlockchainId",
+    "report",
+)
+_FRACTION: Final = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class L1Query:
+    """A request by transaction. is_explain: it is explained only. delivery: None: no report on it is wanted."""
+
+    request: L1Request
+    is_explain: bool
+    delivery: L1DeliveryRequest | None = None
+
+
+def parse_l1_query(
+    tx_hash: str, query: Iterable[tuple[str, str]], settings: ApiSettings, chains: PrimaryChains | None = None
+) -> L1Query:
+    """Parse a path and its query. Raises an InvalidRequest, or UnresolvedChain without `chains`.
+
+    A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
+    2^64-1 mean the proposed height.
+    """
+    given = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
+    named_quorum = _number("quorumPercentage", given, plain_uint64) or 0
+    quorum, buffer = percentages(
+        named_quorum,
+        _number("quorumPercentageBuffer", given, plain_uint64) or 0,
+    )
+    registration, justification = given.get("registrationTxHash"), given.get("justification", "")
+    request = L1Request(
+        tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
+        quorum=quorum,
+        buffer=buffer,
+        height=(_number("pChainHeight", given, plain_height) or 0) if "pChainHeight" in given else None,
+        registration_tx_id=(
+            None if registration is None else decode_id("registrationTxHash", registration, MalformedTransactionHash)
+        ),
+        justification=decode_hex(
+            "justification",
+            plain_hex("justification", justification),
+            settings.max_message_bytes,
+            UndecodableJustification,
+        ),
+        timeout_s=_number("timeoutSeconds", given, _seconds),
+        is_default_quorum=not named_quorum,
+    )
+    destination, wants_report = given.get("destinationBlockchainId"), _flag("report", given)
+    delivery = None
+    if destination is not None or wants_report:
+        delivery = L1DeliveryRequest(
+            request, None if destination is None else decode_destination(destination, chains), wants_report
+        )
+    return L1Query(request, _flag("explain", given), delivery)
+
+
+def _flag(field: str, given: Mapping[str, str]) -> bool:
+    """Return a parameter as a flag, false if it is missing. Raises InvalidRequest."""
+    try:
+        return plain_flag(field, given.get(field, "false"))
+    except UndecodableBody as error:
+        raise InvalidRequest(field, error.reason) from None
+
+
+def _number(field: str, given: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
+    """Return a parameter as a number, or None if it is missing. Raises InvalidRequest."""
+    if field not in given:
+        return None
+    try:
+        return convert(field, given[field])
+    except UndecodableBody as error:
+        raise InvalidRequest(field, error.reason) from None
+
+
+def _seconds(field: str, text: str) -> float | None:
+    """Return seconds; a query has no numbers, so that a fraction comes as text."""
+    return plain_seconds(field, Decimal(text) if _FRACTION.fullmatch(text) else text)

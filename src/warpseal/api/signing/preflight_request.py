@@ -1,0 +1,150 @@
+"""The grammar of `POST .../verify`: the fields of its body in every spelling of the other endpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.signing.aggregation_request import MAX_PERCENTAGE
+from warpseal.api.signing.request_fields import (
+    FieldNames,
+    JsonPairs,
+    decode_destination,
+    decode_hex,
+    decode_id,
+    plain_hex,
+    plain_text,
+    plain_uint64,
+    read_object,
+)
+from warpseal.delivery.destination import DESTINATION_FIELD
+from warpseal.delivery.preflight import DestinationCall, PreflightRequest
+from warpseal.errors import (
+    ConflictingSpellings,
+    InvalidQuorum,
+    InvalidRequest,
+    InvalidSigningSubnet,
+    NotAWarpMessage,
+    UndecodableMessage,
+    UnknownField,
+)
+from warpseal.resources.chains import PrimaryChains
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import SubnetID
+from warpseal.warp.message import SignedMessage
+
+MAX_CALL_GAS: Final = 50_000_000
+DEFAULT_CALL_GAS: Final = 5_000_000
+# Signers of the largest sets, and the signature.
+_SIGNATURE_OVERHEAD_BYTES: Final = 4_096
+_ADDRESS_BYTES: Final = 20
+_WORD_BYTES: Final = 32
+_HEX_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
+
+
+def parse_preflight_request(
+    body: bytes, settings: ApiSettings, chains: PrimaryChains | None = None
+) -> PreflightRequest:
+    """Parse a request body. Raises an InvalidRequest that names the first error, or UnresolvedChain without `chains`.
+
+    A quorum of 0 counts as not given.
+    """
+    given = read_object(body, FIELDS, _CONVERTERS, ignore_unknown=settings.ignore_unknown_fields)
+    signed = _signed_message(given, settings.max_message_bytes)
+    destination = given.get(DESTINATION_FIELD)
+    if destination is None:
+        raise InvalidRequest(DESTINATION_FIELD, "is missing: name the chain that is to verify the message")
+    destination_id = decode_destination(destination, chains)
+    subnet = given.get("signingSubnetId")
+    quorum = given.get("quorumPercentage") or None
+    if quorum is not None and quorum > MAX_PERCENTAGE:
+        raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
+    call = given.get("call")
+    return PreflightRequest(
+        signed=signed,
+        destination_id=destination_id,
+        signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
+        quorum=quorum,
+        call=None if call is None else _call(call, settings),
+    )
+
+
+def _signed_message(given: Mapping[str, Any], limit_bytes: int) -> SignedMessage:
+    raw = decode_hex(
+        "signedMessage", given.get("signedMessage", ""), limit_bytes + _SIGNATURE_OVERHEAD_BYTES, UndecodableMessage
+    )
+    if not raw:
+        raise InvalidRequest("signedMessage", "is missing: send the bytes of the signed message in hex")
+    try:
+        return SignedMessage.parse(_without_predicate_padding(raw), allows_padding=True)
+    except MalformedMessage as error:
+        raise NotAWarpMessage("signedMessage", f"not a signed Warp message: {error}") from None
+
+
+def _without_predicate_padding(raw: bytes) -> bytes:
+    """Return the message in the storage keys of an access list: it ends with 0xff, then zeros. Else the bytes."""
+    bare = raw.rstrip(b"\x00")
+    if len(raw) % _WORD_BYTES or bare[-1:] != b"\xff":
+        return raw
+    try:
+        SignedMessage.parse(raw, allows_padding=True)
+    except MalformedMessage:
+        return bare[:-1]
+    return raw
+
+
+def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
+    if not isinstance(pairs, JsonPairs):
+        raise InvalidRequest("call", "not an object with from, to, data and gas")
+    try:
+        given = _CALL_FIELDS.collect(
+            pairs, lambda name, value: _CALL_CONVERTERS[name](f"call.{name}", value), ignore_unknown=False
+        )
+    except (UnknownField, ConflictingSpellings) as error:
+        raise type(error)(f"call.{error.field}", error.reason) from None
+    if "to" not in given:
+        raise InvalidRequest("call.to", "is missing: name the contract")
+    return DestinationCall(
+        sender=_address("call.from", given["from"]) if "from" in given else None,
+        contract=_address("call.to", given["to"]),
+        data=decode_hex("call.data", given.get("data", ""), settings.max_message_bytes, InvalidRequest),
+        gas=given.get("gas", DEFAULT_CALL_GAS),
+    )
+
+
+def _address(field: str, digits: str) -> bytes:
+    raw = decode_hex(field, digits, _ADDRESS_BYTES, InvalidRequest)
+    if len(raw) != _ADDRESS_BYTES:
+        raise InvalidRequest(field, f"not an address of {_ADDRESS_BYTES} bytes")
+    return raw
+
+
+def _gas(field: str, value: Any) -> int:
+    is_hex = isinstance(value, str) and _HEX_NUMBER.fullmatch(value) is not None
+    gas = int(value, 16) if is_hex else plain_uint64(field, value)
+    if not 0 < gas <= MAX_CALL_GAS:
+        raise InvalidRequest(field, f"{gas} is not within 1..{MAX_CALL_GAS}")
+    return gas
+
+
+def _anything(_: str, value: Any) -> Any:
+    return value
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "signedMessage": plain_hex,
+    DESTINATION_FIELD: plain_text,
+    "signingSubnetId": plain_text,
+    "quorumPercentage": plain_uint64,
+    "call": _anything,
+}
+FIELDS: Final = FieldNames(*_CONVERTERS)
+_CALL_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "from": plain_hex,
+    "to": plain_hex,
+    "data": plain_hex,
+    "gas": _gas,
+}
+_CALL_FIELDS: Final = FieldNames(*_CALL_CONVERTERS)

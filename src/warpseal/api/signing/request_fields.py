@@ -1,0 +1,275 @@
+"""The fields of an aggregation request body: their spellings and their JSON values.
+
+Source of truth: the spellings found in published clients (camelCase, kebab-case, four of the height); the
+reference aggregator's decoder for what counts as not given (null, an empty text) and for names in any case.
+"""
+
+from __future__ import annotations
+
+import binascii
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from string import hexdigits
+from typing import Any, Final, TypeVar
+
+from warpseal.delivery.destination import DESTINATION_FIELD
+from warpseal.errors import (
+    ConflictingSpellings,
+    FieldTooLarge,
+    InvalidDestination,
+    InvalidRequest,
+    InvalidTimeout,
+    UndecodableBody,
+    UnknownField,
+)
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, MalformedID, parse_id
+
+MAX_UINT64: Final = 2**64 - 1
+_MAX_DIGITS: Final = 40
+_SHOWN_CHARACTERS: Final = 64
+_MAX_DESTINATIONS: Final = 1_024
+
+T = TypeVar("T")
+
+# The spellings beside the field's own name.
+_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "signingSubnetId": ("signing-subnet-id", "signingSubnet", "signing-subnet"),
+    "quorumPercentage": ("quorum-percentage",),
+    "quorumPercentageBuffer": ("quorum-percentage-buffer",),
+    "pChainHeight": ("pchain-height", "p-chain-height"),
+    "registrationTxHash": ("registration-tx-hash",),
+    "timeoutSeconds": ("timeout-seconds",),
+    "destinationBlockchainId": (
+        "destination-blockchain-id",
+        "destinationBlockchain",
+        "destination-blockchain",
+        "destinationChainId",
+        "destination-chain-id",
+    ),
+    "signedMessage": ("signed-message",),
+}
+
+
+class FieldNames:
+    """The fields that a request may have, each by several spellings and in any case."""
+
+    def __init__(self, *fields: str) -> None:
+        self.spellings = {text: field for field in fields for text in (field, *_SPELLINGS.get(field, ()))}
+        self._fields = {text.casefold(): field for text, field in self.spellings.items()}
+
+    def collect(
+        self, pairs: Iterable[tuple[str, Any]], convert: Callable[[str, Any], T], *, ignore_unknown: bool
+    ) -> dict[str, T]:
+        """Return the converted values by field; null and an empty text count as not given.
+
+        convert: takes the name of a field and its value. Raises UnknownField, ConflictingSpellings, and what `convert`
+        raises.
+        """
+        given: dict[str, T] = {}
+        for key, value in pairs:
+            field = self._fields.get(key.casefold())
+            if field is None:
+                if ignore_unknown:
+                    continue
+                raise unknown_field(key, self.spellings)
+            if value is None or value == "":
+                continue
+            plain = convert(field, value)
+            if given.setdefault(field, plain) != plain:
+                raise ConflictingSpellings(field, "given more than once, with different values")
+        return given
+
+
+# No request nests, and none has many fields. The recursion limit of the interpreter is no protection: a library may
+# have raised it too far.
+_MAX_BRACKETS: Final = 256
+_MAX_SEPARATORS: Final = 4_096
+
+
+def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
+    """Return the fields of a JSON object in plain types; what is not given is left out.
+
+    Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
+    daemon's default. Raises UndecodableBody, InvalidTimeout, UnknownField or ConflictingSpellings.
+    """
+    return read_object(body, BODY_FIELDS, _CONVERTERS, ignore_unknown=ignore_unknown)
+
+
+def read_object(
+    body: bytes, fields: FieldNames, converters: Mapping[str, Callable[[str, Any], Any]], *, ignore_unknown: bool
+) -> dict[str, Any]:
+    """Return the given fields of a JSON object, converted. Raises as `read_fields` does, and what converters raise."""
+    return fields.collect(
+        _decode(body), lambda name, value: converters[name](name, value), ignore_unknown=ignore_unknown
+    )
+
+
+class JsonPairs(list[tuple[str, Any]]):
+    """A decoded JSON object that still knows its duplicate keys."""
+
+
+def _decode(body: bytes) -> JsonPairs:
+    """Return the top object of a body; null is an object without fields, as the reference takes it."""
+    if body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
+        raise UndecodableBody("body", "nested too deeply")
+    if body.count(b",") + body.count(b":") > _MAX_SEPARATORS:
+        raise UndecodableBody("body", "too many fields")
+    try:
+        decoded = _DECODER.decode(body.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        if not body.strip(_JSON_WHITESPACE):
+            raise UndecodableBody("body", "empty; send a JSON object") from None
+        reason = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise UndecodableBody("body", reason) from None
+    except UnicodeDecodeError:
+        kind = "compressed with gzip; send it uncompressed" if body.startswith(_GZIP_MAGIC) else "not UTF-8"
+        raise UndecodableBody("body", kind) from None
+    except (ValueError, ArithmeticError, RecursionError):
+        raise UndecodableBody("body", "not JSON: it has a number that is none, or that is too large") from None
+    if decoded is None:
+        return JsonPairs()
+    if not isinstance(decoded, JsonPairs):
+        kind = _JSON_KINDS.get(type(decoded), "number")
+        raise UndecodableBody("body", f"a JSON {kind}, not a JSON object")
+    return decoded
+
+
+# The second byte of gzip, 0x8b, is never UTF-8 at this place.
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_JSON_WHITESPACE: Final = b" \t\r\n"
+_JSON_KINDS: Final = {list: "array", str: "string", bool: "boolean"}
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant)
+
+
+def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
+    """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
+    displayed = key[:_SHOWN_CHARACTERS]
+    spellings = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
+    hint = f"; did you mean {spellings[near[0]]}?" if near else ""
+    return UnknownField(ascii(displayed)[1:-1], f"no such field{hint}")
+
+
+def plain_text(name: str, value: Any) -> str:
+    """Return a text. Raises UndecodableBody for another value."""
+    if not isinstance(value, str):
+        raise UndecodableBody(name, "not a text")
+    return value
+
+
+def plain_hex(name: str, value: Any) -> str:
+    """Return the digits of hex with or without 0x, in one case, so that equal values compare equal."""
+    return plain_text(name, value).removeprefix("0x").lower()
+
+
+def plain_uint64(name: str, value: Any) -> int:
+    """Return an exact integer of 0..2^64-1. Raises UndecodableBody."""
+    number = _number(name, value)
+    if number != number.to_integral_value() or not 0 <= number <= MAX_UINT64:
+        raise UndecodableBody(name, "not an integer of 0..2^64-1")
+    return int(number)
+
+
+def plain_height(name: str, value: Any) -> int | None:
+    """Return a height, or None if it means the proposed height. Raises UndecodableBody."""
+    number = plain_uint64(name, value)
+    return None if number in (0, MAX_UINT64) else number
+
+
+def plain_seconds(name: str, value: Any) -> float | None:
+    """Return seconds, or None if 0 means the default. Raises UndecodableBody, InvalidTimeout."""
+    number = _number(name, value)
+    if number < 0:
+        raise InvalidTimeout(name, "not a positive number of seconds")
+    return float(number) or None
+
+
+def _number(name: str, value: Any) -> Decimal:
+    """Return an exact number of sane size, from a JSON number or a text of one."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        raise UndecodableBody(name, "not a number")
+    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS):
+        raise UndecodableBody(name, "neither a number nor a text of digits")
+    number = Decimal(value)
+    if abs(number.adjusted()) > _MAX_DIGITS:
+        raise UndecodableBody(name, "out of range")
+    return number
+
+
+def plain_flag(name: str, value: Any) -> bool:
+    """Return a flag, from a JSON flag or a text of one. Raises UndecodableBody."""
+    flag = value if isinstance(value, bool) else _FLAGS.get(value.casefold()) if isinstance(value, str) else None
+    if flag is None:
+        raise UndecodableBody(name, "neither true nor false")
+    return flag
+
+
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "message": plain_hex,
+    "justification": plain_hex,
+    "signingSubnetId": plain_text,
+    "quorumPercentage": plain_uint64,
+    "quorumPercentageBuffer": plain_uint64,
+    "pChainHeight": plain_height,
+    "timeoutSeconds": plain_seconds,
+    "destinationBlockchainId": plain_text,
+    "report": plain_flag,
+}
+BODY_FIELDS: Final = FieldNames(*_CONVERTERS)
+
+
+def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRequest]) -> bytes:
+    """Return the bytes of hex digits. Raises FieldTooLarge, or `fault` if they are not hex."""
+    if len(digits) > 2 * limit_bytes:
+        raise FieldTooLarge(field, limit_bytes)
+    try:
+        return binascii.unhexlify(digits)
+    except ValueError:
+        is_odd = len(digits) % 2 and not digits.strip(hexdigits)
+        reason = f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
+        raise fault(field, reason) from None
+
+
+class UnresolvedChain(Exception):
+    """A request names the X- or the C-Chain by its letter, and was parsed without the ids of the network's chains."""
+
+
+def decode_destination(text: str, chains: PrimaryChains | None = None) -> ChainID:
+    """Return the blockchain id of a destination: an id, or P, X or C.
+
+    Raises InvalidDestination, or UnresolvedChain for the X- and the C-Chain without `chains`.
+    """
+    chain = PrimaryChain.__members__.get(text)
+    if chain is None:
+        return _decode_chain_id(text)
+    if chain is PrimaryChain.P:
+        return P_CHAIN
+    if chains is None:
+        raise UnresolvedChain
+    return chains.id_of(chain)
+
+
+@lru_cache(_MAX_DESTINATIONS)
+def _decode_chain_id(text: str) -> ChainID:
+    return ChainID(decode_id(DESTINATION_FIELD, text, InvalidDestination))
+
+
+def decode_id(field: str, text: str, fault: type[InvalidRequest]) -> bytes:
+    """Return the 32 bytes of an id: base58-check, or hex with or without 0x. Raises `fault`."""
+    is_bare_hex = len(text) == 2 * ID_BYTES
+    try:
+        return parse_id("0x" + text if is_bare_hex else text)
+    except MalformedID as error:
+        raise fault(field, str(error)) from None

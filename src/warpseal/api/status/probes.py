@@ -1,0 +1,179 @@
+"""The pages that monitoring polls: GET /health, GET /ready and GET /metrics.
+
+/health and /ready report whether the daemon can sign: /health in the form and with the statuses of the reference,
+/ready with what is missing. /metrics is on the metrics port only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from heapq import nlargest
+from operator import attrgetter
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from warpseal.api.http.errors import without_addresses
+from warpseal.api.http.middleware import is_from_this_machine
+from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.signing.endpoints import SigningServices
+from warpseal.api.signing.request_fields import decode_id, unknown_field
+from warpseal.errors import InvalidRequest
+from warpseal.metrics.registry import CONTENT_TYPE, Metrics
+from warpseal.ops.health.nodes import STALE_HEIGHT
+from warpseal.runtime.locks import AsyncLock
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
+from warpseal.validators.subnet_tracker import SubnetReadiness
+from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import Validator
+
+CHECK: Final = "signature-aggregator-health"
+MAX_SHOWN: Final = 50
+_SUBNET: Final = "subnetId"
+_REFRESH_TIMEOUT_S: Final = 1.0
+
+
+class ProbeEndpoints:
+    """Reports the state of the daemon at the time of each request; a starting daemon is not ready.
+
+    counted: the subnets that decide; empty: the Primary Network and all tracked ones.
+    """
+
+    def __init__(
+        self,
+        gate: StartupGate[SigningServices],
+        counted: Collection[SubnetID] = (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._gate = gate
+        self._counted = counted
+        self._now = now
+
+    def readiness(self) -> Sequence[SubnetReadiness]:
+        """Return the connected weight of the Primary Network and of each tracked subnet; empty while starting."""
+        services = self._gate.services
+        return services.readiness() if services is not None else ()
+
+    def faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
+        """Yield the reasons why the daemon is not ready, one sentence each."""
+        if self._gate.services is None or not self._gate.services.is_height_fresh():
+            yield STALE_HEIGHT
+        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
+
+    def background_status(self) -> Mapping[str, Any]:
+        """Return the state of what signing does not need, JSON-ready; empty while the daemon starts."""
+        services = self._gate.services
+        return services.background_status() if services is not None else {}
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
+        faults = list(self.faults(self.counting(self.readiness())))
+        status = "down" if faults else "up"
+        check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
+        if faults:
+            check["error"] = "; ".join(faults)
+        return JSONResponse({"status": status, "details": {CHECK: check}}, 503 if faults else 200)
+
+    async def ready(self, request: Request) -> Response:
+        """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
+
+        ?subnetId=ID: that subnet alone counts and is shown. Raises InvalidRequest, also for any other parameter: the
+        caller would take the state of all subnets for that of the one.
+        """
+        for name in request.query_params:
+            if name != _SUBNET:
+                raise unknown_field(name, (_SUBNET,))
+        named = request.query_params.get(_SUBNET)
+        if named is None:
+            shown = self.readiness()
+            counting = self.counting(shown)
+        else:
+            shown = counting = self._named(decode_id(_SUBNET, named, InvalidRequest))
+        faults = list(self.faults(counting))
+        shows_addresses = is_from_this_machine(request.scope)
+        content: dict[str, Any] = {
+            "ready": not faults,
+            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in shown],
+        }
+        if faults:
+            content["faults"] = faults
+        await self._refresh()
+        content.update(self.background_status())
+        return JSONResponse(content, 503 if faults else 200)
+
+    async def _refresh(self) -> None:
+        """Have the background status read again if it is old; what was read before is shown if that takes too long."""
+        services = self._gate.services
+        if services is not None and services.refresh_status is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REFRESH_TIMEOUT_S):
+                    await services.refresh_status()
+
+    def _subnet_json(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> dict[str, Any]:
+        missing = [self._validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]]
+        services = self._gate.services
+        underfunded = services.underfunded(subnet.subnet_id) if services is not None else ()
+        content: dict[str, Any] = {
+            "subnetId": id_text(subnet.subnet_id),
+            "ready": subnet.is_ready,
+            "connectedWeight": str(subnet.connected),
+            "requiredWeight": str(subnet.needed),
+            "totalWeight": str(subnet.total),
+            "missingValidators": len(subnet.missing),
+            "missing": missing if shows_addresses else [without_addresses(validator) for validator in missing],
+        }
+        if underfunded:
+            heaviest = nlargest(MAX_SHOWN, underfunded, key=attrgetter("weight"))
+            content["underfundedValidators"] = len(underfunded)
+            content["underfunded"] = [validator.as_json() for validator in heaviest]
+            content["advice"] = UNDERFUNDED_ADVICE
+        return content
+
+    def _validator_json(self, validator: Validator) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids[:MAX_SHOWN]],
+            "publicKey": "0x" + validator.public_key.hex(),
+            "weight": str(validator.weight),
+        }
+        services = self._gate.services
+        if services is not None:
+            found = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
+            connections = [connection.as_json() for connection in found if connection is not None]
+            content |= {"connections": connections} if connections else {}
+        return content
+
+    def counting(self, subnets: Sequence[SubnetReadiness]) -> Sequence[SubnetReadiness]:
+        """Return the readiness of the subnets that decide; one that is not among `subnets` is not ready."""
+        if not self._counted or not subnets:
+            return subnets
+        known = {subnet.subnet_id: subnet for subnet in subnets}
+        return [known.get(subnet_id, SubnetReadiness(subnet_id, False, 0, 0, ())) for subnet_id in self._counted]
+
+    def _named(self, subnet_id: bytes) -> Sequence[SubnetReadiness]:
+        """Return the readiness of one subnet; empty while the daemon starts."""
+        subnets = self.readiness()
+        found = [subnet for subnet in subnets if subnet.subnet_id == subnet_id]
+        if subnets and not found:
+            raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
+        return found
+
+
+class MetricsPage:
+    """Encodes a snapshot of the metrics in a worker thread.
+
+    Only one page is encoded at a time, so that scrapers cannot starve the event loop.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._encoding = AsyncLock()
+
+    async def show(self, request: Request) -> Response:
+        """GET /metrics."""
+        async with self._encoding:
+            page = await asyncio.to_thread(await self._metrics.snapshot())
+        return Response(page, headers={"content-type": CONTENT_TYPE})

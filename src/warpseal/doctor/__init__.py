@@ -1,0 +1,1 @@
+"""The checks of `warpseal doctor`, with clients of their own. Start reading at `doctor.py`."""

@@ -1,0 +1,277 @@
+"""Compares the configured nodes: heights, validator sets and conversions at one height, versions, clocks, chains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, TypeVar
+
+from warpseal.config.keys import Config
+from warpseal.doctor.finding import Finding, Grade
+from warpseal.errors import NodeUnavailable
+from warpseal.node.answers import (
+    Answer,
+    Compare,
+    classify_answers,
+    compare_fixed,
+    compare_subnets,
+    contradict,
+    make_digest,
+)
+from warpseal.node.chain_nodes import ChainApi, api_endpoint
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.errors import RpcRefusal
+from warpseal.node.pool import NodeResult
+from warpseal.node.probe import EndpointAnswer, probe_endpoint
+from warpseal.node.rpc import open_session
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import Upstream
+from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
+
+MAX_LAGGING_BLOCKS: Final = 5
+# Blocks whose time is further ahead are refused (avalanchego vms/proposervm, maxSkew).
+_MAX_NODE_SKEW_S: Final = 10.0
+_TIMEOUT_S: Final = 30.0
+_MAX_PROBES: Final = 16
+_MAX_NAMED: Final = 10
+_P_CHAIN_API: Final = "p-chain-api"
+_INFO_API: Final = "info-api"
+_NOT_FOUND: Final = 404
+
+T = TypeVar("T")
+
+
+async def compare_nodes(
+    config: Config,
+    upstream: Upstream,
+    heights: Sequence[NodeResult[int]],
+    p_chain_answers: Sequence[EndpointAnswer],
+    info_answers: Sequence[EndpointAnswer],
+) -> list[Finding]:
+    """Compare all configured nodes. heights: of p-chain-api; answers: of the nodes of each list to a first call."""
+    nodes = config.node
+    clocks = {f"{_P_CHAIN_API}[{position}]": answer for position, answer in enumerate(p_chain_answers)}
+    for position, (endpoint, answer) in enumerate(zip(nodes.info_api, info_answers, strict=True)):
+        if endpoint not in nodes.p_chain_api:
+            clocks[f"{_INFO_API}[{position}]"] = answer
+    findings = [*_check_quorum(nodes, heights), *_check_clocks(clocks)]
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            results = await asyncio.gather(
+                _compare_sets(config, upstream, heights),
+                _compare_versions(upstream),
+                _find_missing_chains(config, upstream),
+            )
+    except TimeoutError:
+        text = f"the nodes were not compared within {_TIMEOUT_S:g} s"
+        return [*findings, Finding(Grade.WARNING, text, "a node is slow: see above, and try again")]
+    return findings + [finding for found in results for finding in found]
+
+
+def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
+    """Name the nodes that are far from the others: of three or more, from the one in the middle."""
+    heights = sorted(result.value for result in results if result.value is not None)
+    if not heights:
+        return
+    reference = heights[len(heights) // 2] if len(heights) > 2 else heights[-1]
+    for result in results:
+        if result.value is None:
+            continue
+        if reference - result.value > MAX_LAGGING_BLOCKS:
+            behind = f"{_P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the others"
+            yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
+        elif result.value - reference > MAX_LAGGING_BLOCKS:
+            ahead = f"{_P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of the others"
+            yield Finding(Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height")
+
+
+def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) -> Iterator[Finding]:
+    quorum, up = settings.p_chain_quorum, sum(result.value is not None for result in heights)
+    if quorum > up:
+        text = f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {_P_CHAIN_API} answer"
+        yield Finding(Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used")
+    elif quorum == up > 1:
+        text = f"p-chain-quorum is {quorum}, and only so many nodes of {_P_CHAIN_API} answer"
+        yield Finding(Grade.WARNING, text, "if one of them fails, new validator sets cannot be used: add a node")
+
+
+def _check_clocks(answers: Mapping[str, EndpointAnswer]) -> Iterator[Finding]:
+    offsets = {name: answer.clock_offset_s for name, answer in answers.items() if answer.clock_offset_s is not None}
+    wrong = {name: offset_s for name, offset_s in offsets.items() if abs(offset_s) > _MAX_NODE_SKEW_S}
+    for name, offset_s in wrong.items():
+        text = f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
+        advice = (
+            f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s ahead of their clock"
+        )
+        yield Finding(Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)})
+    if len(offsets) > 1 and not wrong:
+        farthest_s = max(offsets.values(), key=abs)
+        text = f"the clocks of the nodes are at most {abs(farthest_s):.0f} s from this machine's"
+        yield Finding(Grade.GOOD, text, detail={"clockOffsetSeconds": round(farthest_s)})
+
+
+async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]) -> list[Finding]:
+    """Compare validator sets at one height that all nodes have which keep up, and the conversions of subnets."""
+    known = sorted((result.value for result in heights if result.value is not None), reverse=True)
+    if len(known) < 2:
+        return []
+    # A single forged height is not the second highest.
+    height = min(found for found in known if known[1] - found <= MAX_LAGGING_BLOCKS)
+    platform, tracked = upstream.platform, config.validators.tracked_subnet_ids
+    subnet_ids = list(dict.fromkeys((PRIMARY_NETWORK, *tracked)))
+    sets = await asyncio.gather(*(platform.validators_at_each(subnet_id, height) for subnet_id in subnet_ids))
+    records = await asyncio.gather(*(platform.subnet_each(subnet_id) for subnet_id in tracked))
+    findings: list[Finding] = []
+    for subnet_id, results in zip(subnet_ids, sets, strict=True):
+        subject = f"the validators of {_subnet_name(subnet_id)} at height {height}"
+        findings += _compare(config.node, subject, results, compare_fixed, subnet_id)
+    for subnet_id, records_of_nodes in zip(tracked, records, strict=True):
+        subject = f"the conversion of {_subnet_name(subnet_id)}"
+        findings += _compare(config.node, subject, records_of_nodes, compare_subnets, subnet_id)
+    compared = min(sum(result.value is not None for result in results) for results in sets)
+    if not findings and compared > 1:
+        counted = f"{len(subnet_ids)} subnet{'s' if len(subnet_ids) > 1 else ''}"
+        text = f"{compared} nodes of {_P_CHAIN_API} agree about the validators of {counted} at height {height}"
+        findings.append(Finding(Grade.GOOD, text, detail={"height": str(height)}))
+    return findings
+
+
+def _compare(
+    settings: NodeSettings, subject: str, results: Sequence[NodeResult[T]], compare: Compare[T], subnet_id: SubnetID
+) -> Iterator[Finding]:
+    """Yield a finding if nodes contradict each other; those that most of them contradict are named."""
+    answers = [Answer(result.position, result.value) for result in results if result.value is not None]
+    classes = sorted(classify_answers(answers, compare), key=len, reverse=True)
+    if not any(contradict(first[0], second[0], compare) for first, second in combinations(classes, 2)):
+        return
+    positions = [[answer.position for answer in members] for members in classes]
+    digests = [make_digest(members[0].value) for members in classes]
+    said = "; ".join(f"{digest}: {_names(members)}" for digest, members in zip(digests, positions, strict=True))
+    detail = {
+        "subnetId": id_text(subnet_id),
+        "classes": [
+            {"positions": members, "digest": digest} for digest, members in zip(digests, positions, strict=True)
+        ],
+    }
+    is_enough = settings.p_chain_quorum <= len(classes[0])
+    grade = Grade.WARNING if is_enough else Grade.BAD
+    if len(classes[0]) == len(classes[1]):
+        advice = "compare them with a node that you trust, and remove those that are wrong"
+        if len(answers) == 2:
+            advice += "; a third node shows which one it is"
+        yield Finding(grade, f"the nodes disagree about {subject} ({said})", advice, detail)
+        return
+    others = [position for members in positions[1:] for position in members]
+    verb, pronoun = ("contradicts", "it") if len(others) == 1 else ("contradict", "them")
+    advice = f"if a node that you trust agrees with the others, remove {pronoun}" + (
+        " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
+    )
+    yield Finding(grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail)
+
+
+async def _compare_versions(upstream: Upstream) -> list[Finding]:
+    versions = {
+        f"{_INFO_API}[{result.position}]": result.value
+        for result in await upstream.info.versions()
+        if result.value is not None
+    }
+    if len(versions) < 2:
+        return []
+    detail = {"versions": versions}
+    if len(set(versions.values())) == 1:
+        text = f"{len(versions)} nodes of {_INFO_API} run {next(iter(versions.values()))}"
+        return [Finding(Grade.GOOD, text, detail=detail)]
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    advice = "update the older ones: a node that is too old stops at a network upgrade"
+    return [Finding(Grade.WARNING, f"the nodes run different versions: {said}", advice, detail)]
+
+
+@dataclass(frozen=True, slots=True)
+class _ProposerVM:
+    """The proposervm API of a chain at one node. name: the node's place in the settings."""
+
+    chain_id: ChainID
+    name: str
+    endpoint: NodeEndpoint
+    path: str
+
+
+async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Finding]:
+    """Find the chains of tracked subnets, and the configured EVM chains, that nodes do not run."""
+    settings = config.node
+    chain_ids = [chain.blockchain_id for chain in settings.evm_chains]
+    for subnet_id in config.validators.tracked_subnet_ids:
+        with suppress(NodeUnavailable, RpcRefusal):
+            chain_ids += await upstream.platform.blockchains_of(subnet_id)
+    apis = [api for chain_id in dict.fromkeys(chain_ids) for api in _apis_of(settings, chain_id)]
+    limit = AsyncSemaphore(_MAX_PROBES)
+    async with open_session() as session:
+
+        async def probe(api: _ProposerVM) -> EndpointAnswer:
+            async with limit:
+                method = "proposervm.getProposedHeight"
+                return await probe_endpoint(session, api.endpoint, (api.path,), method, settings.call_timeout_s)
+
+        answers = await asyncio.gather(*map(probe, apis))
+    runs: dict[ChainID, dict[str, bool]] = {}
+    for api, answer in zip(apis, answers, strict=True):
+        if answer.status is not None:
+            runs.setdefault(api.chain_id, {})[api.name] = answer.status != _NOT_FOUND
+    return list(_report_chains(runs))
+
+
+def _apis_of(settings: NodeSettings, chain_id: ChainID) -> Iterator[_ProposerVM]:
+    named = [(f"{_P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
+    named += [
+        (f"{_INFO_API}[{position}]", node)
+        for position, node in enumerate(settings.info_api)
+        if node not in settings.p_chain_api
+    ]
+    for name, node in named:
+        yield _ProposerVM(chain_id, name, node, f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}")
+    for place, chain in enumerate(settings.evm_chains):
+        for position, rpc in enumerate(chain.rpc if chain.blockchain_id == chain_id else ()):
+            endpoint = api_endpoint(rpc, ChainApi.PROPOSERVM)
+            if endpoint is not None:
+                yield _ProposerVM(chain_id, f"evm-chains[{place}].rpc[{position}]", endpoint, "")
+
+
+def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Finding]:
+    everywhere = [chain_id for chain_id, nodes in runs.items() if all(nodes.values())]
+    if everywhere:
+        counted = f"{len(everywhere)} chain{'s' if len(everywhere) > 1 else ''}"
+        text = f"every node has the proposervm API of {counted} (of tracked subnets and of evm-chains)"
+        yield Finding(Grade.GOOD, text, detail={"blockchainIds": list(map(id_text, everywhere))})
+    for chain_id, nodes in runs.items():
+        has_it = [name for name, is_run in nodes.items() if is_run]
+        lacks_it = [name for name, is_run in nodes.items() if not is_run]
+        detail = {"blockchainId": id_text(chain_id), "nodes": has_it, "nodesWithout": lacks_it}
+        if not has_it:
+            text = f"no configured node has the proposervm API of chain {id_text(chain_id)} ({_shorten(lacks_it)})"
+            advice = (
+                "its epochs are not known, so its messages are signed at the proposed height: name a node of the L1 in "
+                "info-api, or its RPC URL in evm-chains"
+            )
+            yield Finding(Grade.WARNING, text, advice, detail)
+        elif lacks_it:
+            where = f"is on {_shorten(has_it)}, not on {_shorten(lacks_it)}"
+            text = f"the proposervm API of chain {id_text(chain_id)} {where}"
+            advice = f"its epochs are known as long as {'one of these' if len(has_it) > 1 else has_it[0]} answers"
+            yield Finding(Grade.GOOD, text, advice, detail)
+
+
+def _names(positions: Iterable[int]) -> str:
+    return ", ".join(f"{_P_CHAIN_API}[{position}]" for position in positions)
+
+
+def _shorten(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _subnet_name(subnet_id: SubnetID) -> str:
+    return "the Primary Network" if subnet_id == PRIMARY_NETWORK else f"subnet {id_text(subnet_id)}"

@@ -1,0 +1,1 @@
+"""Calls that are passed on to nodes: `evm/` for EVM chains, `primary/` for the chains of the primary network."""

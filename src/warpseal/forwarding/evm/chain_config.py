@@ -1,0 +1,239 @@
+"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes build it.
+
+Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis), `params/config_extra.go`,
+`params/extras/network_upgrades.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from warpseal.forwarding.evm.precompiles import (
+    DEFAULT_FEES,
+    FEE_MANAGER,
+    KEYS,
+    Config,
+    active_precompiles,
+    address,
+    fees_as_json,
+    precompile_as_json,
+    precompile_upgrade_as_json,
+    quantity,
+    timestamp,
+)
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.runtime.single_flight import SingleFlight
+
+log = logging.getLogger(__name__)
+
+_MAX_FILE_BYTES: Final = 16 * MEBIBYTE
+_RETRY_S: Final = 2.0
+UNSCHEDULED: Final = 253_399_622_400
+_NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
+_BLOCKS: Final = (
+    "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
+    "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
+)  # fmt: skip
+_OPTIONAL_FIELDS: Final = (
+    "daoForkBlock", "daoForkSupport", "arrowGlacierBlock", "grayGlacierBlock", "mergeNetsplitBlock", "shanghaiTime",
+    "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
+    "initialMinDelayMS", "allowFeeRecipients",
+)  # fmt: skip
+_TIMED_FORKS: Final = ("shanghai", "cancun", "prague", "verkle")
+
+
+class NotSubnetEvm(ValueError):
+    """A genesis, or an upgrade file, that is not of subnet-evm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """The configuration of a chain. settings: all but precompiles and upgrades, by name, JSON-ready.
+
+    genesis_precompiles: by key. upgrades: the content of the operators' upgrade.json, JSON-ready.
+    """
+
+    settings: Mapping[str, Any]
+    genesis_precompiles: Mapping[str, Config]
+    upgrades: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result of eth_getChainConfig: names in their order, `upgrades` last."""
+        named = {**self.settings, **self.genesis_precompiles}
+        return {**dict(sorted(named.items())), "upgrades": dict(self.upgrades)}
+
+    def precompiles_at(self, moment: int) -> dict[str, Config]:
+        """Return the result of eth_getActivePrecompilesAt."""
+        return active_precompiles(moment, self.genesis_precompiles, self.upgrades.get("precompileUpgrades", ()))
+
+    def has_fee_manager(self, moment: int) -> bool:
+        """Return whether the fee manager precompile is active at a time, and with it subnet-evm's own rules."""
+        return self._is_reached("subnetEVMTimestamp", moment) and FEE_MANAGER in self.precompiles_at(moment)
+
+    def fees(self, moment: int) -> Mapping[str, int]:
+        """Return the fees at a time without an active fee manager."""
+        fees: Mapping[str, int] = self.settings["feeConfig"]
+        return fees if self._is_reached("subnetEVMTimestamp", moment) else DEFAULT_FEES
+
+    def rules_at(self, moment: int) -> dict[str, Any]:
+        """Return the result of eth_getActiveRulesAt; rules of block numbers are those of block 0."""
+        ethereum: dict[str, Any] = {"ChainID": self.settings.get("chainId", 0)}
+        forks = [name.removesuffix("Block") for name in _BLOCKS if name != "muirGlacierBlock"]
+        ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Block", 0) for fork in forks}
+        ethereum["IsMerge"] = True
+        ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS}
+        avalanche = {_rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in _NETWORK_UPGRADES}
+        active = self.precompiles_at(moment).items()
+        times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
+        return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
+
+    def _is_reached(self, name: str, at: int) -> bool:
+        begins = self.settings.get(name)
+        return begins is not None and begins <= at
+
+
+def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[str, int]) -> ChainConfig:
+    """Return the configuration of a chain. Raises NotSubnetEvm.
+
+    genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
+    """
+    try:
+        given = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
+        if not isinstance(given, dict) or not isinstance(given.get("feeConfig"), dict):
+            raise NotSubnetEvm("the genesis has no config.feeConfig")
+        upgrades = _upgrades_as_json(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
+        precompiles = {key: precompile_as_json(key, given[key]) for key in KEYS if given.get(key) is not None}
+        return ChainConfig(_settings(given, upgrades, network_times_s), precompiles, upgrades)
+    except NotSubnetEvm:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
+
+
+def _settings(given: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]) -> dict[str, Any]:
+    settings = {name: given[name] for name in ("chainId", *_OPTIONAL_FIELDS) if given.get(name)}
+    settings |= {name: 0 if given.get(name) is None else given[name] for name in _BLOCKS}
+    settings["feeConfig"] = fees_as_json(given["feeConfig"]) or dict(DEFAULT_FEES)
+    times = _network_times(given, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
+    settings |= times
+    for name, follows in (("shanghaiTime", "durangoTimestamp"), ("cancunTime", "etnaTimestamp")):
+        if times.get(follows, UNSCHEDULED) < UNSCHEDULED:
+            settings[name] = times[follows]
+    return settings
+
+
+def _network_times(
+    given: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
+) -> dict[str, int]:
+    """Return when each network upgrade begins: 0 in a genesis means the default, in an override it means 0."""
+    times: dict[str, int] = {}
+    for name in _NETWORK_UPGRADES:
+        key = f"{name}Timestamp"
+        default = {"subnetEVM": 0, "fortuna": None}.get(name, network_times_s.get(name))
+        chosen = overrides.get(key, timestamp(given.get(key)) or default)
+        if chosen is not None:
+            times[key] = chosen
+    return times
+
+
+def _upgrades_as_json(given: dict[str, Any]) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    overrides = given.get("networkUpgradeOverrides")
+    if overrides is not None:
+        keys = [f"{name}Timestamp" for name in _NETWORK_UPGRADES]
+        times = {key: timestamp(overrides.get(key)) for key in keys}
+        encoded["networkUpgradeOverrides"] = {key: time for key, time in times.items() if time is not None}
+    if given.get("stateUpgrades"):
+        encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in given["stateUpgrades"]]
+    if given.get("precompileUpgrades"):
+        encoded["precompileUpgrades"] = [precompile_upgrade_as_json(upgrade) for upgrade in given["precompileUpgrades"]]
+    return encoded
+
+
+def _state_upgrade(given: dict[str, Any]) -> dict[str, Any]:
+    accounts = {address(account): _account(change) for account, change in (given.get("accounts") or {}).items()}
+    begins = timestamp(given.get("blockTimestamp"))
+    return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
+
+
+def _account(given: dict[str, Any]) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    if given.get("code") not in (None, "", "0x"):
+        encoded["code"] = given["code"].lower()
+    if given.get("storage"):
+        encoded["storage"] = {slot.lower(): value.lower() for slot, value in given["storage"].items()}
+    if given.get("balanceChange") is not None:
+        encoded["balanceChange"] = quantity(given["balanceChange"])
+    return encoded
+
+
+def _rule_name(fork: str) -> str:
+    return f"Is{fork[:1].upper()}{fork[1:]}".replace("Eip", "EIP")
+
+
+LoadGenesis = Callable[[], Awaitable[bytes | None]]
+"""Returns the genesis in the chain's CreateChainTx; None if no node returns it now."""
+LoadUpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
+"""Returns Unix seconds by upgrade; None if no node returns them now."""
+
+
+class ChainConfigLoader:
+    """The configuration of one chain, loaded on first use; the upgrade file is read again when it changes.
+
+    Without an upgrade file there is no configuration: a chain's changes after its genesis are written only there.
+    """
+
+    def __init__(self, upgrade_file: Path | None, genesis: LoadGenesis, upgrade_times: LoadUpgradeTimes) -> None:
+        self._upgrade_file = upgrade_file
+        self._genesis = genesis
+        self._upgrade_times = upgrade_times
+        self._loaded: tuple[int, ChainConfig | None] | None = None
+        self._retry_at = 0.0
+        self._flight: SingleFlight[int, None] = SingleFlight()
+
+    async def __call__(self) -> ChainConfig | None:
+        """Return the configuration; None if it is unknown, or the chain does not run subnet-evm."""
+        if self._upgrade_file is None:
+            return None
+        try:
+            changed_ns = self._upgrade_file.stat().st_mtime_ns
+        except OSError as error:
+            self._warn(error.strerror or "cannot be read")
+            return None
+        if self._loaded is None or self._loaded[0] != changed_ns:
+            await self._flight.run(changed_ns, partial(self._load, changed_ns))
+        return self._loaded[1] if self._loaded is not None else None
+
+    async def _load(self, changed_ns: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._retry_at:
+            return
+        self._retry_at = now + _RETRY_S
+        genesis, times = await self._genesis(), await self._upgrade_times()
+        if genesis is None or times is None or self._upgrade_file is None:
+            return
+        config: ChainConfig | None = None
+        try:
+            config = chain_config(genesis, _read(self._upgrade_file), times)
+        except (NotSubnetEvm, OSError) as error:
+            self._warn(str(error))
+        self._loaded, self._retry_at = (changed_ns, config), 0.0
+
+    def _warn(self, reason: str) -> None:
+        log.warning("EVM chain configuration unavailable", extra={"upgrade_file": self._upgrade_file, "reason": reason})
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        read = file.read(_MAX_FILE_BYTES + 1)
+    if len(read) > _MAX_FILE_BYTES:
+        raise NotSubnetEvm(f"more than {_MAX_FILE_BYTES} bytes")
+    return read

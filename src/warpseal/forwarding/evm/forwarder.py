@@ -1,0 +1,325 @@
+"""Calls of one EVM chain: denied, forwarded to a node that may receive them, or answered by the daemon itself.
+
+A call that a node may have executed is not sent to a second one, unless it only reads. Source of truth:
+docs/node-interfaces.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, Protocol
+
+import msgspec
+from cachetools import LRUCache
+
+from warpseal.forwarding.evm.chain_config import ChainConfig
+from warpseal.forwarding.evm.methods import (
+    FEE_CONFIG,
+    HEAD_METHODS,
+    PLAIN_READS,
+    SUBNET_EVM,
+    TIMESTAMPED,
+    DenyList,
+    MethodClass,
+    class_of,
+    head_in,
+    reveals_head,
+)
+from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply
+from warpseal.forwarding.evm.pool import EvmPool
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
+from warpseal.node.jsonrpc import (
+    MALFORMED,
+    METHOD_NOT_FOUND,
+    REQUEST_TIMED_OUT,
+    RESPONSE_TOO_LARGE,
+    SERVER_ERROR,
+    RpcCall,
+    RpcError,
+    RpcResponse,
+    decode_responses,
+    decode_result,
+    encode_numbered_calls,
+)
+
+NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
+NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
+TIMED_OUT: Final = RpcError(REQUEST_TIMED_OUT, "request timed out")
+TOO_LARGE: Final = RpcError(RESPONSE_TOO_LARGE, "response too large")
+FILTER_NOT_FOUND: Final = RpcError(SERVER_ERROR, "filter not found")
+
+LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
+"""Returns the configuration of the chain; None if it cannot be known."""
+
+_MAX_FILTERS: Final = 100_000
+_MAX_FILTER_ID_CHARACTERS: Final = 256
+_MAX_FILTER_PARAMS_BYTES: Final = 4_096
+
+
+class ForwardingObserver(Protocol):
+    """Counts calls of EVM chains."""
+
+    def observe_forwarding(self, chain: str, method_class: str, upstream: str, outcome: str, calls: int = 1) -> None:
+        """Note calls. chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
+        if no node was called.
+
+        outcome: "ok", "refused", "denied", "derived", or the value of an RpcNodeFailure.
+        """
+
+
+class EvmForwarder:
+    """One chain. name: its id, for metrics. load_config: needed for methods that no node of the chain has."""
+
+    def __init__(
+        self,
+        name: str,
+        pool: EvmPool,
+        denied: DenyList,
+        settings: EvmRpcSettings,
+        load_config: LoadChainConfig,
+        observer: ForwardingObserver | None = None,
+    ) -> None:
+        self.name = name
+        self.pool = pool
+        self._denied = denied
+        self._settings = settings
+        self._load_config = load_config
+        self._observer = observer
+        self._filters = FilterRegistry()
+
+    async def forward_call(self, call: RpcCall, body: bytes) -> RpcNodeReply | RpcResponse:
+        """Return a node's unchanged reply to a single call, or the daemon's response. body: the call as it came."""
+        checked = self.answer_locally(call)
+        if isinstance(checked, RpcResponse):
+            return checked
+        if call.method in SUBNET_EVM:
+            return (await self.forward_batch([call]))[0]
+        nodes = await self._candidates(self._node_of_filter(call))
+        return await self._forward(call, body, nodes)
+
+    async def forward_read_batch(
+        self, methods: AbstractSet[str], body: bytes, count: int
+    ) -> RpcNodeReply | RpcResponse | None:
+        """Return a node's unchanged reply to a batch, or the error of all its calls; None: forward the calls singly.
+
+        methods: those of its calls, none of which is a notification. A batch may have been sent even for None.
+        """
+        if not methods <= PLAIN_READS or any(map(self._denied.denies, methods)):
+            return None
+        if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
+            return None
+        reply = await self._forward(RpcCall(next(iter(methods))), body, await self.pool.candidates(), count)
+        is_single_response = isinstance(reply, RpcNodeReply) and reply.is_ok and reply.body[:1] != b"["
+        return None if is_single_response else reply
+
+    async def forward_batch(self, calls: Sequence[RpcCall]) -> list[RpcResponse]:
+        """Return the responses to calls, in their order, derived if no node has the method and the daemon can."""
+        responses: dict[int, RpcResponse] = {}
+        by_node: dict[RpcNode | None, dict[int, RpcCall]] = {}
+        for number, call in enumerate(calls):
+            checked = self.answer_locally(call)
+            if isinstance(checked, RpcResponse):
+                responses[number] = checked
+            else:
+                by_node.setdefault(self._node_of_filter(call), {})[number] = checked
+        for node, group in by_node.items():
+            responses |= await self._send_batch(group, await self._candidates(node))
+        for number, call in enumerate(calls):
+            if call.method in SUBNET_EVM:
+                await asyncio.sleep(0)  # The responses to a thousand calls may all be known.
+                responses[number] = await self._complete_subnet_evm(call, responses[number])
+        return [responses[number] for number in range(len(calls))]
+
+    def answer_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
+        """Return the response to a call that no node may receive, or the call as a node is to receive it."""
+        if self._denied.denies(call.method):
+            self.count(class_of(call.method), "", "denied")
+            missing = f"the method {call.method[:256]} does not exist/is not available"
+            return RpcResponse(error=RpcError(METHOD_NOT_FOUND, missing))
+        if call.method not in TIMESTAMPED:
+            return call
+        try:
+            return msgspec.structs.replace(call, params=normalize_timestamp(call.params))
+        except RpcFailure as failure:
+            return RpcResponse(error=failure.error)
+        except msgspec.MsgspecError:
+            return call
+
+    def is_plain(self, method: str, params: msgspec.Raw | None) -> bool:
+        """Return whether a call may go unchanged to any node."""
+        if method in SUBNET_EVM or self._denied.denies(method):
+            return False
+        return class_of(method) is not MethodClass.USE_FILTER or self._filters.node_of(params) is None
+
+    def count(self, method_class: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
+        """Note the outcome of calls. upstream: as ForwardingObserver names it."""
+        if self._observer is not None:
+            self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
+
+    async def read(
+        self, call: RpcCall, nodes: Sequence[RpcNode] | None = None, timeout_s: float | None = None
+    ) -> RpcResponse:
+        """Return the response of these nodes, or any, to a call that only reads."""
+        nodes = await self.pool.candidates() if nodes is None else nodes
+        return (await self._send_batch({0: call}, nodes, timeout_s))[0]
+
+    def _node_of_filter(self, call: RpcCall) -> RpcNode | None:
+        is_filter = class_of(call.method) is MethodClass.USE_FILTER
+        return self._filters.node_of(call.params) if is_filter else None
+
+    async def _candidates(self, node: RpcNode | None) -> Sequence[RpcNode]:
+        """Return the nodes to try: only the node of a filter if there is one, and none that is of another chain."""
+        if node is None:
+            return await self.pool.candidates()
+        return () if node.is_wrong_chain else (node,)
+
+    async def _forward(
+        self, call: RpcCall, body: bytes, nodes: Sequence[RpcNode], count: int = 1
+    ) -> RpcNodeReply | RpcResponse:
+        """Forward a body unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
+        method_class = class_of(call.method)
+        is_read = method_class is MethodClass.READ
+        until = _now() + self._settings.call_timeout_s
+        error_kind, reply = None, None
+        for node in nodes:
+            try:
+                reply = await self._post(node, body, {method_class: count}, until - _now())
+            except RpcNodeError as error:
+                error_kind = error.kind
+                if error_kind is RpcNodeFailure.TOO_LARGE or (error.was_written and not is_read) or _now() >= until:
+                    break
+                continue
+            if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
+                self._learn(call, decode_result(reply.body), node)
+            if not (reply.is_busy and is_read):
+                return reply
+        return reply if reply is not None else RpcResponse(error=error_for(error_kind, call))
+
+    async def _send_batch(
+        self, calls: dict[int, RpcCall], nodes: Sequence[RpcNode], timeout_s: float | None = None
+    ) -> dict[int, RpcResponse]:
+        """Call these nodes, one after another, until all calls have responses or no node is left."""
+        waiting, responses = dict(calls), dict[int, RpcResponse]()
+        error_kind: RpcNodeFailure | None = None
+        until = _now() + (timeout_s or self._settings.call_timeout_s)
+        for node in nodes:
+            classes = Counter(class_of(call.method) for call in waiting.values())
+            try:
+                reply = await self._post(node, encode_numbered_calls(waiting), classes, until - _now())
+                if not reply.is_ok:
+                    raise RpcNodeError(RpcNodeFailure.BUSY)
+            except RpcNodeError as error:
+                error_kind = error.kind
+                responses |= _final_errors(waiting, error)
+                waiting = {number: call for number, call in waiting.items() if number not in responses}
+                if not waiting or _now() >= until:
+                    break
+            else:
+                return responses | self._decode_responses(waiting, reply, node)
+        return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
+
+    async def _post(
+        self, node: RpcNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float
+    ) -> RpcNodeReply:
+        """Send a body to a node and note the outcome. classes: those of its calls. Raises RpcNodeError."""
+        try:
+            reply = await self.pool.post(node, body, left_s, is_write=MethodClass.WRITE in classes)
+        except RpcNodeError as error:
+            self._count_all(classes, node, error.kind)
+            raise
+        self._count_all(classes, node, "ok" if reply.is_ok else "refused")
+        return reply
+
+    def _decode_responses(
+        self, calls: Mapping[int, RpcCall], reply: RpcNodeReply, node: RpcNode
+    ) -> dict[int, RpcResponse]:
+        numbers = [number for number, call in calls.items() if not call.is_notification]
+        decoded = decode_responses(reply.body, numbers) if numbers else {}
+        responses = {number: decoded.get(number, RpcResponse()) for number in calls}
+        for number, call in calls.items():
+            self._learn(call, responses[number].result, node)
+        return responses
+
+    def _learn(self, call: RpcCall, result: msgspec.Raw | None, node: RpcNode) -> None:
+        """Note the filter or the head that a response reveals."""
+        if result is None:
+            return
+        if class_of(call.method) is MethodClass.MAKE_FILTER:
+            self._filters.register(result, node)
+        elif self.pool.compares_heads and reveals_head(call) and (height := head_in(result)) is not None:
+            self.pool.note_head(node, height)
+
+    async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
+        """Return the response to one of the subnet-evm methods, derived if the node does not have the method."""
+        if response.error is None or response.error.code != METHOD_NOT_FOUND:
+            return with_last_changed(response) if call.method == FEE_CONFIG else response
+        config = await self._load_config()
+        if config is None:
+            return response
+        self.count(class_of(call.method), "", "derived")
+        checked = self.answer_locally(call)
+        return checked if isinstance(checked, RpcResponse) else await derive(checked, config, self.read)
+
+    def _count_all(self, classes: Mapping[MethodClass, int], node: RpcNode, outcome: str) -> None:
+        for method_class, calls in classes.items():
+            self.count(method_class, str(node.position), outcome, calls)
+
+
+def _final_errors(calls: Mapping[int, RpcCall], error: RpcNodeError) -> dict[int, RpcResponse]:
+    """Return the errors of the calls that the node may have executed: no other node may receive them."""
+    is_final = error.kind is RpcNodeFailure.TOO_LARGE
+    return {
+        number: RpcResponse(error=error_for(error.kind, call))
+        for number, call in calls.items()
+        if is_final or (error.was_written and class_of(call.method) is not MethodClass.READ)
+    }
+
+
+def error_for(kind: RpcNodeFailure | None, call: RpcCall) -> RpcError:
+    """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
+    method_class = class_of(call.method)
+    if method_class is MethodClass.USE_FILTER and kind in (RpcNodeFailure.UNREACHABLE, RpcNodeFailure.LOST):
+        return FILTER_NOT_FOUND
+    errors = {
+        None: NO_NODE,
+        RpcNodeFailure.UNREACHABLE: NO_NODE,
+        RpcNodeFailure.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
+        RpcNodeFailure.TIMEOUT: TIMED_OUT,
+        RpcNodeFailure.TOO_LARGE: TOO_LARGE,
+    }
+    return errors.get(kind, NOT_ANSWERED)
+
+
+class FilterRegistry:
+    """Nodes by the id of the filter that they made: no other node knows it. Least recently used ids are dropped."""
+
+    def __init__(self, max_filters: int = _MAX_FILTERS) -> None:
+        self._nodes: LRUCache[str, RpcNode] = LRUCache(max_filters)
+
+    def register(self, result: msgspec.Raw, node: RpcNode) -> None:
+        """Note that a node has made the filter whose id is this result."""
+        try:
+            filter_id = msgspec.json.decode(result, type=str)
+        except MALFORMED:
+            return
+        if len(filter_id) <= _MAX_FILTER_ID_CHARACTERS:
+            self._nodes[filter_id.lower()] = node
+
+    def node_of(self, params: msgspec.Raw | None) -> RpcNode | None:
+        """Return the node of the filter that is the first argument; None if it is unknown."""
+        if params is None or memoryview(params).nbytes > _MAX_FILTER_PARAMS_BYTES:
+            return None
+        try:
+            arguments = msgspec.json.decode(params)
+        except MALFORMED:
+            return None
+        filter_id = arguments[0] if isinstance(arguments, list) and arguments else None
+        return self._nodes.get(filter_id.lower()) if isinstance(filter_id, str) else None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,222 @@
+"""What the daemon itself reads of an EVM chain, on demand, from the nodes to which it forwards calls.
+
+Nodes are untrusted: a block and its receipts must agree, and be those that were asked for. Source of truth: the
+Ethereum JSON-RPC specification; for the errors, what recorded nodes returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+import msgspec
+
+from warpseal.chains.evm.blocks import (
+    EvmHeader,
+    EvmReceipt,
+    MalformedBlock,
+    decode_block,
+    decode_receipt,
+    decode_receipts,
+    parse_bytes,
+    parse_quantity,
+)
+from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
+from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_call, decode_numbers
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
+from warpseal.forwarding.evm.node import RpcNode
+from warpseal.node.json_values import decode_hex
+from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
+from warpseal.node.rpc import INLINE_BYTES
+from warpseal.runtime.locks import AsyncSemaphore
+
+T = TypeVar("T")
+
+_NULL: Final = b"null"
+_NO_CODE: Final = b'"0x"'
+_INLINE_RECEIPTS: Final = 100
+_MAX_CONCURRENT: Final = 16
+"""Reads of one chain at a time: an answer of a node may have 64 MiB."""
+_MAX_RECEIPT_CALLS: Final = 16
+_BLOCK_TIMEOUT_S: Final = 15.0
+_WORD_DIGITS: Final = 64
+# Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
+_HELICON_S: Final = {1: 1_790_089_200, 5: 1_785_196_800}
+# A node that has not executed or accepted a block yet.
+_NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", re.IGNORECASE)
+
+
+class EvmChainReader:
+    """Reads one chain. load_rules: returns what its headers say about receipts. timeout_s: of one call to one node."""
+
+    def __init__(
+        self,
+        forwarder: EvmForwarder,
+        load_rules: Callable[[], Awaitable[BlockRules]],
+        timeout_s: float,
+        executor: Executor | None = None,
+    ) -> None:
+        self._forwarder = forwarder
+        self._load_rules = load_rules
+        self._timeout_s = timeout_s
+        self._executor = executor
+        self._slots = AsyncSemaphore(_MAX_CONCURRENT)
+
+    async def chain_id(self) -> int | None:
+        """Return the EVM's chain id; None while no node answers."""
+        await self._forwarder.pool.candidates()
+        identity = self._forwarder.pool.identity
+        return None if identity is None else identity.chain_id
+
+    async def is_up(self) -> bool:
+        """Return whether a node of the chain can be called."""
+        return bool(await self._forwarder.pool.candidates()) and self._forwarder.pool.is_up
+
+    async def block(self, block: int | bytes) -> EvmBlockFacts | None:
+        """Return an accepted block by number or hash; None if no node has it with its receipts.
+
+        Raises NodeUnavailable.
+        """
+        try:
+            async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
+                return await self._find_block(block)
+        except TimeoutError:
+            raise NodeUnavailable("the block") from None
+
+    async def has_code(self, address: bytes) -> bool:
+        """Return whether a contract is at an address now. Raises NodeUnavailable."""
+        response = await self._forwarder.read(rpc_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        if response.result is None:
+            raise NodeUnavailable("eth_getCode")
+        return bytes(response.result) not in (_NULL, _NO_CODE)
+
+    async def balances(self, contract: bytes, owner: bytes, token_ids: Sequence[int]) -> tuple[int, ...] | None:
+        """Return how much of each ERC-1155 token an account holds now; None if the contract does not say it.
+
+        Raises NodeUnavailable.
+        """
+        data = balance_of_batch_call([owner] * len(token_ids), token_ids)
+        call = rpc_call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": hex(MAX_CALL_GAS)}, "latest")
+        async with self._slots:
+            response = await self._forwarder.read(call, None, self._timeout_s)
+        if response.result is None:
+            if response.error in (NO_NODE, NOT_ANSWERED, TIMED_OUT):
+                raise NodeUnavailable("eth_call")
+            return None
+        # Hostile contracts return more; an array is its place, its length and its numbers.
+        if memoryview(response.result).nbytes > 2 * _WORD_DIGITS * (2 + len(token_ids)):
+            return None
+        try:
+            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+        except ValueError:
+            return None
+
+    async def _find_block(self, block: int | bytes) -> EvmBlockFacts | None:
+        """Ask the nodes one after another. Raises NodeUnavailable."""
+        attempts: list[NodeAttempt] = []
+        is_missing = False
+        for node in await self._forwarder.pool.candidates():
+            try:
+                found = await self._block_at(node, block)
+            except _NodeFault as fault:
+                attempts.append(NodeAttempt(node.position, fault.failure))
+                continue
+            if found is not None:
+                return found
+            is_missing = True
+        if is_missing:
+            return None
+        raise NodeUnavailable("the block", attempts)
+
+    async def _block_at(self, node: RpcNode, block: int | bytes) -> EvmBlockFacts | None:
+        """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
+        if isinstance(block, int):
+            call = rpc_call("eth_getBlockByNumber", hex(block), False)
+        else:
+            call = rpc_call("eth_getBlockByHash", _hex(block), False)
+        header = await self._read(node, call, decode_block)
+        if header is None:
+            return None
+        try:
+            is_other = (
+                parse_quantity(header.number) != block if isinstance(block, int) else parse_bytes(header.hash) != block
+            )
+        except MalformedBlock:
+            is_other = True
+        if is_other:
+            raise _NodeFault(NodeFailure.BAD_ANSWER)
+        receipts = await self._receipts(node, header) if header.transactions else ()
+        if receipts is None:
+            return None
+        rules = await self._load_rules()
+        try:
+            return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
+        except (BlockContradiction, MalformedBlock):
+            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+
+    async def _receipts(self, node: RpcNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
+        """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
+        try:
+            return await self._read(node, rpc_call("eth_getBlockReceipts", header.number), decode_receipts)
+        except _MethodMissing:
+            pass
+        receipts: list[EvmReceipt] = []
+        for start in range(0, len(header.transactions), _MAX_RECEIPT_CALLS):
+            hashes = header.transactions[start : start + _MAX_RECEIPT_CALLS]
+            calls = [rpc_call("eth_getTransactionReceipt", tx_hash) for tx_hash in hashes]
+            found = await asyncio.gather(*(self._read(node, call, decode_receipt) for call in calls))
+            receipts += [receipt for receipt in found if receipt is not None]
+        return tuple(receipts) if len(receipts) == len(header.transactions) else None
+
+    async def _read(self, node: RpcNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
+        """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""
+        response = await self._forwarder.read(call, [node], self._timeout_s)
+        if response.result is None:
+            if response.error is not None and response.error.code == METHOD_NOT_FOUND:
+                raise _MethodMissing(NodeFailure.REFUSED)
+            if response.error is not None and _NOT_YET.search(response.error.message):
+                return None
+            is_timeout = response.error is not None and response.error.code == REQUEST_TIMED_OUT
+            raise _NodeFault(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED)
+        raw = bytes(response.result)
+        if raw == _NULL:
+            return None
+        try:
+            return await self._in_thread(len(raw) - INLINE_BYTES, lambda: decode(raw))
+        except MalformedBlock:
+            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+
+    async def _in_thread(self, weight: int, work: Callable[[], T]) -> T:
+        """Return the result of work, which runs in a thread if its weight is above 0."""
+        if weight <= 0:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRules:
+    """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
+
+    upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
+    """
+    return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
+
+
+class _NodeFault(Exception):
+    """A node gave no usable answer."""
+
+    def __init__(self, failure: NodeFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _MethodMissing(_NodeFault):
+    """A node does not have the method."""
+
+
+def _hex(raw: bytes) -> str:
+    return "0x" + raw.hex()

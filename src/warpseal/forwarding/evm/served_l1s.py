@@ -1,0 +1,98 @@
+"""The EVM chains of tracked subnets that one node serves, found by asking it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from warpseal.errors import NodeUnavailable
+from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, Sessions
+from warpseal.forwarding.evm.pool import CHAIN_ID_CALL
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import MALFORMED, decode_result, encode_calls
+from warpseal.warp.ids import ChainID, SubnetID, id_text
+
+log = logging.getLogger(__name__)
+
+BlockchainsOf = Callable[[SubnetID], Awaitable[tuple[ChainID, ...]]]
+"""Returns the blockchains of a subnet. Raises NodeUnavailable."""
+
+INTERVAL_S: Final = 20.0
+
+
+def served_chain(node: L1sNode, chain_id: ChainID) -> EvmChain:
+    """Return the entry of an indexed chain that a node serves."""
+    url = f"{node.endpoint.base_url}/ext/bc/{id_text(chain_id)}/rpc"
+    indexing = EvmIndexing(has_holders=node.has_holders)
+    return EvmChain(chain_id, (replace(node.endpoint, base_url=url),), index=indexing)
+
+
+class ServedL1s:
+    """Finds chains until cancelled. known: chains that are configured by themselves, which are left out."""
+
+    def __init__(
+        self,
+        node: L1sNode,
+        subnet_ids: Collection[SubnetID],
+        blockchains_of: BlockchainsOf,
+        known: Iterable[ChainID],
+        sessions: Sessions,
+        settings: EvmRpcSettings,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._node = node
+        self._subnet_ids = tuple(subnet_ids)
+        self._blockchains_of = blockchains_of
+        self._known = set(known)
+        self._sessions = sessions
+        self._settings = settings
+        self._interval_s = interval_s
+
+    async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
+        """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
+        while True:
+            found = await self.find()
+            if found:
+                names = ", ".join(id_text(chain.blockchain_id) for chain in found)
+                log.info("found EVM chains", extra={"node": self._node.endpoint.display, "chains": names})
+            for chain in found:
+                on_chain(chain)
+            await asyncio.sleep(self._interval_s)
+
+    async def find(self) -> list[EvmChain]:
+        """Return the chains that the node serves now, each once."""
+        chains: list[EvmChain] = []
+        for subnet_id in self._subnet_ids:
+            chains += await self._find(subnet_id)
+            self._known.update(chain.blockchain_id for chain in chains)
+        return chains
+
+    async def _find(self, subnet_id: SubnetID) -> list[EvmChain]:
+        """Return the chains of a subnet that are new and that the node serves."""
+        try:
+            chain_ids = await self._blockchains_of(subnet_id)
+        except NodeUnavailable:
+            return []
+        entries = [served_chain(self._node, chain_id) for chain_id in chain_ids if chain_id not in self._known]
+        is_served = await asyncio.gather(*map(self._is_served, entries))
+        return [entry for entry, served in zip(entries, is_served, strict=True) if served]
+
+    async def _is_served(self, entry: EvmChain) -> bool:
+        """Return whether the node answers as an EVM chain does."""
+        node = RpcNode(entry.rpc[0], 0, self._sessions, self._settings)
+        try:
+            reply = await node.post(encode_calls([CHAIN_ID_CALL], is_batch=False), self._settings.connect_timeout_s)
+        except RpcNodeError:
+            return False
+        result = decode_result(reply.body) if reply.is_ok else None
+        try:
+            return result is not None and quantity_or_none(msgspec.json.decode(result)) is not None
+        except MALFORMED:
+            return False

@@ -1,0 +1,198 @@
+"""WebSocket connections to the nodes of one EVM chain: one for each client, to a node that belongs to the chain.
+
+Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that is lost is reported to the client and not
+replaced: the client would not notice the events that it missed in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from warpseal.forwarding.evm.pool import (
+    CHAIN_ID_CALL,
+    GENESIS_CALL,
+    HEAD_CALL,
+    ChainIdentity,
+    EvmPool,
+    find_identity_fault,
+    parse_identity,
+)
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.node.endpoint import NodeEndpoint
+from warpseal.node.json_values import quantity_or_none
+from warpseal.node.jsonrpc import decode_responses, encode_calls
+from warpseal.runtime.process import error_words
+
+log = logging.getLogger(__name__)
+
+_ADDRESS_PARTS: Final = 4
+_HEARTBEAT_S: Final = 20.0
+_RECHECK_S: Final = 60.0
+
+
+class WebSocketUnavailable(Exception):
+    """No node accepts a WebSocket of this chain now."""
+
+
+class TooManyWebSockets(Exception):
+    """The chain, or one client address, has as many WebSockets as are allowed."""
+
+
+class NodeSocket:
+    """A connection to a node of this chain. upstream: its name in metrics; head: its head when this was opened."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int, head: int) -> None:
+        self.upstream = f"ws{position}"
+        self.head = head
+        self.close = socket.close
+        self._socket = socket
+
+    async def send(self, text: str) -> None:
+        """Send a message; if that fails the message is lost, and `messages` ends."""
+        try:
+            await self._socket.send_str(text)
+        except (aiohttp.ClientError, OSError):
+            await self._socket.close()
+
+    async def messages(self) -> AsyncIterator[str]:
+        """Yield the messages of the node until the connection ends."""
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                yield message.data
+            elif message.type is aiohttp.WSMsgType.BINARY:
+                yield message.data.decode(errors="replace")
+
+
+class EvmSockets:
+    """The WebSocket endpoints of one chain in configured order. clients: how many are connected.
+
+    refused: why endpoints are refused, by position: they are not of this chain.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[NodeEndpoint],
+        session: aiohttp.ClientSession,
+        pool: EvmPool,
+        settings: EvmRpcSettings,
+    ) -> None:
+        self.clients = 0
+        self._clients_by_address: Counter[str] = Counter()
+        self.refused: dict[int, str] = {}
+        self._highest_head = 0
+        self._endpoints = tuple(endpoints)
+        self._session = session
+        self._pool = pool
+        self._settings = settings
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the chain has WebSocket endpoints."""
+        return bool(self._endpoints)
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
+        """Hold a connection to a node of this chain: the first that has every block that clients have seen.
+
+        address: of the client, which may have a quarter of all connections. Raises WebSocketUnavailable,
+        TooManyWebSockets.
+        """
+        if self.clients >= self._settings.max_sockets:
+            raise TooManyWebSockets("too many clients are connected")
+        if self._clients_by_address[address] >= max(1, self._settings.max_sockets // _ADDRESS_PARTS):
+            raise TooManyWebSockets("this client has too many connections")
+        self.clients += 1
+        self._clients_by_address[address] += 1
+        try:
+            opened = await self._connect_best()
+            try:
+                yield opened
+            finally:
+                await opened.close()
+        finally:
+            self.clients -= 1
+            self._clients_by_address[address] -= 1
+            if not self._clients_by_address[address]:
+                del self._clients_by_address[address]
+
+    async def run(self) -> None:
+        """Check periodically that all endpoints are of this chain, until cancelled."""
+        while True:
+            if self._pool.identity is not None:
+                for position in range(len(self._endpoints)):
+                    opened = await self._try_connect(position)
+                    if opened is not None:
+                        await opened.close()
+            await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
+
+    async def _connect_best(self) -> NodeSocket:
+        if self._pool.identity is None:
+            await self._pool.candidates()
+        best: NodeSocket | None = None
+        try:
+            for position in range(len(self._endpoints)):
+                best = await _keep_higher(best, await self._try_connect(position))
+                head = best.head if best is not None else 0
+                self._highest_head = max(self._highest_head, self._pool.highest, head)
+                if best is not None and best.head >= self._highest_head:
+                    return best
+        except BaseException:
+            if best is not None:
+                await best.close()
+            raise
+        if best is None:
+            raise WebSocketUnavailable
+        return best
+
+    async def _try_connect(self, position: int) -> NodeSocket | None:
+        """Return a connection to the node at this position; None if it cannot be used now."""
+        endpoint = self._endpoints[position]
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    socket = await self._session.ws_connect(
+                        endpoint.url(""),
+                        headers=dict(endpoint.http_headers),
+                        max_msg_size=self._settings.max_message_bytes,
+                        heartbeat=_HEARTBEAT_S,
+                    )
+                    stack.push_async_callback(socket.close)
+                    identity, head = await _handshake(socket)
+            except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
+                log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": error_words(error)})
+                return None
+            fault = find_identity_fault(identity, self._pool.identity)
+            if fault is None:
+                self.refused.pop(position, None)
+                stack.pop_all()
+                return NodeSocket(socket, position, head)
+            if position not in self.refused:
+                log.warning("node refused", extra={"node": endpoint.display, "reason": fault})
+            self.refused[position] = fault
+            return None
+
+
+async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> NodeSocket | None:
+    """Return the connection with the higher head, the first if they are equal, and close the other."""
+    if best is None or other is None:
+        return best or other
+    higher, lower = (other, best) if other.head > best.head else (best, other)
+    await lower.close()
+    return higher
+
+
+async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
+    """Return the identity of a node's chain, and its head."""
+    await socket.send_str(encode_calls((CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL), is_batch=True).decode())
+    responses = decode_responses((await socket.receive_str()).encode(), range(3))
+    results = [responses[number].result for number in range(3)]
+    chain_id, block, head = (None if result is None else msgspec.json.decode(result) for result in results)
+    return parse_identity(quantity_or_none(chain_id), block), quantity_or_none(head) or 0

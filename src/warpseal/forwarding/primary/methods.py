@@ -1,0 +1,68 @@
+"""Methods of the primary network's nodes: which the gateway forwards, and which may be sent twice.
+
+Source of truth: the `service.go` files of avalanchego 1.14.1; 1.15.0 has the same methods. Services that hold or unlock
+keys (keystore, wallet) and those of operators (admin, health) are not among them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from warpseal.forwarding.evm.methods import DenyList
+
+HEIGHT_METHODS: Final = frozenset({"platform.getHeight", "avm.getHeight"})
+"""Methods whose result names the last block of the node."""
+SERVICES: Final = ("platform", "avm", "avax", "proposervm", "info", "index")
+
+_READS: Final = {
+    "platform": (
+        "getAllValidatorsAt", "getBalance", "getBlock", "getBlockByHeight", "getBlockchainStatus", "getBlockchains",
+        "getCurrentSupply", "getCurrentValidators", "getFeeConfig", "getFeeState", "getHeight", "getL1Validator",
+        "getMinStake", "getProposedHeight", "getRewardUTXOs", "getStake", "getStakingAssetID", "getSubnet",
+        "getSubnets", "getTimestamp", "getTotalStake", "getTx", "getTxStatus", "getUTXOs", "getValidatorFeeConfig",
+        "getValidatorFeeState", "getValidatorsAt", "sampleValidators", "validatedBy", "validates",
+    ),
+    "avm": (
+        "getAllBalances", "getAssetDescription", "getBalance", "getBlock", "getBlockByHeight", "getHeight", "getTx",
+        "getTxFee", "getTxStatus", "getUTXOs",
+    ),
+    "avax": ("getAtomicTx", "getAtomicTxStatus", "getUTXOs"),
+    "proposervm": ("getCurrentEpoch", "getProposedHeight"),
+    "info": (
+        "acps", "getBlockchainID", "getNetworkID", "getNetworkName", "getNodeID", "getNodeIP", "getNodeVersion",
+        "getTxFee", "getVMs", "isBootstrapped", "peers", "upgrades", "uptime",
+    ),
+    "index": (
+        "getContainerByID", "getContainerByIndex", "getContainerRange", "getIndex", "getLastAccepted", "isAccepted",
+    ),
+}  # fmt: skip
+_WRITES: Final = ("platform.issueTx", "avm.issueTx", "avax.issueTx")
+
+READS: Final = frozenset(f"{service}.{name}" for service, names in _READS.items() for name in names)
+"""Methods that any node may be asked, any number of times. All others are sent once."""
+KNOWN_METHODS: Final = READS | frozenset(_WRITES)
+"""Methods that are forwarded unless the settings say otherwise."""
+
+
+class AllowedMethods:
+    """The methods that are forwarded: the known ones and the allowed ones, without the denied ones.
+
+    allowed, denied: names; a trailing * stands for any ending. named: known, or allowed by name.
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
+        self._denied = DenyList(denied)
+        self._plain = frozenset(method for method in KNOWN_METHODS if not self._denied.denies(method))
+        listed = tuple(allowed)
+        self._listed = frozenset(name for name in listed if not name.endswith("*"))
+        self.named = KNOWN_METHODS | self._listed
+        self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
+
+    def allow(self, method: str) -> bool:
+        """Return whether a method is forwarded."""
+        if method in self._plain:
+            return True
+        is_listed = method in self._listed or method.startswith(self._prefixes)
+        # Nodes make the first letter of a name upper case: they read "\u017f" as "S", and would miss no denied method.
+        return is_listed and method.isascii() and not self._denied.denies(method)

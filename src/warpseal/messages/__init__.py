@@ -1,0 +1,1 @@
+"""Warp messages of any origin: described as JSON, and verified as their destination does."""

@@ -1,0 +1,252 @@
+"""Verifies a signed message as its verifiers do: against the validator set of one subnet at one height.
+
+Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing subnet: subnet-evm
+`precompile/contracts/warp/config.go`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify_aggregate
+from warpseal.errors import InvalidSigningSubnet, UnknownChain
+from warpseal.messages.describe import hex_text, id_forms
+from warpseal.messages.teleporter import parse_teleporter
+from warpseal.node.platform import PlatformClient
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
+from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage, decode_signers
+from warpseal.warp.validator_set import (
+    DEFAULT_QUORUM,
+    CanonicalValidatorSet,
+    build_canonical_set,
+    has_quorum,
+    required_weight,
+)
+
+
+class SignatureRefusal(StrEnum):
+    """Why a verifier refuses a signed message, in the order of its checks. The values are stable.
+
+    The first two are found before a set is read: a payload that no verifier parses, and a source chain that the P-Chain
+    does not know.
+    """
+
+    PAYLOAD = "payload"
+    UNKNOWN_SOURCE = "unknown_source"
+    NETWORK_ID = "network_id"
+    BIT_SET = "bit_set"
+    WEIGHT = "weight"
+    NO_SIGNERS = "no_signers"
+    SIGNATURE = "signature"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageVerification:
+    """The result of a verification. signers: canonical indices that the set has, ascending.
+
+    fault: why the signature is invalid for this set, whatever its weight. fault_check: the check that found it.
+    """
+
+    members: CanonicalValidatorSet
+    signers: tuple[int, ...]
+    fault: str | None
+    fault_check: SignatureRefusal | None
+    quorum: int
+
+    @property
+    def signed_weight(self) -> int:
+        """The weight of the signers."""
+        return self.members.weight_of(self.signers)
+
+    @property
+    def required_weight(self) -> int:
+        """The least weight that a verifier accepts."""
+        return required_weight(self.members.total_weight, self.quorum)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether the signers' weight reaches the quorum, whether the signature is valid or not."""
+        return has_quorum(self.signed_weight, self.members.total_weight, self.quorum)
+
+    @property
+    def meets_quorum(self) -> bool:
+        """Whether a verifier with this quorum accepts the message."""
+        return self.fault is None and self.has_weight
+
+    @property
+    def refusal(self) -> SignatureRefusal | None:
+        """The first check of a verifier that fails; None if it accepts the message."""
+        if self.fault_check in (SignatureRefusal.NETWORK_ID, SignatureRefusal.BIT_SET):
+            return self.fault_check
+        return self.fault_check if self.has_weight else SignatureRefusal.WEIGHT
+
+    @property
+    def refusal_text(self) -> str | None:
+        """The refusal in a sentence."""
+        if self.refusal is not SignatureRefusal.WEIGHT:
+            return self.fault
+        return (
+            f"the signers have weight {self.signed_weight} of {self.members.total_weight}, "
+            f"and {self.quorum} percent is {self.required_weight}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result with all validators."""
+        signed = set(self.signers)
+        indices = range(len(self.members))
+        return {
+            "signatureValid": self.fault is None,
+            **({"fault": self.fault} if self.fault else {}),
+            **({"reason": self.refusal.value} if self.refusal else {}),
+            "quorumPercentage": self.quorum,
+            "quorumMet": self.meets_quorum,
+            "signedWeight": str(self.signed_weight),
+            "totalWeight": str(self.members.total_weight),
+            "signedPercentage": percentage_text(self.signed_weight, self.members.total_weight),
+            "signed": [self._validator(index) for index in indices if index in signed],
+            "notSigned": [self._validator(index) for index in indices if index not in signed],
+            "weightWithoutKey": str(self.members.keyless_weight),
+        }
+
+    def _validator(self, index: int) -> dict[str, Any]:
+        validator = self.members.validators[index]
+        return {
+            "index": index,
+            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids],
+            "publicKey": hex_text(validator.public_key),
+            "weight": str(validator.weight),
+            "percentage": percentage_text(validator.weight, self.members.total_weight),
+        }
+
+
+def verify_signed(
+    signed: SignedMessage,
+    members: CanonicalValidatorSet,
+    quorum: int = DEFAULT_QUORUM,
+    *,
+    network_id: int | None = None,
+    keys: Sequence[PublicKey] | None = None,
+) -> MessageVerification:
+    """Verify against one canonical set, with the checks in the order of the verifiers. Takes milliseconds.
+
+    network_id: of the verifier; None: the message's counts as right. keys: the parsed keys of `members`.
+    """
+    bits = int.from_bytes(signed.signers, "big")
+    known = bits & ((1 << len(members)) - 1)
+    signers = decode_signers(known.to_bytes((known.bit_length() + 7) // 8, "big"))
+    check, fault = _find_fault(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
+    return MessageVerification(members, signers, fault, check, quorum)
+
+
+async def verify_at(
+    platform: PlatformClient,
+    signed: SignedMessage,
+    subnet_id: SubnetID | None = None,
+    height: int | None = None,
+    quorum: int = DEFAULT_QUORUM,
+) -> dict[str, Any]:
+    """Verify with the sets that a node returns; return the result as JSON, with the subnet and the height.
+
+    subnet_id: None for the subnet that the message determines; height: None for the proposed height.
+    The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose signature is valid counts.
+    Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not determine the subnet.
+    """
+    height = await platform.proposed_height() if height is None else height
+    subnets = await _signing_subnets(platform, signed.unsigned) if subnet_id is None else [subnet_id]
+    results = []
+    for signing_subnet_id in subnets:
+        members = build_canonical_set(await platform.validators_at(signing_subnet_id, height))
+        result = verify_signed(signed, members, quorum)
+        results.append(
+            {"signingSubnetId": id_forms(signing_subnet_id), "pChainHeight": str(height), **result.as_json()}
+        )
+        if result.fault is None:
+            return results[-1]
+    return results[0]
+
+
+def percentage_text(part: int, total: int) -> str:
+    """Return part of total in percent, with two decimals, rounded down: 67.00 is never less than 67."""
+    hundredths = part * 10_000 // total if total else 0
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _find_fault(
+    signed: SignedMessage,
+    bit_length: int,
+    signers: tuple[int, ...],
+    members: CanonicalValidatorSet,
+    network_id: int | None,
+    keys: Sequence[PublicKey] | None,
+) -> tuple[SignatureRefusal, str] | None:
+    """Return the first check other than that of the weight that fails, and why; None if the signature is valid."""
+    if network_id is not None and signed.unsigned.network_id != network_id:
+        reason = f"the message is of network {signed.unsigned.network_id}, the verifier of network {network_id}"
+        return SignatureRefusal.NETWORK_ID, reason
+    if signed.signers[:1] == b"\x00":
+        return SignatureRefusal.BIT_SET, "the signers' bit set starts with a zero byte"
+    if bit_length > len(members):
+        reason = f"signer {bit_length - 1} is not one of the {len(members)} validators of this set"
+        return SignatureRefusal.BIT_SET, reason
+    if not signers:
+        return SignatureRefusal.NO_SIGNERS, "no validator has signed"
+    try:
+        chosen = [
+            keys[index] if keys is not None else parse_public_key(members.validators[index].public_key)
+            for index in signers
+        ]
+    except MalformedKey as error:
+        return SignatureRefusal.SIGNATURE, f"a validator has an invalid key: {error}"
+    if not verify_aggregate(chosen, signed.unsigned.raw, signed.signature):
+        reason = "the signature is not valid for these validators: it is damaged, or of another validator set"
+        return SignatureRefusal.SIGNATURE, reason
+    return None
+
+
+async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -> list[SubnetID]:
+    if message.source_chain_id == P_CHAIN:
+        return [await _subnet_of_manager(platform, message)]
+    subnet_id = await _validated_by(platform, message.source_chain_id)
+    destination = _teleporter_destination(message) if subnet_id == PRIMARY_NETWORK else None
+    receiver = None if destination is None else await platform.validated_by(destination)
+    return [subnet_id] if receiver is None or receiver == subnet_id else [subnet_id, receiver]
+
+
+async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
+    """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
+    found = None
+    with suppress(MalformedMessage):
+        found = await platform.l1_validator(_validation_of(AddressedCall.parse(message.payload).payload))
+    l1 = None if found is None or found.state is None else await platform.subnet(found.state.subnet_id)
+    if l1 is None or l1.manager_chain_id is None:
+        reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
+        raise InvalidSigningSubnet("--signing-subnet", reason)
+    return await _validated_by(platform, l1.manager_chain_id)
+
+
+async def _validated_by(platform: PlatformClient, chain_id: ChainID) -> SubnetID:
+    subnet_id = await platform.validated_by(chain_id)
+    if subnet_id is None:
+        raise UnknownChain(id_text(chain_id))
+    return subnet_id
+
+
+def _validation_of(payload: bytes) -> ValidationID:
+    """Return the validation that a payload is about. Raises MalformedMessage if it is about none."""
+    with suppress(MalformedMessage):
+        return L1ValidatorRegistration.parse(payload).validation_id
+    return L1ValidatorWeight.parse(payload).validation_id
+
+
+def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
+    found = None
+    with suppress(MalformedMessage):
+        call = AddressedCall.parse(message.payload)
+        found = parse_teleporter(call.source_address, call.payload)
+    return None if found is None else found.destination_chain_id

@@ -1,0 +1,291 @@
+"""Queries and resources of the indexed EVM chains: endpoints 9 to 15.
+
+The index fills the resources and the Data API encodes them. Addresses are in EIP-55. Source of truth: the
+specification's EVM endpoints, and the enumerations of the published SDKs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import field
+
+from warpseal.resources.base import UNSET, Resource, SortOrder, UnsetType
+from warpseal.resources.queries import TimeRange
+
+
+class ErcType(StrEnum):
+    """Standard of a contract."""
+
+    ERC20 = "ERC-20"
+    ERC721 = "ERC-721"
+    ERC1155 = "ERC-1155"
+    UNKNOWN = "UNKNOWN"
+
+
+class MetadataStatus(StrEnum):
+    """Outcome of the last attempt to fetch the metadata of a token."""
+
+    UNINDEXED = "UNINDEXED"
+    INDEXED = "INDEXED"
+    UNKNOWN = "UNKNOWN"
+    MISSING_TOKEN = "MISSING_TOKEN"
+    INVALID_TOKEN_URI = "INVALID_TOKEN_URI"
+    INVALID_TOKEN_URI_SCHEME = "INVALID_TOKEN_URI_SCHEME"
+    UNREACHABLE_TOKEN_URI = "UNREACHABLE_TOKEN_URI"
+    THROTTLED_TOKEN_URI = "THROTTLED_TOKEN_URI"
+    METADATA_CONTENT_TOO_LARGE = "METADATA_CONTENT_TOO_LARGE"
+    INVALID_METADATA = "INVALID_METADATA"
+    INVALID_METADATA_JSON = "INVALID_METADATA_JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class EvmFreshness:
+    """How far one EVM chain is indexed. node_height: the head that its nodes reported last; time: of block `height`.
+
+    is_node_behind: no node reported lately, or the nodes lag. first_height: no block below it is indexed.
+    traced_height: internal creations are complete up to it; None: no node traces. trace_gap: the lowest block that no
+    node could trace, because they were pruned; None without one. stopped: the reason why indexing stopped, "" while it
+    runs.
+    """
+
+    chain_id: int
+    height: int
+    node_height: int
+    time: int
+    is_node_behind: bool = False
+    first_height: int = 0
+    traced_height: int | None = None
+    trace_gap: int | None = None
+    stopped: str = ""
+
+    def lag_s(self, now: float) -> int:
+        """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has no newer one."""
+        if self.height >= self.node_height and not self.is_node_behind:
+            return 0
+        return max(0, int(now) - self.time)
+
+
+def describe_trace_gap(height: int | str) -> str:
+    """Return why internal creations are not complete, and what an operator does about it."""
+    return f"no node traces block {height}: one with pruning-enabled false, synced from the first block, can"
+
+
+@dataclass(frozen=True, slots=True)
+class DailyTps:
+    """Average transactions per second of a chain, by UTC day since 1970.
+
+    first_day: the first one that is indexed completely, None before block 1; last_day: that of the newest block.
+    values: of the days with blocks. advanced_at: unix seconds at which the index last advanced.
+    """
+
+    first_day: int | None
+    last_day: int
+    values: Mapping[int, float]
+    advanced_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erc1155Query:
+    """ERC-1155 transfers to or from an address. start included, end excluded; None: open.
+
+    hidden: contracts that are left out.
+    """
+
+    address: bytes
+    start: int | None = None
+    end: int | None = None
+    order: SortOrder = SortOrder.DESC
+    hidden: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectibleQuery:
+    """NFTs that an address holds. contract: only those of one contract. hidden: contracts that are left out."""
+
+    owner: bytes
+    contract: bytes | None = None
+    hidden: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HolderQuery:
+    """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block of a time range.
+
+    threshold: in base units. The balance before the first block of the range counts as well.
+    """
+
+    contract: bytes
+    threshold: int
+    times: TimeRange
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the first page."""
+
+    address: bytes
+    balance: int
+
+
+class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
+    """A block of an EVM chain. Amounts in wei. cumulativeTransactions: of the chain, this block included."""
+
+    chain_id: str
+    block_number: str
+    block_hash: str
+    parent_hash: str
+    block_timestamp: int
+    tx_count: int
+    gas_used: str
+    gas_limit: str
+    base_fee: str
+    gas_cost: str
+    fees_spent: str
+    cumulative_transactions: str | UnsetType = UNSET
+
+
+class NftMetadata(Resource, frozen=True, gc=False, kw_only=True):
+    """Metadata of a token. attributes: of collectibles and tokens; decimals, properties: of ERC-1155."""
+
+    index_status: str
+    metadata_last_updated_timestamp: int | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    symbol: str | UnsetType = UNSET
+    image_uri: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    animation_uri: str | UnsetType = UNSET
+    external_url: str | UnsetType = UNSET
+    background: str | UnsetType = UNSET
+    attributes: str | UnsetType = UNSET
+    decimals: int | UnsetType = UNSET
+    properties: str | UnsetType = UNSET
+
+
+class TokenHolder(Resource, frozen=True, gc=False, kw_only=True):
+    """Sender or receiver of a transfer; name, symbol, decimals and logo if it is a known token contract."""
+
+    address: str
+    name: str | UnsetType = UNSET
+    symbol: str | UnsetType = UNSET
+    decimals: int | UnsetType = UNSET
+    logo_uri: str | UnsetType = UNSET
+
+
+class Erc1155Token(Resource, frozen=True, gc=False, kw_only=True):
+    """The token of a transfer."""
+
+    address: str
+    erc_type: ErcType
+    token_id: str
+    token_uri: str
+    metadata: NftMetadata
+
+
+class Erc1155Transfer(Resource, frozen=True, gc=False, kw_only=True):
+    """One ERC-1155 token moved. A batch transfer has one entry per token id."""
+
+    block_number: str
+    block_timestamp: int
+    block_hash: str
+    tx_hash: str
+    sender: TokenHolder = field(name="from")
+    to: TokenHolder
+    log_index: int
+    value: str
+    erc1155_token: Erc1155Token
+
+
+class NftToken(Resource, frozen=True, gc=False, kw_only=True):
+    """A token of a collection. ownerAddress: of ERC-721 only.
+
+    eventsInconsistent: true if the contract's events gave a token twice, or took more than there was.
+    """
+
+    address: str
+    name: str
+    symbol: str
+    erc_type: ErcType
+    token_id: str
+    token_uri: str
+    metadata: NftMetadata
+    owner_address: str | UnsetType = UNSET
+    events_inconsistent: bool | UnsetType = UNSET
+
+
+class CollectibleBalance(NftToken, frozen=True, gc=False, kw_only=True):
+    """A token that an address holds. balance: of ERC-1155."""
+
+    chain_id: str
+    balance: str | UnsetType = UNSET
+
+
+class DeploymentDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """The creation of a contract. deployerAddress: sender of the transaction; deployerContractAddress: the factory."""
+
+    tx_hash: str
+    deployer_address: str
+    deployer_contract_address: str | UnsetType = UNSET
+
+
+class ResourceLinkType(StrEnum):
+    """Kinds of links about a contract."""
+
+    BLOG = "Blog"
+    COIN_GECKO = "CoinGecko"
+    COIN_MARKET_CAP = "CoinMarketCap"
+    DISCORD = "Discord"
+    DOCUMENTATION = "Documentation"
+    FACEBOOK = "Facebook"
+    GITHUB = "Github"
+    INSTAGRAM = "Instagram"
+    LINKED_IN = "LinkedIn"
+    MEDIUM = "Medium"
+    REDDIT = "Reddit"
+    SUPPORT = "Support"
+    TELEGRAM = "Telegram"
+    TIK_TOK = "TikTok"
+    TWITTER = "Twitter"
+    WEBSITE = "Website"
+    WHITEPAPER = "Whitepaper"
+    YOUTUBE = "Youtube"
+
+
+class ResourceLink(Resource, frozen=True, gc=False, kw_only=True):
+    """A link about a contract."""
+
+    type: ResourceLinkType
+    url: str
+
+
+class ImageAsset(Resource, frozen=True, gc=False, kw_only=True):
+    """A logo or a banner."""
+
+    asset_id: str | UnsetType = UNSET
+    image_uri: str | UnsetType = UNSET
+
+
+class ContractDescription(Resource, frozen=True, gc=False, kw_only=True):
+    """The description of a contract. The chain has only name and symbol; operators add the rest."""
+
+    name: str | UnsetType = UNSET
+    symbol: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    official_site: str | UnsetType = UNSET
+    email: str | UnsetType = UNSET
+    color: str | UnsetType = UNSET
+    logo_asset: ImageAsset | UnsetType = UNSET
+    banner_asset: ImageAsset | UnsetType = UNSET
+    resource_links: tuple[ResourceLink, ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+
+
+class DeployedContract(ContractDescription, frozen=True, gc=False, kw_only=True):
+    """A contract that an address deployed. decimals: of ERC-20."""
+
+    address: str
+    erc_type: ErcType
+    decimals: int | UnsetType = UNSET
+    deployment_details: DeploymentDetails

@@ -1,0 +1,96 @@
+"""Queries of the primary chains' history: filters, order and pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from warpseal.chains.ids import Address
+from warpseal.resources.base import SortOrder, ValidationStatusType
+from warpseal.resources.chains import PrimaryChain
+from warpseal.warp.ids import NodeID, ValidationID
+
+T_co = TypeVar("T_co", covariant=True)
+
+Position = tuple[int | bytes, ...]
+"""The keyset position behind the last item of a page; opaque to callers. At most a few dozen bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """At most `size` items behind the position `after`; None: from the beginning."""
+
+    size: int
+    after: Position | None = None
+
+    @property
+    def after_key(self) -> int | None:
+        """The one number that `after` is."""
+        if self.after is None:
+            return None
+        (key,) = self.after
+        assert isinstance(key, int)
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T_co]):
+    """Items, and the position of the next page, None if there is none. A page may be shorter than requested."""
+
+    items: tuple[T_co, ...]
+    next: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Unix seconds, both included; None: open."""
+
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionQuery:
+    """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
+
+    addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of
+    either. kinds: names of types as in answers, "UNKNOWN" for types without a name; empty: any. validation_id: of the
+    P-Chain only.
+    """
+
+    chain: PrimaryChain
+    addresses: tuple[Address, ...] = ()
+    evm_addresses: tuple[bytes, ...] = ()
+    validation_id: ValidationID | None = None
+    kinds: frozenset[str] = frozenset()
+    times: TimeRange = TimeRange()
+    order: SortOrder = SortOrder.DESC
+
+
+@dataclass(frozen=True, slots=True)
+class BlockQuery:
+    """Blocks of one chain, newest first."""
+
+    chain: PrimaryChain
+    times: TimeRange = TimeRange()
+
+
+@dataclass(frozen=True, slots=True)
+class RewardQuery:
+    """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both filters apply.
+
+    Sorted by the time of payment.
+    """
+
+    addresses: tuple[Address, ...] = ()
+    node_ids: tuple[NodeID, ...] = ()
+    order: SortOrder = SortOrder.DESC
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationQuery:
+    """Validations of one node, sorted by their start."""
+
+    node_id: NodeID
+    status: ValidationStatusType | None = None
+    order: SortOrder = SortOrder.DESC

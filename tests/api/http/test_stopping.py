@@ -1,0 +1,97 @@
+"""Start and stop of a server: ports, requests in flight, and requests that outlive the grace period."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup, ScriptedAggregator, aggregation, exchange, serving
+from tests.api.raw_http import BODY, post
+from tests.eventually import finish
+from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http.server import HttpServer
+from warpseal.errors import StartupError
+
+LONG_S = 1000.0
+
+
+class HeldAggregation:
+    """An aggregation that ends when the test releases it."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def act(self, request: AggregationRequest) -> Aggregation:
+        self.started.set()
+        await self.released.wait()
+        return aggregation()
+
+
+async def test_stopping_finishes_what_is_in_flight() -> None:
+    held = HeldAggregation()
+    settings = replace(SETTINGS, grace_period_s=LONG_S)
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
+    running = asyncio.create_task(server.run())
+    server.bind()
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(KEBAB, data=BODY))
+        idle = await asyncio.open_connection("127.0.0.1", server.port)
+        await held.started.wait()
+        port = server.port
+        server.stop()
+        assert await finish(idle[0].read()) == b""
+        with pytest.raises(OSError, match=r"."):
+            await asyncio.open_connection("127.0.0.1", port)
+        assert not asking.done()
+        held.released.set()
+        assert (await asking).status == 200
+        await finish(running)
+        idle[1].close()
+
+
+@pytest.mark.parametrize("path", [KEBAB, V1])
+async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
+    held = HeldAggregation()
+    settings = replace(SETTINGS, grace_period_s=0.2)
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
+    server.bind()
+    running = asyncio.create_task(server.run())
+    async with aiohttp.ClientSession(server.url) as client:
+        asking = asyncio.create_task(client.post(path, data=BODY))
+        await held.started.wait()
+        server.stop()
+        answer = await asking
+        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
+        assert "Retry-After" in answer.headers
+    await finish(running)
+
+
+async def test_cancelling_the_server_ends_everything_at_once() -> None:
+    held = HeldAggregation()
+    settings = replace(SETTINGS, grace_period_s=LONG_S)
+    async with serving(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), settings) as server:
+        asking = asyncio.create_task(exchange(server.port, post(), within_s=LONG_S))
+        await held.started.wait()
+    await finish(asyncio.wait([asking]))
+
+
+async def test_a_taken_port_is_a_startup_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=str(port)):
+            HttpServer(ApiSetup().app(), "127.0.0.1", port, SETTINGS).bind()
+
+
+async def test_port_0_binds_a_free_port_and_reports_it() -> None:
+    server = HttpServer(ApiSetup().app(), "0.0.0.0", 0, SETTINGS)
+    server.bind()
+    assert server.url == f"http://127.0.0.1:{server.port}"
+    assert server.port > 0
+    running = asyncio.create_task(server.run())
+    server.stop()
+    await running

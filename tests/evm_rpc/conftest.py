@@ -1,7 +1,0 @@
-"""Tests against a real EVM node are collected where `make test` could install one (it comes from npm)."""
-
-from __future__ import annotations
-
-from tests.evm_rpc.anvil import binary
-
-collect_ignore = [] if binary() is not None else ["test_anvil.py", "test_daemon_anvil.py"]

@@ -1,0 +1,115 @@
+"""Malformed WebSocket frames of clients and nodes end their connection and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from tests.eventually import TIMEOUT_S, finish
+from tests.forwarding.evm.evm import SETTINGS as FORWARDING
+from tests.forwarding.evm.evm import Node
+from tests.forwarding.evm.test_sockets import HANDSHAKE, SUBSCRIBE, call, masked, open_endpoint, say
+
+MASK = bytes(4)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"\x83\x80" + MASK,
+        b"\x81\x05hello",
+        b"\xf1\x80" + MASK,
+        b"\x81\x82" + MASK + b"\xff\xfe",
+        b"\x81\xff" + b"\x7f" + b"\xff" * 7 + MASK,
+        b"\x89\xfe\x01\x00" + MASK + b"p" * 256,
+        b"\x80\x80" + MASK,
+        b"\x01\x81" + MASK + b"a" + b"\x81\x81" + MASK + b"b",
+        b"\x88\x81" + MASK + b"\x03",
+        b"\x88\x82" + MASK + b"\x03\xe7",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x01\xfe\xff\xff" + MASK + b"[" * 65_535 + (b"\x00\xfe\xff\xff" + MASK + b"[" * 65_535) * 100,
+    ],
+    ids=[
+        "an opcode that is none", "not masked", "bits of no extension", "not UTF-8", "an absurd length",
+        "a long ping", "a continuation of nothing", "two messages in one", "half a code", "a code that is none",
+        "HTTP", "fragments without an end",
+    ],
+)  # fmt: skip
+async def test_frames_that_break_the_rules_end_their_connection(
+    frames: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as other:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(endpoint.url.rpartition(":")[2]))
+        writer.write(HANDSHAKE)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        writer.write(frames)
+        with suppress(ConnectionError):
+            await finish(reader.read())
+        writer.close()
+        assert (await say(other, call(1, "eth_chainId")))["result"] == "0x7a69"
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    "message", ["", "[", "{}", "[]", "null", "[" * 5_000, '{"jsonrpc":"2.0","id":{},"method":"x"}', "\x00", "[1,2]"]
+)
+async def test_malformed_messages_keep_the_connection_open(message: str) -> None:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
+        await client.send_str(message)
+        await client.send_bytes(message.encode())
+        await client.send_json(call("last", "eth_chainId"))
+        async with asyncio.timeout(TIMEOUT_S):
+            while (response := await client.receive_json()) != {"jsonrpc": "2.0", "id": "last", "result": "0x7a69"}:
+                errors = response if isinstance(response, list) else [response]
+                assert {error["error"]["code"] for error in errors} <= {-32700, -32600}
+
+
+async def test_ids_and_params_that_cannot_be_decoded_keep_the_connection_open() -> None:
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as client:
+        for message in (
+            b'{"jsonrpc":"2.0","id":"\xff","method":"eth_chainId"}',
+            b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":["\xff"]}',
+        ):
+            await client.send_bytes(message)
+            assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
+        await client.send_str('{"jsonrpc":"2.0","id":1e999,"method":"eth_chainId"}')
+        await client.receive(timeout=TIMEOUT_S)
+        assert (await say(client, call("last", "eth_chainId")))["result"] == "0x7a69"
+
+
+async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
+    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
+    async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
+        await say(client, SUBSCRIBE)
+        await node.event("0x1", "x" * 20_000)
+        assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
+        assert client.close_code == 1012
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9),
+        '{"id":' + "[" * 5_000 + "]" * 5_000 + "}",
+    ],
+)
+async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
+    """answer: sent in place of an event; the client has to check it."""
+    node = Node(answers={"eth_subscribe": "0x1"})
+    async with open_endpoint(node) as endpoint, endpoint.socket() as client:
+        await say(client, SUBSCRIBE)
+        await client.send_json(call(2, "eth_unsubscribe", "0x1"))
+        await node.sockets[-1].send_str(answer)
+        texts = [await client.receive_str(timeout=TIMEOUT_S) for _ in range(2)]
+        assert answer in texts
+        assert (await say(client, call(3, "eth_chainId")))["result"] == "0x7a69"
+
+
+def test_masked_test_frames_have_the_declared_length() -> None:
+    frame = masked({"a": 1})
+    assert int.from_bytes(frame[2:4], "big") == len(frame) - 8

@@ -1,0 +1,138 @@
+"""Logs of an EVM chain, from nodes that refuse, return wrong logs or are down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests import paths
+from tests.eventually import TIMEOUT_S
+from tests.forwarding.evm.evm import HALTS, HANGS, SETTINGS, Node, Refusal, open_chain, serve_node
+from tests.node.recorded_node import refusing_uri
+from warpseal.errors import NodeUnavailable
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLogClient, LogFilter, LogsRefused
+
+ALL = LogFilter(0, 0x36, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,))
+TOO_LONG = Refusal(-32000, "requested too many blocks from 0 to 54, maximum is set to 10")
+
+
+@cache
+def every_recorded_log() -> list[dict[str, Any]]:
+    lines = map(json.loads, (paths.LOCALNET / "l1.jsonl").read_text().splitlines())
+    logs: list[dict[str, Any]] = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
+    return logs
+
+
+def recorded_logs(method: str, params: list[Any]) -> Any:
+    if method == "eth_chainId":
+        return "0x7a69"
+    if method == "eth_getBlockByNumber":
+        return {"hash": "0x" + "11" * 32}
+    if method == "eth_blockNumber":
+        return "0x36"
+    wanted = params[0]
+    low, high = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
+    return [
+        log
+        for log in every_recorded_log()
+        if low <= int(log["blockNumber"], 16) <= high and log["topics"][: len(wanted["topics"])] == wanted["topics"]
+    ]
+
+
+def node_with(**answers: Any) -> Node:
+    return Node(answers=answers, rule=recorded_logs)
+
+
+@asynccontextmanager
+async def log_client(*nodes: Node, dead: tuple[str, ...] = (), timeout_s: float = 5.0) -> AsyncIterator[EvmLogClient]:
+    async with AsyncExitStack() as stack:
+        urls = [(await stack.enter_async_context(serve_node(node))).url for node in nodes]
+        chain = await stack.enter_async_context(open_chain(*dead, *urls))
+        yield EvmLogClient(chain.forwarder, timeout_s)
+
+
+async def test_recorded_logs_are_read() -> None:
+    async with log_client(node_with()) as client:
+        assert await client.block_number() == 0x36
+        logs = await client.logs(ALL)
+        assert len(logs) == 8
+        assert [log.block for log in logs] == sorted(log.block for log in logs)
+        assert await client.logs(LogFilter(0, 3, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,))) == ()
+
+
+async def test_the_next_node_is_called_if_one_is_down_or_refuses() -> None:
+    async with log_client(node_with(), dead=(refusing_uri(),)) as client:
+        assert await client.block_number() == 0x36
+        assert len(await client.logs(ALL)) == 8
+    for refusal in (TOO_LONG, "nonsense"):
+        async with log_client(node_with(eth_getLogs=refusal, eth_blockNumber=refusal), node_with()) as client:
+            assert await client.block_number() == 0x36
+            assert len(await client.logs(ALL)) == 8
+
+
+async def test_a_range_that_is_too_long_is_distinguished_from_nodes_that_are_down() -> None:
+    async with log_client(node_with(eth_getLogs=TOO_LONG)) as client:
+        with pytest.raises(LogsRefused):
+            await client.logs(ALL)
+    async with log_client(node_with(eth_getLogs=HALTS)) as client:
+        with pytest.raises(NodeUnavailable):
+            await client.logs(ALL)
+    async with log_client(dead=(refusing_uri(),)) as client:
+        with pytest.raises(NodeUnavailable):
+            await client.logs(ALL)
+        with pytest.raises(NodeUnavailable):
+            await client.block_number()
+
+
+async def test_a_range_that_takes_too_long_is_refused() -> None:
+    node = node_with(eth_getLogs=HANGS)
+    async with log_client(node, timeout_s=0.1) as client:
+        with pytest.raises(LogsRefused):
+            await client.logs(ALL)
+
+
+@pytest.mark.parametrize("blocks", [1, 2_000])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"address": "0x" + "11" * 20},
+        {"topics": ["0x" + "11" * 32]},
+        {"topics": []},
+        {"blockNumber": "0xffff"},
+        {"blockNumber": "nonsense"},
+        {"data": "0xzz"},
+    ],
+)
+async def test_logs_that_do_not_match_the_filter_are_refused(change: dict[str, Any], blocks: int) -> None:
+    log = every_recorded_log()[0]
+    async with log_client(node_with(eth_getLogs=[*[log] * (blocks - 1), {**log, **change}])) as client:
+        with pytest.raises(LogsRefused):
+            await client.logs(ALL)
+
+
+async def test_malformed_heights_are_a_bad_response() -> None:
+    for number in ("0x", "0xfffffffffffffffff", "-0x1", 5, None):
+        async with log_client(node_with(eth_blockNumber=number)) as client:
+            with pytest.raises(NodeUnavailable):
+                await client.block_number()
+
+
+async def test_logs_and_forwarded_calls_share_the_state_of_the_nodes() -> None:
+    first, second = node_with(eth_getLogs=HALTS), node_with()
+    settings = replace(SETTINGS, retry_after_s=TIMEOUT_S)
+    async with (
+        serve_node(first),
+        serve_node(second),
+        open_chain(first.url, second.url, settings=settings) as chain,
+    ):
+        client = EvmLogClient(chain.forwarder, 5.0)
+        assert len(await client.logs(ALL)) == 8
+        assert len(await client.logs(ALL)) == 8
+        assert (first.count("eth_getLogs"), second.count("eth_getLogs")) == (1, 2)
+        assert list(chain.pool.faults()) == [0]
