@@ -11,13 +11,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from warpseal.resources.text import account_text
-
 from benchmarks.evm_index_made_up import EVM_CHAIN_ID, MadeUpNfts
 from benchmarks.index_answers import Client
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.text import account_text
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20

@@ -24,10 +24,6 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
-from warpseal.resources.evm import ErcType, HolderQuery
-from warpseal.resources.queries import PageRequest, Position, TimeRange
-from warpseal.resources.text import account_text
-
 from benchmarks import page_cache
 from benchmarks.evm_index_answers import measure_p99, serving_index
 from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, CHAIN_ID, EVM_CHAIN_ID
@@ -39,6 +35,9 @@ from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPa
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
+from warpseal.resources.evm import ErcType, HolderQuery
+from warpseal.resources.queries import PageRequest, Position, TimeRange
+from warpseal.resources.text import account_text
 
 T = TypeVar("T")
 

@@ -23,9 +23,9 @@ import uvloop
 from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, Report
 from warpseal.chains.evm.blocks import decode_block, decode_receipts
-from warpseal.errors import StoreDown
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 
 ROUNDS: Final = 2

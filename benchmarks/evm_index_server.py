@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from warpseal.resources.chains import PrimaryChains
 
 from benchmarks.evm_index_made_up import CHAIN_ID
 from benchmarks.index_made_up import PARAMS
@@ -23,6 +22,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing
+from warpseal.resources.chains import PrimaryChains
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import METRICS_NAME, MetricsDatabase
 from warpseal.usage.settings import UsageSettings

@@ -21,8 +21,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from warpseal.resources.evm import ErcType, MetadataStatus
-
 from benchmarks import page_cache
 from benchmarks.evm_index_answers import measure_pages
 from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
@@ -34,6 +32,7 @@ from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDoc
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
+from warpseal.resources.evm import ErcType, MetadataStatus
 
 T = TypeVar("T")
 

@@ -14,10 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.resources.queries import PageRequest, TransactionQuery
-from warpseal.resources.text import NetworkText
-
 from benchmarks.index_made_up import PARAMS, MadeUpChain
 from benchmarks.index_queries import PAGE, BenchmarkQuery, blocks, page_behind, queries, transactions
 from benchmarks.process import Process, running
@@ -26,6 +22,9 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.keys import P, last_key
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.queries import PageRequest, TransactionQuery
+from warpseal.resources.text import NetworkText
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20

@@ -8,6 +8,13 @@ from random import Random
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
+from benchmarks.index_server import KnownKeys
+from warpseal.api.data.operations import TRANSACTIONS
+from warpseal.api.data.page_tokens import PageQuery, PageTokens
+from warpseal.chains.ids import Address, address_text
+from warpseal.index.index import Index
+from warpseal.resources.base import SortOrder
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import (
     BlockQuery,
@@ -17,14 +24,6 @@ from warpseal.resources.queries import (
     TransactionQuery,
     ValidationQuery,
 )
-
-from benchmarks.index_made_up import BEGIN_S, PARAMS, RAREST, MadeUpChain
-from benchmarks.index_server import KnownKeys
-from warpseal.api.data.operations import TRANSACTIONS
-from warpseal.api.data.page_tokens import PageQuery, PageTokens
-from warpseal.chains.ids import Address, address_text
-from warpseal.index.index import Index
-from warpseal.resources.base import SortOrder
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
 PAGE: Final = 10

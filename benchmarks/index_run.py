@@ -18,7 +18,6 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import uvloop
-from warpseal.resources.chains import PrimaryChain
 
 from benchmarks import index_chain
 from benchmarks.process import running
@@ -33,6 +32,7 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
+from warpseal.resources.chains import PrimaryChain
 
 AT_ONCE = 16
 ROUNDS = 3

@@ -13,11 +13,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import uvloop
-from warpseal.resources.blocks import Blockchain
-from warpseal.resources.chains import PrimaryChains
-from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import Validation
-from warpseal.resources.text import NetworkText
 
 from benchmarks.index_made_up import PARAMS
 from warpseal.api.data.routes import DataApi
@@ -37,6 +32,11 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.metrics.registry import Metrics
+from warpseal.resources.blocks import Blockchain
+from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import Validation
+from warpseal.resources.text import NetworkText
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32

@@ -8,7 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import paths
-from warpseal.errors import NodeUnavailable, QuorumNotReached, QuorumShortfall, UnknownChain, Verdict
+from warpseal.aggregation.errors import QuorumNotReached
+from warpseal.api.signing.endpoints import count_failure
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
@@ -23,6 +24,9 @@ from warpseal.metrics.samples import (
     UsageSample,
     ValidatorSample,
 )
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import UnknownChain
+from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 
 DOCUMENT = paths.DOCS / "metrics.md"
 SUBNET = "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
@@ -252,7 +256,7 @@ async def test_failures_are_counted_by_the_references_kinds() -> None:
         QuorumNotReached(refused, at_deadline=True),
         UnknownChain("c"),
     ):
-        metrics.aggregation_failed(error)
+        count_failure(metrics, error)
     page = await page_of(metrics)
     assert page["signature_aggregator_failures_to_get_validator_set", ()] == 1
     assert page["signature_aggregator_failures_to_connect_to_sufficient_stake", ()] == 1

@@ -17,13 +17,15 @@ from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey
-from warpseal.errors import HeightTooOld, MissingConnection, NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.p_chain import CurrentValidation, Subnet
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerRequest, PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.quorum_shortfall import MissingConnection
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 NETWORK_ID = 88888

@@ -31,12 +31,12 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.aggregation.shortfall import explain
 from warpseal.bls import PublicKey, Share
-from warpseal.errors import QuorumShortfall
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import NodeID, SubnetID
+from warpseal.warp.quorum_shortfall import QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
 
 P_CHAIN_RULES = RefusalRules(p_chain=True, uptime=False)

@@ -24,8 +24,8 @@ from tests.aggregation.fixtures import (
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import now, run
 from warpseal.aggregation.admission import UNQUEUED_ROUNDS, RoundQueue
+from warpseal.aggregation.errors import Overloaded, QuorumNotReached
 from warpseal.aggregation.service import Aggregation
-from warpseal.errors import Overloaded, QuorumNotReached
 from warpseal.warp.ids import id_text
 
 # Four rounds at once, a quarter of a second each: 16 rounds a second, after the 16 that never wait.

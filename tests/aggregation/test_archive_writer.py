@@ -27,8 +27,8 @@ from tests.aggregation.fixtures import (
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.verifier import assert_valid
 from tests.aggregation.virtual_time import now, run
+from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.service import Aggregation
-from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 
 MESSAGE = message()

@@ -33,11 +33,12 @@ from tests.aggregation.fixtures import (
 )
 from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
 from tests.aggregation.virtual_time import now, run
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.errors import QuorumImpossible, QuorumNotReached, Verdict
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 ROUNDS_PER_SEED = 50

@@ -34,15 +34,17 @@ from tests.aggregation.fixtures import (
 )
 from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
 from tests.aggregation.virtual_time import now, run
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import InternalError, MissingConnection, QuorumImpossible, QuorumNotReached, Verdict
+from warpseal.errors import InternalError
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.quorum_shortfall import MissingConnection, Verdict
 from warpseal.warp.validator_set import build_canonical_set
 
 Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]

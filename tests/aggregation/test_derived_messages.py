@@ -7,15 +7,11 @@ from hashlib import sha256
 import pytest
 
 from tests.aggregation.fixtures import CHAIN, NETWORK_ID, SUBNET, Chains
+from warpseal.aggregation.errors import NothingToSign, SubnetNotConverted, UnusableJustification
 from warpseal.aggregation.resolve import derive_message, manager_subnet
-from warpseal.errors import (
-    InvalidRequest,
-    NothingToSign,
-    SubnetNotConverted,
-    UnknownSubnet,
-    UnusableJustification,
-)
+from warpseal.errors import InvalidRequest
 from warpseal.node.p_chain import Subnet
+from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import (

@@ -29,8 +29,8 @@ from tests.aggregation.fixtures import (
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import run
 from warpseal import bls
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import AggregationRequest
-from warpseal.errors import QuorumImpossible, QuorumNotReached
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID
 from warpseal.warp.message import SignedMessage

@@ -21,24 +21,16 @@ from tests.aggregation.fixtures import (
     request,
 )
 from tests.aggregation.virtual_time import now, run
+from warpseal.aggregation.errors import NoValidators, QuorumNotReached, WrongNetwork, WrongSigningSubnet
 from warpseal.aggregation.resolve import ResolvedRequest, Resolver
 from warpseal.aggregation.service import AggregationRequest
-from warpseal.errors import (
-    HeightTooOld,
-    NodeUnavailable,
-    NoValidators,
-    QuorumNotReached,
-    QuorumShortfall,
-    UnknownChain,
-    UnknownSubnet,
-    Verdict,
-    WrongNetwork,
-    WrongSigningSubnet,
-)
 from warpseal.node.p_chain import Subnet
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, SubnetToL1Conversion, build_p_chain_message
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 
 C_CHAIN = ChainID(sha256(b"c-chain").digest())
 LATEST, OLDER, EMPTY = members([10, 20]), members([10]), members([])

@@ -19,11 +19,11 @@ from warpseal.aggregation.round import Complete, Connect, Decode, Fail, Load, St
 from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain
-from warpseal.errors import Verdict
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import has_quorum
 
 # The order of actions.

@@ -19,11 +19,11 @@ from tests.aggregation.fixtures import node, public_key, signature
 from tests.aggregation.round_driver import RoundDriver
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import Verdict
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.acp118 import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredSignature
 from warpseal.warp.ids import NodeID
+from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 # On the P-Chain: 1 is final, 11 may change.

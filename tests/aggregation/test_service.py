@@ -28,11 +28,12 @@ from tests.aggregation.fixtures import (
 )
 from tests.aggregation.verifier import assert_valid
 from tests.aggregation.virtual_time import run
+from warpseal.aggregation.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached, UnknownChain
 from warpseal.node.p_chain import Subnet
 from warpseal.peers.statistics import Unreachable
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 

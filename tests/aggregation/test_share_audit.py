@@ -12,9 +12,9 @@ import pytest
 from tests.aggregation.fixtures import AggregatorSetup, members, message, public_key, request, signature, silent
 from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.virtual_time import InlineExecutor, now, run
+from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor
-from warpseal.errors import QuorumNotReached
 from warpseal.store.values import StoredShare
 
 MESSAGE = message()

@@ -27,9 +27,11 @@ from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
 from tests.aggregation.virtual_time import now, run
 from warpseal import bls
+from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.errors import QuorumNotReached, StoreDown, Verdict
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import StoredShare, StoredSignature
+from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()

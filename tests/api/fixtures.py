@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import msgspec
 from starlette.types import ASGIApp
-from warpseal.resources.chains import PrimaryChains
 
 from tests.eventually import TIMEOUT_S
 from warpseal.aggregation.service import Aggregation, AggregationRequest
@@ -35,12 +34,14 @@ from warpseal.delivery.preflight import PreflightRequest
 from warpseal.delivery.report import DeliveryReport
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.warp_rules import WarpRules
-from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall, Verdict, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
+from warpseal.resources.chains import PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator, QuorumShortfall, Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 NETWORK_ID = 88888

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import zstandard
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
@@ -27,6 +26,7 @@ from warpseal.cli.index import describe_chain
 from warpseal.cli.main import main
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.indexer.verify import IndexFinding
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 
 def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:

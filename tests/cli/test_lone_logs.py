@@ -11,13 +11,13 @@ from sqlalchemy import Engine
 
 from tests.store.signed import create_store
 from warpseal.cli.main import main
-from warpseal.errors import StartupError, StoreDown
+from warpseal.errors import StartupError
 from warpseal.index.database import reading_index, translate_errors, writing_index
 from warpseal.index.evm.database import reading_evm_index, writing_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import reading_engine, writing_engine
-from warpseal.store.errors import StoreUnusable
+from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

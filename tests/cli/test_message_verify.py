@@ -21,8 +21,9 @@ from tests.messages.test_verification import FROM_L1
 from tests.messages.test_verification import REGISTRATION as MESSAGE
 from tests.node.recorded_node import L1, L1_CHAIN, NO_CHAIN, refusing_uri, serve_nodes
 from warpseal.cli.main import main
+from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import PreflightRequest
-from warpseal.errors import NodeUnavailable, WarpDisabled
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 TO_L1 = ("--destination", id_text(L1_CHAIN))

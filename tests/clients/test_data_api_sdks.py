@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.evm import ErcType
-from warpseal.resources.text import account_text
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -27,6 +25,8 @@ from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.index.evm.records import ContractFacts
 from warpseal.node.endpoint import EvmIndexing
+from warpseal.resources.evm import ErcType
+from warpseal.resources.text import account_text
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import id_text, node_id_text

@@ -30,9 +30,10 @@ from tests.node.recorded_node import (
 )
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.destination import Destination
+from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import WarpRules
-from warpseal.errors import DestinationUnavailable, UnknownChain, WarpDisabled
 from warpseal.node.proposervm import NO_EPOCH
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, parse_id
 
 X_CHAIN = next(

@@ -27,8 +27,11 @@ from tests.node.recorded_node import (
 )
 from tests.validators.fixtures import SET, nth_key, nth_node, started_services
 from warpseal.delivery import preflight, statement
+from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.preflight import DestinationCall, Preflight, PreflightRequest
-from warpseal.errors import DestinationUnavailable, InvalidRequest, NodeUnavailable, UnknownChain, WarpDisabled
+from warpseal.errors import InvalidRequest
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers

@@ -7,10 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
-from warpseal.resources.text import NetworkText
-
 from tests.ledger import made_up_network as made_up
 from tests.ledger.histories import History
 from tests.ledger.memory_utxos import MemoryUtxos
@@ -33,6 +29,9 @@ from warpseal.ledger.p_chain import apply_p_block
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
 from warpseal.resources.base import UNSET
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
+from warpseal.resources.text import NetworkText
 from warpseal.warp.ids import NodeID, parse_node_id
 
 SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)

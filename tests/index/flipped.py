@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from warpseal.errors import StartupError, StoreDown
+from warpseal.errors import StartupError
+from warpseal.store.errors import StoreDown
 
 ANSWER = "answer"
 TYPED = (StoreDown, StartupError)

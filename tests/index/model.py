@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from warpseal.resources.blocks import Blockchain
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.outputs import Asset
-
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.values import (
     Amount,
@@ -54,6 +50,9 @@ from warpseal.ledger.effects import (
 from warpseal.ledger.outputs import Consumed, LedgerOutput, OutputKind
 from warpseal.ledger.x_chain import Cap, XTxEffects
 from warpseal.resources.base import RewardType
+from warpseal.resources.blocks import Blockchain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.outputs import Asset
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID
 
 

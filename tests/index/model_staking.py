@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from warpseal.chains.ids import Address, AssetID, TxID
+from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
+from warpseal.ledger.outputs import LedgerOutput
+from warpseal.ledger.params import Parameters
+from warpseal.ledger.rewards import split_reward
+from warpseal.resources.base import UNSET, RewardType
 from warpseal.resources.outputs import Asset
 from warpseal.resources.staking import (
     ActiveState,
@@ -16,13 +22,6 @@ from warpseal.resources.staking import (
     Validation,
 )
 from warpseal.resources.transactions import BlsCredentials
-
-from warpseal.chains.ids import Address, AssetID, TxID
-from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
-from warpseal.ledger.outputs import LedgerOutput
-from warpseal.ledger.params import Parameters
-from warpseal.ledger.rewards import split_reward
-from warpseal.resources.base import UNSET, RewardType
 from warpseal.warp.ids import SubnetID
 
 

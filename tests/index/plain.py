@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from warpseal.resources.chains import PrimaryChain
 
 from tests.api.data.memory_index import MemoryIndex
 from warpseal.chains.ids import Address
 from warpseal.resources.base import UNSET
+from warpseal.resources.chains import PrimaryChain
 
 
 @dataclass

@@ -6,9 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from warpseal.resources.blocks import p_chain
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
 
 from tests.index.fixtures import all_pages, made_up_history, made_up_params, open_index, recorded_history, write_all
 from tests.index.model import Model
@@ -18,6 +15,9 @@ from warpseal.index import keys
 from warpseal.index.records import Record
 from warpseal.ledger.params import Parameters
 from warpseal.resources.base import SortOrder, ValidationStatusType
+from warpseal.resources.blocks import p_chain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, RewardQuery, TimeRange, TransactionQuery, ValidationQuery
 from warpseal.warp.ids import P_CHAIN
 
 HISTORIES = ["recorded", "seed 1", "seed 5"]

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import PageRequest, TransactionQuery
 
 from tests.index.fixtures import (
     all_pages,
@@ -28,9 +26,9 @@ from tests.index.fixtures import (
     write_all,
 )
 from tests.ledger.recorded import params
-from warpseal.errors import IndexMoved, StoreDown
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import index_url, reading_index
+from warpseal.index.errors import IndexMoved
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import PRecord, Record
@@ -38,6 +36,9 @@ from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.resources.base import SortOrder
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TransactionQuery
+from warpseal.store.errors import StoreDown
 
 NETWORK = made_up_params()
 BLOCKS = 220

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import BlockQuery, RewardQuery, TransactionQuery
 
 from tests.index.fixtures import all_pages, open_index, open_writer, recorded_history, write_all
 from tests.index.flipped import ANSWER, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from tests.ledger.recorded import params
-from warpseal.errors import IndexDamaged
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import reading_index
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import read_segments
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, RewardQuery, TransactionQuery
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import open_file
 from warpseal.store.errors import StoreUnusable

@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import PageRequest, TransactionQuery
-
 from tests import paths
 from tests.index.fixtures import (
     all_pages,
@@ -38,6 +35,8 @@ from warpseal.ledger.outputs import LedgerOutput
 from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.ledger.x_chain import apply_x_block
 from warpseal.resources.base import UNSET
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TransactionQuery
 from warpseal.warp.ids import P_CHAIN, id_text
 
 NETWORK = made_up_params()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import zstandard
 from sqlalchemy import inspect
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import BlockQuery, TransactionQuery
 
 from tests.index.fixtures import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
 from tests.ledger.recorded import params
@@ -16,6 +14,8 @@ from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.records import PRecord
 from warpseal.index.schema import DERIVED, STORED
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import BlockQuery, TransactionQuery
 from warpseal.store.migrate import read_version
 from warpseal.warp.ids import id_text
 

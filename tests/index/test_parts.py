@@ -9,10 +9,6 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import PageRequest, TimeRange, TransactionQuery
-from warpseal.resources.text import hex_text
-from warpseal.resources.transactions import XChainTransaction
 
 from tests.chains.p_vectors import recorded, unchecked
 from tests.index.fixtures import (
@@ -37,6 +33,10 @@ from warpseal.index.settings import IndexSettings
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import build_x_tx_effects
 from warpseal.resources.base import UNSET
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import PageRequest, TimeRange, TransactionQuery
+from warpseal.resources.text import hex_text
+from warpseal.resources.transactions import XChainTransaction
 from warpseal.warp.ids import id_text
 
 

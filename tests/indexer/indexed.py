@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from warpseal.resources.chains import PrimaryChain
-
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until
 from tests.indexer.rows import query
@@ -28,6 +26,7 @@ from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.resources.chains import PrimaryChain
 
 GENESIS = parse_p_genesis(genesis_bytes("localnet"))
 FAST = IndexerSettings(

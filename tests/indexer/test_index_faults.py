@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import zstandard
-from warpseal.resources.chains import PrimaryChain
 
 from tests.aggregation.virtual_time import run
 from tests.eventually import until
@@ -21,9 +20,10 @@ from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PBlock
-from warpseal.errors import IndexDamaged, StartupError
+from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import index_url
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import chain_indexer
@@ -31,6 +31,7 @@ from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import load_genesis
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.warp.ids import id_text
 

@@ -17,10 +17,10 @@ from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, until_caught_up
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import rows
-from warpseal.errors import StoreDown
 from warpseal.index.records import Record
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.indexer import Indexer
+from warpseal.store.errors import StoreDown
 
 TableRows = dict[str, list[tuple[Any, ...]]]
 

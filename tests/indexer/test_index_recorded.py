@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.chains.exchanges import LOCALNET
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
@@ -17,6 +16,7 @@ from tests.indexer.rows import query, rows
 from tests.ledger.recorded import c_blocks, p_blocks, params, replayed, x_blocks
 from warpseal.index.keys import prefix_of
 from warpseal.index.schema import ALL_UNSPENT
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import parse_id
 
 STORY: dict[str, Any] = json.loads((LOCALNET / "story.json").read_text())

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
@@ -20,6 +19,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify
 from warpseal.indexer.network import fetch_network
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
+from warpseal.resources.chains import PrimaryChain
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.simnet.state import StateAt

@@ -6,8 +6,6 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from warpseal.resources.chains import PrimaryChain
-
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
 from tests.indexer.rows import query
@@ -16,6 +14,7 @@ from warpseal.chains.ids import utxo_id
 from warpseal.index.details import decode_output
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.network import IndexedNetwork
+from warpseal.resources.chains import PrimaryChain
 
 CORTINA_S = 1_795_226_600
 INCOMPLETE = 1 << 8

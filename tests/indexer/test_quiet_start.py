@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.resources.text import NetworkText
 
 from tests.eventually import until
 from tests.indexer.indexed import index_all, only
 from tests.indexer.replay import ReplayNode, serving
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.resources.text import NetworkText
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
@@ -22,6 +21,7 @@ from warpseal.index.database import index_url, writing_index
 from warpseal.index.rebuild import RebuildProgress, RowRebuilder
 from warpseal.index.schema import ALL_UNSPENT, create_row_tables
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain
 
 BLOCKS = ("platform.getBlockByHeight", "avm.getBlockByHeight", "eth_getBlockByNumber", "index.getContainerRange")
 

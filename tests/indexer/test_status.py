@@ -7,10 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
-from warpseal.resources.evm import CollectibleQuery
-from warpseal.resources.queries import PageRequest
-
 from tests.api.data import evm_history as h
 from tests.api.data.samples import NOW
 from tests.eventually import stopped_clock
@@ -20,6 +16,9 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.samples import IndexSample
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.evm import CollectibleQuery
+from warpseal.resources.queries import PageRequest
 
 X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from warpseal.resources.chains import PrimaryChain
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.index.fixtures import made_up_history, write_all
@@ -19,6 +18,7 @@ from tests.integration.daemon import Daemon, run_daemon
 from tests.ledger import made_up_network as made_up
 from warpseal.config.keys import Config
 from warpseal.config.load import load
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 SYNTHETIC_BLOCKS = 260

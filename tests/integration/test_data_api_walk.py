@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from warpseal.resources.text import account_text
-
 from tests.api.openapi.sample_requests import example_requests
 from tests.indexer.replay import ReplayNode
 from tests.integration.daemon import Daemon
@@ -17,6 +15,7 @@ from warpseal.api.data.operations import BLOCKS, CHAIN_IDS, REWARDS, TRANSACTION
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.ids import parse_address
 from warpseal.ledger.utxo_flow import address_from_public_key
+from warpseal.resources.text import account_text
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, id_text, node_id_text
 
 FUJI = "/v1/networks/fuji"

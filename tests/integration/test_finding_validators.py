@@ -14,12 +14,12 @@ from tests.integration.daemon import LONG, Daemon, build_config, run_daemon, run
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.config.load import load
 from warpseal.daemon import startup
-from warpseal.errors import NodeUnavailable
 from warpseal.node.info import InfoClient
 from warpseal.runtime.retry import Backoff
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 SHARED = Plan(validators=10)

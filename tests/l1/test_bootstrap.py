@@ -10,10 +10,10 @@ from hashlib import sha256
 
 import pytest
 
-from warpseal.errors import NodeUnavailable
 from warpseal.l1.bootstrap import BootstrapSearch, search_initial_validators
 from warpseal.l1.settings import L1Settings
 from warpseal.store.values import BootstrapOrigin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import bootstrap_validation_id
 

@@ -11,7 +11,7 @@ import pytest
 from tests.chains.p_vectors import transaction
 from tests.eventually import until
 from tests.l1.test_validity import HISTORY, NETWORK_ID, attestation_of, validation_at
-from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
+from warpseal.l1.errors import TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import TransactionFinder
@@ -23,8 +23,11 @@ from warpseal.l1.validity import (
     ValidityLookup,
     cancel_when_superseded,
 )
+from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.node.p_chain import FoundTransaction, TxStatus, ValidationAt
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction, Origin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, ValidationID
 
 CHAIN = ChainID(b"\x07" * 32)

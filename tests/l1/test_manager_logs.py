@@ -10,10 +10,10 @@ from itertools import pairwise
 
 from tests import paths
 from tests.eventually import TIMEOUT_S, stopped_clock
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
 from warpseal.warp.message import AddressedCall, UnsignedMessage

@@ -12,7 +12,8 @@ from tests.eventually import until
 from tests.l1.fixtures import build_request, started_l1_service
 from tests.l1.test_validity import HISTORY, NETWORK_ID
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.errors import MessageSuperseded, NodeUnavailable, WarpsealError
+from warpseal.errors import WarpsealError
+from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
@@ -22,6 +23,7 @@ from warpseal.store.leadership import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.values import BlockRange, EagerTask, L1Transaction, RegistrationOrigin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 
 EAGER = L1Settings(eager_l1_messages=True)

@@ -10,19 +10,13 @@ import pytest
 from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
-from warpseal.errors import (
-    InvalidTimeout,
-    MessageSuperseded,
-    NodeUnavailable,
-    NoMessage,
-    OriginNotIndexed,
-    ProofMismatch,
-    QuorumNotReached,
-    TransactionNotFound,
-)
+from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
+from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
 from warpseal.l1.settings import L1Settings
+from warpseal.messages.errors import NoMessage
 from warpseal.simnet.ledger import Transaction
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal.warp.message import SignedMessage

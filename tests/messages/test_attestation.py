@@ -20,8 +20,8 @@ from tests import paths
 from tests.chains.p_vectors import TRANSACTIONS, Vector, recorded, unchecked
 from tests.warp import l1_txs
 from warpseal.chains.p_txs import PSignedTx, parse_p_tx
-from warpseal.errors import NoMessage
 from warpseal.messages.attestation import Attestation, build_message, derive_attestation
+from warpseal.messages.errors import NoMessage
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.message import SignedMessage, UnsignedMessage

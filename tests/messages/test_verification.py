@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1, NETWORK_ID, RecordedNode, open_upstream, recorded_result
 from warpseal.bls import parse_public_key
-from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.messages.describe import unwrap
+from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.messages.verification import percentage_text, verify_at, verify_signed
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text, parse_id, parse_node_id
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers

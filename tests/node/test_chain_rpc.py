@@ -20,10 +20,11 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
-from warpseal.errors import CallRefused, NodeUnavailable
+from warpseal.errors import CallRefused
 from warpseal.node.chain_rpc import ChainRpcClient
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.rpc import open_session
+from warpseal.upstream.errors import NodeUnavailable
 
 CONFIG = {"chainId": 12345, "warpConfig": {"blockTimestamp": 0}}
 CALL = {"to": "0x" + "05" * 20, "data": "0x01"}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, open_upstream, recorded_result
-from warpseal.errors import NodeUnavailable
 from warpseal.node.p_chain import CurrentValidation, decode_current_validations
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
 
 METHOD = "platform.getCurrentValidators"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, open_upstream, recorded_result
-from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.p_chain import L1FeeState, decode_current_validations
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 STATE = "platform.getValidatorFeeState"

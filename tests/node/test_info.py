@@ -16,9 +16,9 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
-from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.info import PeerHint
 from warpseal.node.rpc import open_session
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 
 
 async def test_the_first_node_that_answers_decides_the_network_once() -> None:

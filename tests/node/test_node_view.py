@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
-from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
-from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import ActiveState, Rewards
 
 from tests.node.recorded_node import (
     C_CHAIN,
@@ -26,9 +23,12 @@ from tests.node.recorded_node import (
     recorded_result,
 )
 from tests.node.test_l1_state import REGISTER, nowhere
-from warpseal.errors import NodeUnavailable
 from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
+from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
+from warpseal.resources.ports import Connectivity
+from warpseal.resources.staking import ActiveState, Rewards
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
 OWNED = node_id("4goFX7FYw8deiZyaZNTHdQd7cmEn1smtS")

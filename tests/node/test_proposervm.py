@@ -20,10 +20,10 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.chains.proposervm import Epoch
-from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.node.rpc import open_session
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, id_text
 
 METHOD = "proposervm.getCurrentEpoch"

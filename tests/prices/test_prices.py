@@ -16,13 +16,13 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from warpseal.resources.outputs import Asset
 
 from tests.eventually import finish
 from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
 from warpseal.prices.settings import PriceSettings, fill_template, price_url
 from warpseal.prices.sources import AvaxPrices, WebPrices, file_source, format_price, read_table
+from warpseal.resources.outputs import Asset
 from warpseal.runtime.settings import InvalidSetting
 
 DAY = date(2024, 3, 9)

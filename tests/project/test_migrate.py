@@ -6,8 +6,7 @@ import re
 
 from tests.paths import DOCS, VECTORS
 from tests.test_metrics import full_metrics, text_of
-from warpseal.api.http.errors import find_rule
-from warpseal.errors import UnknownChain
+from warpseal.validators.errors import UnknownChain
 
 PAGE = (DOCS / "migrate.md").read_text()
 ROWS = re.findall(r"^\| `((?:signature_aggregator|timeoutmanager|msgcreator)_\w+)` \|", PAGE, re.M)
@@ -32,5 +31,5 @@ async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_
 
 
 def test_the_status_of_an_unknown_chain_is_that_of_the_page() -> None:
-    status = find_rule(UnknownChain).kebab
+    status = UnknownChain.http_status
     assert f"| {status}, `{UnknownChain.code}`:" in PAGE

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warpseal.resources.aliases import ChainAliases, InvalidAlias, read_aliases
 
 from warpseal.errors import StartupError
+from warpseal.resources.aliases import ChainAliases, InvalidAlias, read_aliases
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 X, C, L1 = (ChainID(bytes([number]) * 32) for number in (1, 2, 3))

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.eventually import until
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 
 FAST = Backoff(first_s=0.001, cap_s=0.002)
 FAILURES: dict[type[Exception], str] = {StoreDown: "store", NodeUnavailable: "nodes"}

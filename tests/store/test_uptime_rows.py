@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, store_at
-from warpseal.errors import StoreDown
+from warpseal.store.errors import StoreDown
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow

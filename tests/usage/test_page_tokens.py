@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from tests.usage.test_database import database
-from warpseal.errors import TooManyPageTokens
 from warpseal.usage import page_tokens
+from warpseal.usage.errors import TooManyPageTokens
 from warpseal.usage.page_tokens import VALID_S, PageTokenRow, PageTokenStore
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.schema import PAGE_TOKENS

@@ -16,9 +16,9 @@ import pytest
 from tests.usage.test_database import database
 from tests.usage.test_rollup import NOW, flush
 from tests.usage.traffic import Call, as_plain, make_calls, totals_of
-from warpseal.errors import UsageQueryTooLong
 from warpseal.usage.calls import OTHER, UsageTotals
 from warpseal.usage.countries import continent_of
+from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.queries import MAX_GROUPS, UsageQuery, UsageSource, group_by_continent, read_usage
 from warpseal.usage.response_times import median_ms

@@ -28,12 +28,12 @@ from sqlalchemy import Connection, event, func, select
 from tests.eventually import until
 from tests.usage.test_database import database
 from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, totals_of
-from warpseal.errors import UsageDamaged
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.usage.calls import OTHER, UsageLabels, UsageTotals
 from warpseal.usage.database import SCHEMA, MetricsDatabase
+from warpseal.usage.errors import UsageDamaged
 from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
 from warpseal.usage.queries import UsageQuery, UsageSource

@@ -19,8 +19,9 @@ from tests.node.recorded_node import (
     recorded_result,
 )
 from tests.validators.fixtures import started_services
-from warpseal.errors import NodeUnavailable, UnknownChain, UnknownSubnet
 from warpseal.node.p_chain import Subnet
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text
 
 VALIDATED_BY = "platform.validatedBy"

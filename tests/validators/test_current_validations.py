@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.node.recorded_node import L1, PERMISSIONED
 from tests.validators.fixtures import ValidatorServices, started_services
-from warpseal.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import STALE_S, CurrentValidations, Validations
 
 METHOD = "platform.getCurrentValidators"

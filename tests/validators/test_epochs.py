@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.node.recorded_node import C_CHAIN, L1_CHAIN, NO_CHAIN, RecordedNode
 from tests.validators.fixtures import started_services
-from warpseal.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable
 
 METHOD = "proposervm.getCurrentEpoch"
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.eventually import until
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import HEIGHT, Clock, started_services
-from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.validators.heights import ProposedHeight
 
 

@@ -13,7 +13,8 @@ from tests.eventually import until
 from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
 from tests.validators.fixtures import HEIGHT, SET, made_up_set, nth_key, nth_node, started_services
 from warpseal.bls import parse_public_key, public_key_bytes
-from warpseal.errors import HeightTooNew, HeightTooOld, NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import HeightTooNew, HeightTooOld
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.warp.ids import PRIMARY_NETWORK, node_id_text
 

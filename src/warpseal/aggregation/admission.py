@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from warpseal.aggregation.errors import Overloaded
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.ports import PeerClient
 from warpseal.aggregation.round import AggregationRound
-from warpseal.errors import Overloaded
 from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.aggregation")

@@ -11,8 +11,8 @@ from math import inf
 from typing import Final
 
 from warpseal.aggregation.members import IMPOSSIBLE, PENDING, SIGNED, SUSPECT, MemberTable
-from warpseal.errors import Verdict
 from warpseal.warp.ids import NodeID
+from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import required_weight
 
 # A result takes a moment to be summed and verified, so the buffer is not awaited up to the very deadline.

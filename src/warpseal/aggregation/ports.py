@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warpseal.bls import PublicKey
-from warpseal.errors import MissingConnection
 from warpseal.node.p_chain import CurrentValidation, Subnet
 from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.quorum_shortfall import MissingConnection
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 IsEpochHeight = Callable[[int, Iterable[ChainID]], Awaitable[bool]]

@@ -13,23 +13,20 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from warpseal.aggregation.ports import ChainSource, IsEpochHeight, ProposedHeightSource, ValidatorSetSource
-from warpseal.errors import (
-    HeightTooOld,
-    NodeUnavailable,
+from warpseal.aggregation.errors import (
     NothingToSign,
     NoValidators,
     QuorumNotReached,
-    QuorumShortfall,
     SubnetNotConverted,
-    UnknownChain,
     UnusableJustification,
-    Verdict,
-    WarpsealError,
     WrongNetwork,
     WrongSigningSubnet,
 )
+from warpseal.aggregation.ports import ChainSource, IsEpochHeight, ProposedHeightSource, ValidatorSetSource
+from warpseal.errors import WarpsealError
 from warpseal.node.errors import RpcRefusal
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import HeightTooOld, UnknownChain
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
@@ -40,6 +37,7 @@ from warpseal.warp.l1_messages import (
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 L1_VERIFIES_HINT: Final = (

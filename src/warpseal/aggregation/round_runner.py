@@ -19,6 +19,7 @@ from typing import Final
 
 from warpseal.aggregation.admission import RoundAdmission, RoundTurn
 from warpseal.aggregation.ask_schedule import Ask
+from warpseal.aggregation.errors import Overloaded, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import MemberRecord
 from warpseal.aggregation.ports import AggregationDeps, SentRequest
@@ -42,20 +43,13 @@ from warpseal.aggregation.share_cache import CachedShare, ShareCache
 from warpseal.aggregation.shortfall import explain
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier, stored_signature
 from warpseal.bls import MalformedShare
-from warpseal.errors import (
-    InternalError,
-    Overloaded,
-    QuorumImpossible,
-    QuorumNotReached,
-    QuorumShortfall,
-    StoreDown,
-    Verdict,
-    WarpsealError,
-)
+from warpseal.errors import InternalError, WarpsealError
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import MessageID, NodeID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 
 log = logging.getLogger("warpseal.aggregation")
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from cachetools import LRUCache, TTLCache
 
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.last_hour import LastHour
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
@@ -26,7 +27,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_signature
 from warpseal.bls import SHARE_BYTES
-from warpseal.errors import QuorumImpossible, QuorumNotReached, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.metrics.samples import CacheSample
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage

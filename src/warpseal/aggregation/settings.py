@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.errors import InvalidTimeout
+from warpseal.aggregation.errors import InvalidTimeout
 from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds, setting
 
 

@@ -13,7 +13,6 @@ from typing import Final
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.round import AggregationRound
-from warpseal.errors import MissingConnection, MissingValidator, QuorumShortfall
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import (
     FIXED_HEIGHT_ADVICE,
@@ -22,6 +21,7 @@ from warpseal.validators.balances import (
     describe_underfunded,
 )
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator, QuorumShortfall
 
 _SHOWN_VALIDATORS: Final = 50
 _MAX_ADVICE: Final = 5

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from warpseal.api.data.routes import DataApi
 from warpseal.api.http.cors import CorsMiddleware
-from warpseal.api.http.errors import Dialect
+from warpseal.api.http.error_response import Dialect
+from warpseal.api.http.errors import MethodNotAllowed, NotFound
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.request_body import DiscardUnread
 from warpseal.api.http.settings import ApiSettings
@@ -24,7 +25,6 @@ from warpseal.api.openapi.explorer import EXPLORER_PATH, ApiExplorer
 from warpseal.api.signing.endpoints import AggregatorEndpoints
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
-from warpseal.errors import MethodNotAllowed, NotFound
 from warpseal.metrics.registry import Metrics
 
 V1_AGGREGATE = "/v1/signatureAggregator/{network}/aggregateSignatures"

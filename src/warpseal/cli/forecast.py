@@ -14,6 +14,7 @@ import msgspec
 
 from warpseal.api.data.forecast_resources import Forecast, ForecastCourse, ValidatorForecast
 from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.api.status.document import STATUS_PATH, StatusDocument
 from warpseal.cli.process import Command
@@ -29,7 +30,7 @@ from warpseal.cli.running_daemon import (
     print_table,
     printable,
 )
-from warpseal.errors import NetworkNotServed, StartupError
+from warpseal.errors import StartupError
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 

@@ -33,9 +33,10 @@ from warpseal.daemon.index_process import (
     run_index,
     verify_index,
 )
-from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
+from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import UNDECODABLE, translate_bad_rows
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadCache, ReadSession
@@ -44,8 +45,10 @@ from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.evm import EvmFreshness, describe_trace_gap
 from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only, read_snapshot
+from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import read_version
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
 
 _NODES: Final = ("p-chain-api", "info-api")

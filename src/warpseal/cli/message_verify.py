@@ -11,15 +11,17 @@ from typing import Any, Final
 import msgspec
 
 from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
 from warpseal.api.signing.bodies import PreflightAnswer
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
 from warpseal.delivery.destination import DestinationDeps, Destinations
+from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
-from warpseal.errors import NetworkNotServed, StartupError, WarpDisabled, WarpsealError
+from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import unwrap
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import RpcRefusal

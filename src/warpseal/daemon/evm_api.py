@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import StartupError
 from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
 from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
@@ -19,6 +19,7 @@ from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.process import os_error_text
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:

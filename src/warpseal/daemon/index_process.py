@@ -29,12 +29,13 @@ from typing import Any, Final
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
-from warpseal.errors import CallRefused, IndexDamaged, NodeUnavailable, StartupError, StoreDown
+from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint, translate_errors
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.chain_row import read_chain_row
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url, find_chains, reading_evm_index
@@ -81,7 +82,9 @@ from warpseal.runtime.process import (
 )
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.runtime.settings import InvalidSetting
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, redacted_url
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
-from warpseal.errors import CallRefused, NodeUnavailable, StartupError
+from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.build import Gateway
 from warpseal.forwarding.primary.pool import PrimaryPool
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
@@ -51,6 +51,7 @@ from warpseal.resources.aliases import (
 )
 from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 

@@ -17,7 +17,6 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
-from warpseal.errors import MissingValidator
 from warpseal.forwarding.evm.build import ForwardedChain
 from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
@@ -54,6 +53,7 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingValidator
 
 
 class Service(Protocol):

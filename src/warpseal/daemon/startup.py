@@ -27,7 +27,7 @@ from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.daemon.validators_api import ValidatorsApi
 from warpseal.delivery.preflight import PreflightRequest
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import StartupError
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
@@ -40,6 +40,7 @@ from warpseal.resources.text import NetworkText
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
 from warpseal.warp.ids import SubnetID, id_text, node_id_text

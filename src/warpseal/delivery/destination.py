@@ -16,14 +16,16 @@ from typing import Any, Final
 from cachetools import LRUCache
 
 from warpseal.chains.proposervm import Epoch
+from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
-from warpseal.errors import DestinationUnavailable, NodesDisagree, NodeUnavailable, WarpDisabled, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.node.chain_rpc import ChainRpcClient
 from warpseal.node.info import InfoClient
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.upstream.errors import NodesDisagree, NodeUnavailable
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text

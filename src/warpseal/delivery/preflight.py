@@ -20,18 +20,13 @@ from warpseal.delivery.candidates import HeightLabel
 from warpseal.delivery.destination import Destination, Destinations
 from warpseal.delivery.statement import EthCall, StatementCheck, StatementChecker
 from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
-from warpseal.errors import (
-    CallRefused,
-    HeightTooNew,
-    InvalidRequest,
-    NodeUnavailable,
-    UnknownChain,
-    WarpsealError,
-)
+from warpseal.errors import CallRefused, InvalidRequest, WarpsealError
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.runtime.process import ungrouped
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
+from warpseal.validators.errors import HeightTooNew, UnknownChain
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.codec import MalformedMessage

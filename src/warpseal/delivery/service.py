@@ -15,31 +15,26 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
+from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.delivery.advice import Advice, advise
 from warpseal.delivery.candidates import CandidateHeight, HeightLabel, SignedSet, weigh
 from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
+from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable
 from warpseal.delivery.needed_height import NeededHeights
 from warpseal.delivery.report import DeliveryReport, QuorumSource, RawHeaders
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
-from warpseal.errors import (
-    DestinationMismatch,
-    DestinationUnavailable,
-    HeightTooNew,
-    NodeUnavailable,
-    NoValidators,
-    QuorumImpossible,
-    QuorumNotReached,
-    WarpsealError,
-)
+from warpseal.errors import WarpsealError
 from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
 from warpseal.l1.service import L1MessageService
 from warpseal.node.proposervm import NO_EPOCH
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
+from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text

@@ -16,12 +16,15 @@ from enum import IntEnum, StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 from warpseal.delivery.advice import time_text
-from warpseal.errors import CallRefused, NodeUnavailable, StoreDown, UnknownChain, UnknownSubnet
+from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import CurrentValidation, ValidationAt
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction, Origin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
+from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (

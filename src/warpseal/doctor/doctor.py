@@ -21,7 +21,7 @@ from warpseal.doctor.evm import check_evm_indexes
 from warpseal.doctor.finding import Finding, Grade
 from warpseal.doctor.gateway import check_gateway
 from warpseal.doctor.nodes import check_heights, compare_nodes
-from warpseal.errors import MissingConnection, NodeFailure, NodeUnavailable, StartupError
+from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import P_CHAIN_PATHS
@@ -37,9 +37,11 @@ from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
 from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
+from warpseal.upstream.errors import NodeFailure, NodeUnavailable
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingConnection
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 CLOCK_TOLERANCE_S = 30.0

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
-from warpseal.errors import NodeUnavailable
 from warpseal.node.answers import (
     Answer,
     Compare,
@@ -30,6 +29,7 @@ from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
 MAX_LAGGING_BLOCKS: Final = 5

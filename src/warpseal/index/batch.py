@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
-from warpseal.errors import IndexDamaged
 from warpseal.index import bulk, type_codes
 from warpseal.index.bulk import Row
 from warpseal.index.details import ChainRef, OutputDetail, TxDetail, decode_tx, encode
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.ids import IdTable
 from warpseal.index.keys import chain_of, partition_of, prefix_of, to_column
 from warpseal.index.schema import (

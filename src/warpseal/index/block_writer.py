@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
-from warpseal.errors import IndexDamaged, IndexMoved
 from warpseal.index import bulk, type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.details import TxDetail, decode_proposer, encode_proposer
+from warpseal.index.errors import IndexDamaged, IndexMoved
 from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
 from warpseal.index.p_rows import write_tx
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord

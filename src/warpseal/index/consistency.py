@@ -14,9 +14,9 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.errors import IndexDamaged
 from warpseal.index import bulk, type_codes
 from warpseal.index.details import decode_tx
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
 from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
 from warpseal.index.read_session import ReadCache, ReadSession

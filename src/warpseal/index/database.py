@@ -19,11 +19,12 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from warpseal.errors import IndexDamaged, StartupError, StoreDown
+from warpseal.errors import StartupError
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
-from warpseal.store.errors import StoreUnusable
+from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url

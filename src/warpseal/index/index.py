@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Final
 
 from warpseal.chains.ids import Address
-from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.index_reader import IndexReader
 from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import ReadSession
@@ -27,6 +27,7 @@ from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuer
 from warpseal.resources.staking import Reward, Validation
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Transaction
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

@@ -11,7 +11,7 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from warpseal.errors import IndexDamaged, StoreDown, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.index.database import (
     BAD_ROWS,
     BAD_ROWS_REASON,
@@ -21,11 +21,13 @@ from warpseal.index.database import (
     rebuild_hint,
     run_pragmas,
 )
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.read_session import MAX_CACHED, ReadCache, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.access import read_snapshot
 from warpseal.store.engine import redacted_reason
+from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings

@@ -15,9 +15,9 @@ import zstandard
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
-from warpseal.errors import IndexDamaged
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
+from warpseal.index.errors import IndexDamaged
 from warpseal.ledger.c_chain import CHeader
 from warpseal.ledger.outputs import LedgerOutput
 

@@ -13,7 +13,6 @@ from typing import Final, Generic, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.proposervm import inner_block
-from warpseal.errors import NodeFailure, NodeUnavailable
 from warpseal.indexer.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
@@ -28,6 +27,7 @@ from warpseal.node.blocks import (
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
+from warpseal.upstream.errors import NodeFailure, NodeUnavailable
 
 T = TypeVar("T")
 

@@ -15,13 +15,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
-from warpseal.errors import IndexDamaged, NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.errors import IndexDamaged
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
-from warpseal.errors import IndexDamaged, NodeUnavailable, StoreDown
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
@@ -34,7 +34,9 @@ from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import zstandard
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
-from warpseal.errors import NodeUnavailable, StartupError
+from warpseal.errors import StartupError
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.params import (
     STANDARD_REWARDS,
@@ -30,6 +30,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.process import os_error_text
+from warpseal.upstream.errors import NodeUnavailable
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

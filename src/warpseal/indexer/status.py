@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from warpseal.errors import IndexDamaged, StoreDown
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.errors import IndexDamaged
 from warpseal.metrics.samples import IndexSample
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.store.errors import StoreDown
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex

@@ -18,9 +18,9 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
-from warpseal.errors import IndexDamaged, NodeUnavailable
 from warpseal.index import consistency
 from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
@@ -30,6 +30,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import Progress, error_words, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ValidationID, id_text
 
 T = TypeVar("T")

@@ -19,13 +19,15 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from warpseal.errors import IndexDamaged, StartupError, StoreDown
+from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.blocks import IndexingStopped
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.worker_process import initialize_worker
+from warpseal.store.errors import StoreDown
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from warpseal.errors import NodeUnavailable
 from warpseal.l1.ports import ListSubnets
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import BootstrapOrigin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID
 
 log = logging.getLogger(__name__)

@@ -12,18 +12,21 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from warpseal.errors import HeightTooNew, NoMessage, OriginNotIndexed, TransactionNotFound, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components
+from warpseal.l1.errors import OriginNotIndexed, TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
+from warpseal.messages.errors import NoMessage
 from warpseal.node.errors import RpcRefusal
 from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
 from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
+from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text

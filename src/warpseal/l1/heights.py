@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.errors import NodeUnavailable
 from warpseal.l1.ports import FindEpochHeight
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID
 
 _MAX_CHAINS: Final = 4_096

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import RegistrationOrigin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator

@@ -13,14 +13,16 @@ from typing import Any, Final, Literal
 
 from cachetools import LRUCache
 
-from warpseal.errors import NodeUnavailable, OriginNotIndexed, ProofMismatch, StoreDown, TransactionNotFound
 from warpseal.l1.bootstrap import BootstrapSearch
+from warpseal.l1.errors import OriginNotIndexed, ProofMismatch, TransactionNotFound
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.ports import L1TransactionIndex, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.messages.attestation import Attestation
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import BootstrapOrigin, Origin, RegistrationOrigin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification, MalformedJustification
 

@@ -16,28 +16,22 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
-from warpseal.errors import (
-    InvalidRequest,
-    MessageSuperseded,
-    NodeUnavailable,
-    NoMessage,
-    QuorumImpossible,
-    StoreDown,
-    SubnetNotConverted,
-    UndecodableTransaction,
-    UnknownChain,
-    UnknownSubnet,
-    WarpsealError,
-)
+from warpseal.errors import InvalidRequest, WarpsealError
+from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.ports import FindSubnet
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, derive_attestation
+from warpseal.messages.errors import NoMessage, UndecodableTransaction
+from warpseal.store.errors import StoreDown
 from warpseal.store.l1_records import L1Records
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import EagerTask, L1Transaction
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.l1")

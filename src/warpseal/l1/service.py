@@ -13,25 +13,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.errors import (
-    HeightTooNew,
-    MessageSuperseded,
-    NodeUnavailable,
-    NoValidators,
-    QuorumImpossible,
-    QuorumNotReached,
-    StoreDown,
-    WarpsealError,
-)
+from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components, L1Deps, SigningContext
+from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import HeightTooNew
 from warpseal.warp.ids import ChainID, id_text
 
 # Codes of validators that refuse because of their state: the subnet, validation, nonce or weight is not as stated.

@@ -17,13 +17,16 @@ from cachetools import LRUCache
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.errors import NodeUnavailable, NoMessage, StoreDown, TransactionNotFound, UndecodableTransaction
+from warpseal.l1.errors import TransactionNotFound
 from warpseal.l1.ports import L1Platform, L1TransactionIndex, ReadXChainTx
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, derive_attestation
+from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.node.p_chain import TxStatus
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
 
 log = logging.getLogger(__name__)

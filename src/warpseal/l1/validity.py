@@ -17,14 +17,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 from cachetools import LRUCache
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.l1.ports import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, build_message
 from warpseal.node.p_chain import ValidationAt
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion

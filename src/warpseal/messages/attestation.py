@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
-from warpseal.errors import NoMessage, UndecodableTransaction
+from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 from warpseal.warp.l1_messages import (

@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Any
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify_aggregate
-from warpseal.errors import InvalidSigningSubnet, UnknownChain
 from warpseal.messages.describe import hex_text, id_forms
+from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.messages.teleporter import parse_teleporter
 from warpseal.node.platform import PlatformClient
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight

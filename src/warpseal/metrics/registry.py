@@ -13,7 +13,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from warpseal.bls import BACKEND
-from warpseal.errors import NodeUnavailable, NoValidators, QuorumNotReached, WarpsealError
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
 from warpseal.metrics.samples import MetricSources, MetricsSnapshot
 from warpseal.version import __version__
@@ -26,7 +25,6 @@ DURATION_BUCKETS_S: Final = (
 )  # fmt: skip
 TOTAL_STAGE: Final = "total"
 
-_NOT_CONNECTED: Final = "not_connected"
 # A scrape reads its sources for no longer than this without yielding.
 _STRETCH_S: Final = 0.002
 
@@ -151,12 +149,13 @@ class Metrics:
         """Record the duration of a request that was answered with a signed message."""
         self._reference.latency_ms = int(duration_s * 1000)
 
-    def aggregation_failed(self, error: WarpsealError) -> None:
-        """Record the error of a request that was not answered with a signed message."""
-        if isinstance(error, NodeUnavailable | NoValidators):
-            self._reference.no_validator_set += 1
-        elif isinstance(error, QuorumNotReached) and _NOT_CONNECTED in error.shortfall.counts:
-            self._reference.too_little_connected += 1
+    def count_missing_validator_set(self) -> None:
+        """Count a request that failed because no validator set was found."""
+        self._reference.no_validator_set += 1
+
+    def count_too_little_connected(self) -> None:
+        """Count a request that missed its quorum while validators were not connected."""
+        self._reference.too_little_connected += 1
 
     async def snapshot(self) -> Callable[[], bytes]:
         """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread."""

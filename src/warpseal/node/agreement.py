@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from warpseal.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.node.answers import (
     Answer,
     Compare,
@@ -30,6 +30,7 @@ from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
 from warpseal.node.pool import NodePool, PoolNode, find_failure, find_final_error
 from warpseal.node.rpc import NodeCall
+from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable
 
 T = TypeVar("T")
 

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from warpseal.errors import CallRefused, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.errors import CallRefused
 from warpseal.node.chain_nodes import ChainApiNodes
 from warpseal.node.errors import CallFailure, MethodMissing, RpcRefusal
 from warpseal.node.json_values import decode_hex, decode_quantity, field_decoder
 from warpseal.node.rpc import NodeCall
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.warp.ids import ChainID
 
 T = TypeVar("T")

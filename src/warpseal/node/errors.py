@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from warpseal.errors import NodeFailure
+from warpseal.upstream.errors import NodeFailure
 
 _METHOD_NOT_FOUND_CODE = -32601
 # No known text is longer; searching an endless one would take time that grows with its square.

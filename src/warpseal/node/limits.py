@@ -14,9 +14,9 @@ from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
 
-from warpseal.errors import NodeFailure
 from warpseal.node.errors import CallFailure
 from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
+from warpseal.upstream.errors import NodeFailure
 
 MAX_WAITING = 1_000
 _WINDOW_S = 1.0

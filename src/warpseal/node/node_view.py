@@ -19,7 +19,6 @@ from msgspec import UNSET, UnsetType
 
 from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
-from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import builtin_parameters
 from warpseal.node.agreement import NodeAgreement
 from warpseal.node.answers import Difference, compare_amounts, compare_fixed, compare_grown
@@ -38,6 +37,7 @@ from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import BlsCredentials
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,

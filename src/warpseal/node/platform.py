@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 
 from cachetools import LRUCache
 
-from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.agreement import NodeAgreement, height_call
 from warpseal.node.answers import (
@@ -58,6 +57,7 @@ from warpseal.node.p_chain import (
 from warpseal.node.pool import NodePool, NodeResult, PoolNode
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.locks import ThreadLock
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 T = TypeVar("T")

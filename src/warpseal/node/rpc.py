@@ -17,7 +17,6 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from warpseal.errors import NodeFailure
 from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.errors import CallFailure, RpcRefusal, parse_refusal
 from warpseal.node.json_values import decode_hex
@@ -26,6 +25,7 @@ from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_re
 from warpseal.node.settings import NodeSettings
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.process import error_words
+from warpseal.upstream.errors import NodeFailure
 
 T = TypeVar("T")
 

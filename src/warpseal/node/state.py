@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from warpseal.chains.ids import AssetID
-from warpseal.errors import NodeUnavailable
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
@@ -22,6 +21,7 @@ from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_fee_config, decode_height
 from warpseal.node.pool import NodePool, PoolNode
 from warpseal.node.rpc import NodeCall
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Final
 
 from warpseal import bls
-from warpseal.errors import MissingConnection
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -40,6 +39,7 @@ from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandl
 from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, node_id_text
+from warpseal.warp.quorum_shortfall import MissingConnection
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF
 # As a fraction of the ping interval, which is about the same for nodes and for this daemon.

@@ -1,19 +1,28 @@
-"""Errors of opening and using a store; callers of the API see only `StoreDown` of warpseal/errors."""
+"""Errors of opening and using a store; callers of the API see only `StoreDown`."""
 
 from __future__ import annotations
 
-from warpseal.errors import StartupError, StoreDown
+from typing import ClassVar
+
+from warpseal.errors import RETRY_SOON_S, StartupError, WarpsealError
 from warpseal.version import __version__
 
-__all__ = [
-    "BlockRangesMismatch",
-    "StoreDown",
-    "StoreInUse",
-    "StoreNeedsUpgrade",
-    "StoreNetworkMismatch",
-    "StoreTooNew",
-    "StoreUnusable",
-]
+
+class StoreDown(WarpsealError):
+    """The database cannot be read or written now."""
+
+    code = "store_down"
+    http_status = 503
+    retry_after_s: float = RETRY_SOON_S
+    _text: ClassVar[str] = "the store is not available: {}"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self._text.format(reason))
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[StoreDown], tuple[str]]:
+        """Pickle the reason: the worker process of the index raises these errors."""
+        return StoreDown, (self.reason,)
 
 
 class StoreUnusable(StartupError):

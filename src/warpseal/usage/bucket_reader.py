@@ -13,9 +13,9 @@ import zstandard
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from warpseal.errors import UsageQueryTooLong
 from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import OTHER
+from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.periods import bucket_end, bucket_start
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.schema import BUCKETS, MINUTES, UNMERGED

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from warpseal.errors import StartupError, UsageDamaged
+from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
@@ -24,6 +24,7 @@ from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+from warpseal.usage.errors import UsageDamaged
 from warpseal.usage.settings import UsageSettings
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, func, select, text
 
-from warpseal.errors import TooManyPageTokens
 from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.errors import TooManyPageTokens
 from warpseal.usage.schema import PAGE_TOKENS
 
 VALID_S: Final = 24 * 3600

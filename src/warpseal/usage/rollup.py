@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, NoReturn
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from warpseal.errors import UsageDamaged
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.access import read_snapshot
 from warpseal.store.errors import StoreDown
 from warpseal.usage.calls import UsageTotals
 from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.errors import UsageDamaged
 from warpseal.usage.fold import fold
 from warpseal.usage.page_tokens import remove_expired
 from warpseal.usage.periods import HOUR_S, Level, bucket_start

@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 import zstandard
 
-from warpseal.errors import UsageDamaged
 from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import UsageLabels, UsageTotals
+from warpseal.usage.errors import UsageDamaged
 
 Labels = tuple[str, ...]
 """Labels of a row; a status is decimal text."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from warpseal.errors import MissingValidator
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.warp.ids import NodeID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingValidator
 
 UNDERFUNDED_ADVICE: Final = (
     "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their balance, or disable "

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from warpseal.errors import HeightTooNew, NodeUnavailable
 from warpseal.node.errors import RpcRefusal
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations
 from warpseal.validators.chains import ChainLookup
+from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from warpseal.resources.aliases import ChainAliases
-
 from tests.api.data.fixtures import DataApiSetup, client_of
 from tests.forwarding.evm.evm import SETTINGS
 from tests.indexer.evm_chains import ServedChain, recorded_chain
@@ -21,6 +19,7 @@ from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.node.endpoint import EvmChain, NodeEndpoint
+from warpseal.resources.aliases import ChainAliases
 from warpseal.warp.ids import ChainID
 
 L1: Final = recorded_chain("localnet", "l1-0")

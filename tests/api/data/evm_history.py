@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal.resources.evm import ErcType, MetadataStatus
-from warpseal.resources.text import account_text
-
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import evm_setup
 from tests.api.data.fixtures import Clock, DataApiSetup
@@ -36,6 +33,8 @@ from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDoc
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmIndexing
+from warpseal.resources.evm import ErcType, MetadataStatus
+from warpseal.resources.text import account_text
 from warpseal.store.locks import has_writer
 from warpseal.warp.ids import ChainID, id_text
 

@@ -12,9 +12,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp
-from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.ports import AssetPrices, UptimeSource
 
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
@@ -25,11 +22,14 @@ from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.api.http.cors import CorsMiddleware
+from warpseal.api.http.errors import NotFound
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.errors import NotFound
 from warpseal.metrics.registry import Metrics
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.ports import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.queries import UsageSource

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
+from warpseal.chains.ids import Address
+from warpseal.resources import transactions as resources
+from warpseal.resources.base import SortOrder
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
 from warpseal.resources.outputs import Asset
@@ -21,11 +25,6 @@ from warpseal.resources.queries import (
 )
 from warpseal.resources.staking import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
 from warpseal.resources.text import NetworkText
-
-from tests.api.data.values import Block, CTransaction, PTransaction, Transaction, Utxo, block_resource, resource_of
-from warpseal.chains.ids import Address
-from warpseal.resources import transactions as resources
-from warpseal.resources.base import SortOrder
 from warpseal.warp.ids import ChainID, NodeID
 
 T = TypeVar("T")

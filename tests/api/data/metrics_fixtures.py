@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from warpseal.resources.aliases import ChainAliases
 
 from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import Answer
@@ -30,6 +29,7 @@ from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.resources.aliases import ChainAliases
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.settings import UsageSettings

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 import json
 
-from warpseal.resources.blocks import Blockchain, Proposer
-from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
-from warpseal.resources.outputs import Asset
-from warpseal.resources.staking import (
-    ActiveState,
-    CompletedState,
-    PendingState,
-    RemovedState,
-    Reward,
-    Rewards,
-    Validation,
-)
-from warpseal.resources.transactions import BlsCredentials, XChainVertex
-
 from tests.api.data.values import (
     Amount,
     AssetCreation,
@@ -37,6 +23,19 @@ from tests.api.data.values import (
 )
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID, UtxoID
 from warpseal.resources.base import UNSET, RewardType
+from warpseal.resources.blocks import Blockchain, Proposer
+from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
+from warpseal.resources.outputs import Asset
+from warpseal.resources.staking import (
+    ActiveState,
+    CompletedState,
+    PendingState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
+from warpseal.resources.transactions import BlsCredentials, XChainVertex
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID, id_text
 
 NETWORK_ID = 5

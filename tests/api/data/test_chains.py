@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from warpseal.resources.blocks import Blockchain, p_chain
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.evm_genesis import FeeConfig, GenesisConfig, chain_id_of, evm_genesis
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, DataApiSetup, get, indexed
@@ -19,7 +16,10 @@ from tests.node.recorded_node import L1_CHAIN, recorded_result
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, bech32_text
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
-from warpseal.errors import NodeUnavailable
+from warpseal.resources.blocks import Blockchain, p_chain
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.evm_genesis import FeeConfig, GenesisConfig, chain_id_of, evm_genesis
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, SubnetID, id_text, node_id_text
 
 EVM = f"{NETWORK}/blockchains/{id_text(s.EVM_CHAIN.chain_id)}"

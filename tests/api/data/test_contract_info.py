@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.evm import ImageAsset, ResourceLink, ResourceLinkType
 
 from tests.eventually import until
 from warpseal.api.data import contract_info
 from warpseal.api.data.contract_info import MAX_FILE_BYTES, ContractInfoFolder
 from warpseal.errors import StartupError
+from warpseal.resources.evm import ImageAsset, ResourceLink, ResourceLinkType
 from warpseal.runtime.process import running
 
 CONTRACT = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"

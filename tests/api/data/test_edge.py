@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed
@@ -16,6 +15,7 @@ from tests.api.fixtures import exchange, serving
 from warpseal.api.data.primary_context import header_of
 from warpseal.api.http.responses import accepts_gzip
 from warpseal.chains.ids import bech32_text
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

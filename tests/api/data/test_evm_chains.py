@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.blocks import Blockchain
 
 from tests.api.data import samples as s
 from tests.api.data import sdk_models as sdk
@@ -19,8 +17,10 @@ from tests.indexer.evm_chains import recorded_chain
 from tests.indexer.evm_node import UNFINALIZED
 from warpseal.api.data.settings import Compat
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.errors import NodeUnavailable
 from warpseal.node.endpoint import EvmChainInfo, NativeToken, NodeEndpoint
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.blocks import Blockchain
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 MULTICALL = "0xcA11bde05977b3631167028862bE2a173976CA11"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.aliases import ChainAliases
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -25,6 +24,7 @@ from warpseal.chains.evm.contract_calls import balance_of_batch_call
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.evm.records import FetchReason, TokenDocument
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.aliases import ChainAliases
 
 ALICE, BOB, CATS, ITEMS, DOGS = map(h.text, (h.ALICE, h.BOB, h.CATS, h.ITEMS, h.DOGS))
 TRANSFERS = f"{h.PATH}/addresses/{{}}/transactions:listErc1155"

@@ -10,10 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.evm import ErcType, HolderQuery
-from warpseal.resources.queries import TimeRange
-from warpseal.resources.text import account_text
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -32,6 +28,10 @@ from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import Erc20Transfer
 from warpseal.index.evm.records import ContractFacts
 from warpseal.node.endpoint import EvmIndexing
+from warpseal.resources.aliases import ChainAliases
+from warpseal.resources.evm import ErcType, HolderQuery
+from warpseal.resources.queries import TimeRange
+from warpseal.resources.text import account_text
 from warpseal.warp.ids import id_text
 
 CHAIN = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)

@@ -20,7 +20,7 @@ from tests.api.data.metrics_fixtures import (
     write_chain,
 )
 from tests.index.conftest import postgres_server, postgres_url
-from warpseal.errors import TooManyPageTokens
+from warpseal.usage.errors import TooManyPageTokens
 from warpseal.usage.page_tokens import VALID_S, PageTokenStore
 
 __all__ = ["postgres_server", "postgres_url"]

@@ -25,6 +25,7 @@ from tests.api.data.fixtures import (
     indexed,
 )
 from tests.store.fixtures import PATIENCE_S, sqlite_url, store_at
+from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import (
     ROUNDING_S,
@@ -35,7 +36,6 @@ from warpseal.api.data.page_tokens import (
 )
 from warpseal.api.data.services import EphemeralKeys
 from warpseal.chains.ids import bech32_text
-from warpseal.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.warp.ids import id_text
 
 ALICE, BOB = bech32_text("fuji", s.ALICE), bech32_text("fuji", s.BOB)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.evm import MetadataStatus
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -23,6 +22,7 @@ from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.node.endpoint import EvmIndexing, MetadataMode
+from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.process import running
 
 TOKENS = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"

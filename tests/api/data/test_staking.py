@@ -7,10 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.outputs import Asset
-from warpseal.resources.ports import ObservedUptime
-from warpseal.resources.staking import Validation
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, DataApiSetup, get, indexed
@@ -18,8 +14,12 @@ from tests.api.data.memory_index import FixedPrices, FixedReach, MemoryNode
 from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import bech32_text
-from warpseal.errors import NodeUnavailable
 from warpseal.resources.base import RewardType
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.outputs import Asset
+from warpseal.resources.ports import ObservedUptime
+from warpseal.resources.staking import Validation
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text, node_id_text
 
 REWARDS = NETWORK + "/rewards"

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_TXS, DataApiSetup, client_of, get, indexed
@@ -21,6 +20,7 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.settings import Compat
 from warpseal.chains.ids import Address, address_text, bech32_text
+from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import id_text, node_id_text
 
 ALICE = bech32_text("fuji", s.ALICE)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.aliases import ChainAliases
 
 from tests.api.data.fixtures import Clock, DataApiSetup, client_of, get
 from tests.api.http.test_access import KEY, secrets_with
@@ -18,6 +17,7 @@ from tests.usage.test_database import database
 from tests.usage.test_rollup import NOW, flush
 from tests.usage.traffic import Call, make_calls
 from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.resources.aliases import ChainAliases
 from warpseal.usage.calls import UsageLabels
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_start
 from warpseal.usage.queries import UsageSource, UsageSums

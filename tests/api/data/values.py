@@ -9,18 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import Struct
-from warpseal.resources.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.evm_genesis import evm_genesis, genesis_text
-from warpseal.resources.outputs import (
-    Asset,
-    AssetAmount,
-    AvmUtxo,
-    PrimaryNetworkUtxo,
-    UtxoCredential,
-    asset_amount,
-)
-from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 
 from warpseal.chains.ids import Address, BlockID, TxID, UtxoID
 from warpseal.resources import transactions as resources
@@ -35,6 +23,18 @@ from warpseal.resources.base import (
     or_unset,
     tx_type,
 )
+from warpseal.resources.blocks import PrimaryNetworkBlock, Proposer, ProposerDetails
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.evm_genesis import evm_genesis, genesis_text
+from warpseal.resources.outputs import (
+    Asset,
+    AssetAmount,
+    AvmUtxo,
+    PrimaryNetworkUtxo,
+    UtxoCredential,
+    asset_amount,
+)
+from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID, id_text
 
 

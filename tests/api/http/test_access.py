@@ -14,11 +14,12 @@ from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import KEY_TTL_S, ApiAccess
 from warpseal.api.http.client_network import client_network
+from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.rate_limit import DAY_S, MINUTE_S, ComputeUnitLimits, RateLimiter
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.errors import RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key, new_key_text
+from warpseal.store.errors import StoreDown
 
 KEY = new_key_text()
 

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.api.fixtures import KEBAB, MESSAGE, NETWORK_ID, V1, ApiSetup, client_of
 from tests.eventually import until
-from warpseal.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 
 BODY = {"message": MESSAGE.raw.hex()}
 

@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
-from warpseal.resources.aliases import ChainAliases
 
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.server import HttpServer
@@ -31,6 +30,7 @@ from warpseal.ops.health.subnets import BootstrapCheck
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import ProfileStep
+from warpseal.resources.aliases import ChainAliases
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, parse_id
 

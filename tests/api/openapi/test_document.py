@@ -18,7 +18,7 @@ from tests.api.openapi.sample_requests import DOCUMENT, operations
 from warpseal.api import routes
 from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.http import error_bodies
-from warpseal.api.http.errors import kebab_name
+from warpseal.api.http.error_response import kebab_name
 from warpseal.api.node.admin import AdminMethods
 from warpseal.api.openapi.examples import load_examples
 from warpseal.api.signing import preflight_request

@@ -8,12 +8,12 @@ import sys
 from typing import Any
 
 import msgspec
-from warpseal.resources.chains import PUBLIC_CHAINS
 
 from tests.api.fixtures import MESSAGE, SIGNED, V1, ApiSetup, client_of
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.explorer import DOCUMENT_PATH, EXPLORER_PATH
+from warpseal.resources.chains import PUBLIC_CHAINS
 from warpseal.warp.message import Hash, UnsignedMessage
 
 

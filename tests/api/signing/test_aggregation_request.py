@@ -11,26 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.fixtures import MESSAGE, SETTINGS
+from warpseal.aggregation.errors import InvalidTimeout, NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
-from warpseal.api.http.errors import Dialect, error_response
+from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.signing.aggregation_request import parse_aggregation_request
-from warpseal.errors import (
+from warpseal.api.signing.errors import (
     AllZeroes,
     ConflictingSpellings,
     FieldTooLarge,
     InvalidQuorum,
     InvalidQuorumBuffer,
-    InvalidRequest,
-    InvalidSigningSubnet,
-    InvalidTimeout,
     NotAWarpMessage,
-    NothingToSign,
     UndecodableBody,
     UndecodableJustification,
     UndecodableMessage,
     UnknownField,
-    UnusableJustification,
 )
+from warpseal.errors import InvalidRequest
+from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.message import UnsignedMessage

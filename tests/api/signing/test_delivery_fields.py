@@ -10,8 +10,9 @@ import pytest
 from tests.api.fixtures import CHAINS, DESTINATION, KEBAB, MESSAGE, NETWORK_ID, SIGNED, V1, ApiSetup, client_of
 from tests.eventually import until
 from warpseal.aggregation.service import AggregationRequest
+from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled
 from warpseal.delivery.request import DeliveryRequest, L1DeliveryRequest, NextMessage
-from warpseal.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request
 from warpseal.warp.ids import P_CHAIN, id_text
 

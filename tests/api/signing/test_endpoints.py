@@ -29,26 +29,15 @@ from tests.api.fixtures import (
     shortfall,
 )
 from tests.eventually import finish
+from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached, WrongNetwork
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.http.errors import kebab_name
-from warpseal.errors import (
-    HeightTooNew,
-    InternalError,
-    MissingConnection,
-    NodeAttempt,
-    NodeFailure,
-    NodeUnavailable,
-    NoValidators,
-    QuorumImpossible,
-    QuorumNotReached,
-    UnknownChain,
-    UnknownSubnet,
-    Verdict,
-    WarpsealError,
-    WrongNetwork,
-)
+from warpseal.api.http.error_response import kebab_name
+from warpseal.errors import InternalError, WarpsealError
 from warpseal.runtime.request_id import request_id
+from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.validators.errors import HeightTooNew, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import id_text
+from warpseal.warp.quorum_shortfall import MissingConnection, Verdict
 
 BODY = {"message": MESSAGE.raw.hex()}
 

@@ -7,22 +7,16 @@ from dataclasses import replace
 import pytest
 
 from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
+from warpseal.api.signing.errors import MalformedTransactionHash
 from warpseal.delivery.request import L1DeliveryRequest
-from warpseal.errors import (
-    MalformedTransactionHash,
-    MessageSuperseded,
-    NodeUnavailable,
-    NoMessage,
-    OriginNotIndexed,
-    ProofMismatch,
-    QuorumImpossible,
-    QuorumNotReached,
-    TransactionNotFound,
-    Verdict,
-    WarpsealError,
-)
+from warpseal.errors import WarpsealError
+from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
 from warpseal.l1.request import L1Request
+from warpseal.messages.errors import NoMessage
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
+from warpseal.warp.quorum_shortfall import Verdict
 
 TX_ID = bytes(range(100, 132))
 PATH = f"{V1}/{id_text(TX_ID)}"

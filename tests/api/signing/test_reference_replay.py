@@ -12,8 +12,9 @@ import pytest
 
 from tests.api.fixtures import ApiSetup, ScriptedAggregator, aggregation, client_of, serving
 from tests.api.signing.reference_table import EXPECTED, REFUSED_BEFORE_AGGREGATION, SIGNED, Exchange, load_exchanges
+from tests.test_errors import kinds
+from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.http.errors import ERROR_TABLE
 from warpseal.api.routes import metrics_app
 from warpseal.api.status.probes import MetricsPage
 
@@ -31,8 +32,9 @@ def test_every_difference_from_the_reference_has_a_reason(exchange: Exchange) ->
     assert bool(expected.deviation) == differs or exchange.path == "/metrics"
 
 
-def test_the_statuses_of_the_table_are_those_of_the_error_table() -> None:
-    statuses = {kind.code: {rule.kebab, rule.late} for kind, rule in ERROR_TABLE.items()}
+def test_the_statuses_of_the_table_are_those_of_the_errors() -> None:
+    statuses = {kind.code: {kind.http_status} for kind in kinds()}
+    statuses[QuorumNotReached.code].add(QuorumNotReached.deadline_status)
     for expected in EXPECTED.values():
         if expected.code:
             assert expected.status in statuses[expected.code]

@@ -11,8 +11,10 @@ import pytest
 
 from tests.api.fixtures import CHAINS, MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
 from tests.eventually import TIMEOUT_S, until
+from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
-from warpseal.errors import DestinationUnavailable, NodeUnavailable, WarpDisabled, WarpsealError
+from warpseal.errors import WarpsealError
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 from warpseal.warp.message import SignedMessage
 

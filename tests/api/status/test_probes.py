@@ -10,11 +10,11 @@ import pytest
 
 from tests.api.fixtures import SUBNET, ApiSetup, ScriptedReadiness, client_of
 from warpseal.api.status import probes
-from warpseal.errors import MissingConnection
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import describe_underfunded
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingConnection
 from warpseal.warp.validator_set import Validator
 
 HEAVY = Validator(b"\x80" + bytes(47), 30, (NodeID(bytes(20)),))

@@ -31,10 +31,10 @@ from tests.forwarding.evm.evm import (
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import KEY_HEADERS
+from warpseal.api.http.errors import ApiKeyRequired, RateLimited
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.errors import ApiKeyRequired, RateLimited
 from warpseal.forwarding.evm.build import ForwardedChain
 from warpseal.forwarding.evm.chain_config import ChainConfig
 from warpseal.forwarding.evm.forwarder import ForwardingObserver

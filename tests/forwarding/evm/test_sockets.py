@@ -20,7 +20,7 @@ from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, serve_node
 from tests.forwarding.evm.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
 from tests.forwarding.evm.test_forwarder import RecordingObserver
-from warpseal.errors import ApiKeyRefused
+from warpseal.api.http.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.check import CheckOutcome
 

@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 from starlette.responses import PlainTextResponse
-from warpseal.resources.chains import PrimaryChains
 
 from tests.api.node.fixtures import C_CHAIN, SETTINGS, X_CHAIN
 from tests.api.node.fixtures import serving as serving_app
@@ -32,6 +31,7 @@ from warpseal.forwarding.primary.routes import ROUTES
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.metrics.registry import Metrics
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.process import running
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text

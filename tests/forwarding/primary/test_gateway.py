@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests import paths
 from tests.eventually import until
@@ -31,6 +30,7 @@ from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.forwarding.primary.methods import KNOWN_METHODS, SERVICES, AllowedMethods
 from warpseal.forwarding.primary.routes import ROUTES
 from warpseal.node.endpoint import NodeEndpoint
+from warpseal.resources.chains import PrimaryChain
 from warpseal.usage.calls import CallOutcome
 
 JSON = "application/json"

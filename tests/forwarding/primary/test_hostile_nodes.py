@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.eventually import until
 from tests.forwarding.primary import serving
 from tests.forwarding.primary.serving import INFO, P, serve_gateway
+from warpseal.resources.chains import PrimaryChain
 
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 LOST: Final = (-32000, "the node did not answer; it may have done what it was asked")

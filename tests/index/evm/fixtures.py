@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Engine
-from warpseal.resources.evm import CollectibleQuery, Erc1155Query
-from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.histories import GENESIS_PARENT, address
 from tests.index.evm.model import EvmModel
@@ -19,6 +17,8 @@ from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.base import UNSET, SortOrder
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query
+from warpseal.resources.queries import PageRequest
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpseal.resources.text import account_text, hex_text
-
 from tests.index.evm.histories import MAX, ZERO
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.resources.text import account_text, hex_text
 
 Token = tuple[bytes, TokenStandard, int]
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace as changed
-from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
-from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.fixtures import index_url, open_index, open_writer
 from tests.index.evm.histories import MAX, START, address, made_block, transfer
 from warpseal.chains.evm.facts import Creation, MetadataUpdate, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.errors import StoreDown
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.evm import requests
 from warpseal.index.evm.documents import UPDATE_INTERVAL_S
@@ -29,6 +26,9 @@ from warpseal.index.evm.records import (
 )
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.resources.base import UNSET
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
+from warpseal.resources.queries import PageRequest
+from warpseal.store.errors import StoreDown
 
 ZERO, ALICE = address(0), address(1_000)
 PAGE = PageRequest(10)

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpseal.resources.evm import CollectibleQuery, Erc1155Query
-from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.fixtures import all_items, index_url, open_index, open_writer
 from tests.index.evm.histories import History, address, hash_of
 from tests.index.flipped import ANSWER, TYPED, copy_file, ends_of, flip_bytes, merge_log
-from warpseal.errors import IndexDamaged
 from warpseal.index.block_writer import OutOfOrder
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query
+from warpseal.resources.queries import PageRequest
 
 BLOCKS = History(9).blocks(24)
 # Without a translation of errors of rows, or of the schema, each of these ends a read or the indexer with a trace.

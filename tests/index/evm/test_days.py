@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace
-from warpseal.resources.evm import DailyTps
 
 from tests.index.evm.fixtures import open_index, open_writer
 from tests.index.evm.histories import START, made_block
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index.evm.schema import create_derived_tables
+from warpseal.resources.evm import DailyTps
 
 DAY = 86_400
 FIRST_DAY = START // DAY

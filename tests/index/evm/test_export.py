@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from warpseal.resources.text import account_text, hex_text
 
 from tests.index.evm.fixtures import IS_ERC721, index_url, open_writer
 from tests.index.evm.histories import History
 from tests.index.evm.model import EvmModel
 from warpseal.index.evm.export import ExportSubject, export_rows
 from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.resources.text import account_text, hex_text
 from warpseal.store.access import open_read_only, read_snapshot
 
 

@@ -18,10 +18,10 @@ from tests.index.evm.histories import MAX, History, address, made_block, transfe
 from tests.index.evm.model import EvmModel
 from tests.index.test_batches import failing_statements
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.errors import StoreDown
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.store.errors import StoreDown
 
 BLOCKS = 90
 PARTIES = [address(number) for number in (0, *range(1, 9), *range(1_000, 1_012))]

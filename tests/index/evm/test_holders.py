@@ -8,8 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from warpseal.resources.evm import ErcType, Holder, HolderQuery
-from warpseal.resources.queries import PageRequest, TimeRange
 
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
@@ -21,6 +19,8 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.resources.evm import ErcType, Holder, HolderQuery
+from warpseal.resources.queries import PageRequest, TimeRange
 from warpseal.store.access import read_snapshot
 
 TOKENS = (address(70), address(71), address(72))

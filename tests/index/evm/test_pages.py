@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
-from warpseal.resources.queries import PageRequest
 
 from tests.index.evm.fixtures import all_items, open_index, open_writer, read_collectibles, read_transfers, token_fields
 from tests.index.evm.histories import MAX, START, History, address, made_block, transfer
@@ -14,6 +12,8 @@ from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.evm.records import ContractFacts, TokenDocument
 from warpseal.index.evm.resources import MAX_PAGE_BYTES
 from warpseal.resources.base import UNSET, SortOrder
+from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
+from warpseal.resources.queries import PageRequest
 
 ZERO, ALICE = address(0), address(1_000)
 BLOCKS = 80

@@ -9,17 +9,17 @@ from random import Random
 import pytest
 from msgspec.structs import replace as changed
 from sqlalchemy import inspect
-from warpseal.resources.chains import PrimaryChain
 
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, open_engine, open_index, open_writer
 from tests.index.evm.histories import START, History, address, hash_of, made_block, transfer
-from warpseal.errors import IndexMoved
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.errors import IndexMoved
 from warpseal.index.evm.database import MIGRATIONS, evm_index_url
 from warpseal.index.evm.records import EvmCheckpoint
 from warpseal.index.evm.schema import DERIVED, STORED
 from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain
 from warpseal.store.migrate import read_version
 from warpseal.warp.ids import id_text
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from eth_abi.abi import encode
-from warpseal.resources.evm import MetadataStatus, NftToken
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
@@ -32,6 +31,7 @@ from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.node.endpoint import EvmIndexing, MetadataMode, TraceMode
+from warpseal.resources.evm import MetadataStatus, NftToken
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
 Answer = bytes | Callable[[asyncio.StreamWriter], Any]

@@ -12,13 +12,13 @@ from tests.eventually import StoppedClock, stopped_clock
 from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.node import RpcNodeError, open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.node.jsonrpc import rpc_call
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID
 
 GATEWAY = "http://127.0.0.1:9650"

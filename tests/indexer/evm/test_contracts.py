@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import pytest
 from eth_hash.auto import keccak
-from warpseal.resources.evm import ErcType
-from warpseal.resources.queries import PageRequest
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
@@ -31,7 +29,6 @@ from warpseal.chains.evm.contract_calls import (
     supports_interface_call,
 )
 from warpseal.chains.evm.facts import TokenStandard
-from warpseal.errors import NodeUnavailable
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, ContractToCall, Lacking
@@ -39,6 +36,9 @@ from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
 from warpseal.node.endpoint import EvmIndexing, TraceMode
+from warpseal.resources.evm import ErcType
+from warpseal.resources.queries import PageRequest
+from warpseal.upstream.errors import NodeUnavailable
 
 CONTRACT: Final = bytes([1]) * 20
 TRUE, FALSE = word(1), word(0)

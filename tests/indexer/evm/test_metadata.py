@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from eth_hash.auto import keccak
-from warpseal.resources.evm import MetadataStatus, NftMetadata
 
 from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows
@@ -22,6 +21,7 @@ from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.node.endpoint import MetadataMode
+from warpseal.resources.evm import MetadataStatus, NftMetadata
 
 INDEXED = MetadataStatus.INDEXED
 

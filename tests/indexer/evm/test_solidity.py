@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from warpseal.resources.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
-from warpseal.resources.queries import PageRequest, TimeRange
 
 from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.eventually import until
@@ -30,6 +28,8 @@ from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask, BuildTasks
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.node.endpoint import EvmChain, EvmIndexing, MetadataMode, NodeEndpoint
+from warpseal.resources.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
+from warpseal.resources.queries import PageRequest, TimeRange
 from warpseal.warp.ids import ChainID, id_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from warpseal.resources.queries import PageRequest
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, entry, indexing
@@ -24,6 +23,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
 from warpseal.indexer.evm.tracer import TRACE_METHOD, Tracer
+from warpseal.resources.queries import PageRequest
 
 FACTORY: Final = bytes([5]) * 20
 SENDER: Final = bytes([6]) * 20

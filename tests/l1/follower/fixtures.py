@@ -15,7 +15,6 @@ from tests.node.recorded_node import RecordedNode, RpcFault, open_upstream
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
-from warpseal.errors import StoreDown
 from warpseal.l1.follower.follower import FollowerStore, PChainFollower
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
@@ -23,6 +22,7 @@ from warpseal.l1.follower.ranges import KnownRanges
 from warpseal.l1.follower.status import FollowerStatus
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
+from warpseal.store.errors import StoreDown
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID

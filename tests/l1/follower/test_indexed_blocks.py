@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from warpseal.resources.chains import PrimaryChain
 
 from tests.eventually import until
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up, upstream_of
@@ -21,6 +20,7 @@ from tests.ledger.recorded import p_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower import indexed_blocks
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+from warpseal.resources.chains import PrimaryChain
 from warpseal.store.url import StoreUrl
 
 RAW_BLOCKS = {block.height: block.raw for block in p_blocks()}

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
 
 from tests.api.data.memory_index import MemoryIndex
 from tests.api.data.values import Block
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, open_upstream, recorded_result
 from warpseal.chains.ids import BlockID
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price
 from warpseal.ledger.params import MAINNET, L1FeeConfig
 from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import L1FeeState
+from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.forecast.readings import ActiveSource, FeeStates, ForecastReader, SubnetReading
 from warpseal.warp.ids import SubnetID, id_text
 

@@ -34,11 +34,12 @@ from tests.validators.forecast.fixtures import (
 )
 from warpseal.api.status.document import utc_text
 from warpseal.daemon.forecasts import MAX_SERIES, forecast_status, quorum_samples, validator_samples
-from warpseal.errors import NodeUnavailable, UnknownSubnet
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import running
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.errors import UnknownSubnet
 from warpseal.validators.forecast import service as forecast_service
 from warpseal.validators.forecast.readings import ActiveSource, ForecastReader
 from warpseal.validators.forecast.service import ForecastService, SubnetKind

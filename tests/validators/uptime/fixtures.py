@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warpseal.errors import StoreDown
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.network import PeerNetwork
 from warpseal.peers.statistics import PeerStatistics
+from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.validators.uptime.recorder import UptimeRecorder

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from warpseal.resources.ports import ObservedUptime
-
 from tests.eventually import until
 from tests.store.fixtures import hasty_settings, store_at
 from tests.validators.uptime.fixtures import (
@@ -23,6 +21,7 @@ from tests.validators.uptime.fixtures import (
     observing,
     validation,
 )
+from warpseal.resources.ports import ObservedUptime
 from warpseal.store.store import open_store
 from warpseal.store.url import OFF
 from warpseal.store.values import HourRow

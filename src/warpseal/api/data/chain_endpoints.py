@@ -29,13 +29,14 @@ from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.sdk_resources import sdk_c_transaction, sdk_p_transaction, sdk_x_transaction
 from warpseal.api.http.responses import FINAL_PAGE_S, FINAL_S
 from warpseal.chains.ids import Address
-from warpseal.errors import InvalidRequest, UnknownChain
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, or_unset
 from warpseal.resources.blocks import Blockchain, BlockchainDetails
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis, sdk_genesis
 from warpseal.resources.queries import BlockQuery, TransactionQuery
 from warpseal.resources.text import hex_text, shared_id_text
+from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import ChainID, ValidationID, id_text
 
 # The pages in the specification's dialect and in the SDKs', and the translation between them.

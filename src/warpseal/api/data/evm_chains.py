@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.node.endpoint import EvmChain, MetadataMode
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 if TYPE_CHECKING:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
 from warpseal.api.data.parameters import read_account, read_uint256
 from warpseal.api.data.request_context import HEADER, RequestContext
 from warpseal.api.http.responses import response_headers
-from warpseal.errors import IndexNotEnabled, IndexNotReady, IndexStale, StoreDown, UnknownChain
 from warpseal.resources.evm import EvmFreshness
+from warpseal.store.errors import StoreDown
+from warpseal.validators.errors import UnknownChain
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex

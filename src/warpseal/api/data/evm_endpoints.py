@@ -18,20 +18,23 @@ from warpseal.api.data.bodies import (
     NetworkToken,
     UtilityAddresses,
 )
+from warpseal.api.data.errors import BlockNotFound
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_pages import complete_page
 from warpseal.api.data.evm_resources import EvmWording, block_of_node
 from warpseal.api.data.parameters import read_block_id
 from warpseal.api.data.request_context import RequestContext
+from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.responses import FINAL_S, response_headers
 from warpseal.api.rpc.evm import SOURCE
-from warpseal.errors import BlockNotFound, NetworkNotServed, NodeUnavailable, StoreDown
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.evm import EvmBlock
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis
 from warpseal.resources.text import account_text, shared_id_text
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, id_text
 
 _PROXY_SCHEME: Final = "x-forwarded-proto"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from warpseal.api.data.evm_context import EvmContext
-from warpseal.errors import StoreDown
+from warpseal.store.errors import StoreDown
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmPage

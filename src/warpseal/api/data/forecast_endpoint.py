@@ -9,7 +9,9 @@ from starlette.responses import Response
 
 from warpseal.api.data.forecast_resources import forecast_resource
 from warpseal.api.data.primary_context import PrimaryNetworkContext
-from warpseal.errors import InvalidRequest, NotFound, UnknownSubnet
+from warpseal.api.http.errors import NotFound
+from warpseal.errors import InvalidRequest
+from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import MalformedID, SubnetID, parse_id
 
 # More validators than these could hold the event loop up for a millisecond.

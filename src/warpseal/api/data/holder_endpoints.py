@@ -19,13 +19,13 @@ from warpseal.api.data.bodies import (
     SdkHolderEntry,
     SdkNftHolders,
 )
+from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
 from warpseal.api.data.evm_context import SETTING, EvmContext
 from warpseal.api.data.evm_pages import complete_page
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
-from warpseal.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.evm import Holder, HolderQuery
 from warpseal.resources.queries import PageRequest

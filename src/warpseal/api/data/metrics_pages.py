@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken
 from warpseal.api.data.page_tokens import PageQuery, check_unchanged
 from warpseal.api.data.parameters import PAGE_SIZE, PAGE_TOKEN, START_KEY
 from warpseal.api.data.request_context import RequestContext
-from warpseal.errors import ConflictingSpellings, ExpiredPageToken, InvalidPageToken, StoreDown
+from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.queries import Position
+from warpseal.store.errors import StoreDown
 
 if TYPE_CHECKING:
     from warpseal.usage.page_tokens import PageTokenStore

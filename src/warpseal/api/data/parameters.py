@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from warpseal.api.data.bodies import EvmFeature, TimeInterval, UsageGrouping
+from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.api.signing.request_fields import unknown_field
 from warpseal.chains.ids import Address, parse_address
-from warpseal.errors import ConflictingSpellings, InvalidRequest
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.resources.queries import TimeRange
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN

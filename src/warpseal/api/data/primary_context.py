@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale, NotAPrimaryChain
 from warpseal.api.data.request_context import HEADER, RequestContext
 from warpseal.api.http.responses import response_headers
-from warpseal.errors import IndexDamaged, IndexNotEnabled, IndexNotReady, IndexStale, InvalidRequest, NotAPrimaryChain
+from warpseal.errors import InvalidRequest
+from warpseal.index.errors import IndexDamaged
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id

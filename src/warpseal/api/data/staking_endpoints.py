@@ -9,16 +9,18 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import HistoricalRewards, Validators
+from warpseal.api.data.errors import IndexNotEnabled
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
 from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
-from warpseal.errors import IndexNotEnabled, InvalidRequest, NodeUnavailable
+from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.outputs import HistoricalPrice
 from warpseal.resources.ports import Connectivity, PrimaryNetworkIndex
 from warpseal.resources.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
 from warpseal.resources.staking import ActiveState, Reward, Validation
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import NodeID
 
 PRICED_AFTER_S: Final = 24 * 3600

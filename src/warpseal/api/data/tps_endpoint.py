@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import AverageTps, TpsPoint
+from warpseal.api.data.errors import IndexNotEnabled
 from warpseal.api.data.evm_context import SETTING, EvmContext
 from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
 from warpseal.api.data.parameters import FROM, TO
 from warpseal.api.data.request_context import RequestContext
-from warpseal.errors import IndexNotEnabled, InvalidRequest, NetworkNotServed
+from warpseal.api.http.errors import NetworkNotServed
+from warpseal.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from warpseal.api.data.page_tokens import PageQuery

@@ -15,11 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import TimeInterval, UsageGrouping, UsageMetric, UsageMetrics, UsageNetwork, UsageValue
+from warpseal.api.data.errors import UsageNotEnabled
 from warpseal.api.data.parameters import Value
 from warpseal.api.data.request_context import RequestContext
+from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired
 from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.node.access import has_token
-from warpseal.errors import AdminTokenRefused, AdminTokenRequired, InvalidRequest, UsageNotEnabled
+from warpseal.errors import InvalidRequest
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.base import UNSET
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of

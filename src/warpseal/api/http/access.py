@@ -16,12 +16,13 @@ from starlette.responses import Response
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.client_network import client_network
+from warpseal.api.http.errors import ApiKeyRefused, ApiKeyRequired, RateLimited
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.errors import ApiKeyRefused, ApiKeyRequired, RateLimited, StoreDown
 from warpseal.store.api_key import ApiKey, digest_key
+from warpseal.store.errors import StoreDown
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)

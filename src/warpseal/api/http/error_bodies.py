@@ -1,7 +1,7 @@
 """Bodies of error responses, as the OpenAPI document describes them; see docs/errors.md.
 
-`errors` makes the details and `api/http/errors` the bodies; tests validate both against these types. The twins in kebab case
-are derived by the document.
+The classes of errors make the details and `error_response` the bodies; tests validate both against these types. The
+twins in kebab case are derived by the document.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 from msgspec import field
 
 from warpseal.api.signing.bodies import DeliveryAdvice, SupersededStatement
-from warpseal.errors import NodeFailure
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.upstream.errors import NodeFailure
 
 
 class DisconnectedNode(Resource, frozen=True, gc=False, kw_only=True):

@@ -18,17 +18,17 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from warpseal.api.http.client_network import IdleConnections
-from warpseal.api.http.errors import Dialect, dialect_of, error_response
-from warpseal.api.http.response_transport import ResponseTransport
-from warpseal.api.http.settings import ApiSettings
-from warpseal.errors import (
+from warpseal.api.http.error_response import Dialect, dialect_of, error_response
+from warpseal.api.http.errors import (
     HeaderTooLarge,
     MalformedHTTP,
     ReceiveTimeout,
     TooManyConnections,
     UnknownTransferCoding,
-    WarpsealError,
 )
+from warpseal.api.http.response_transport import ResponseTransport
+from warpseal.api.http.settings import ApiSettings
+from warpseal.errors import WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
 
 log = logging.getLogger("warpseal.api")

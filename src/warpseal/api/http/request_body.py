@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from warpseal.api.http.errors import BodyTooLarge, ReceiveTimeout
 from warpseal.api.http.http_protocol import IS_COMPLETE, MAX_MESSAGE_BODIES, RECEIVE_BY
 from warpseal.api.http.settings import ApiSettings
-from warpseal.errors import BodyTooLarge, ReceiveTimeout
 from warpseal.runtime.locks import WorkerThreads
 
 LARGE_BYTES: Final = 65_536

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.trusted_proxies import IpNetwork, header_name, proxy_network
-from warpseal.errors import NetworkNotServed
 from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Generic, TypeVar
 
-from warpseal.errors import StillStarting, WarpsealError
+from warpseal.api.http.errors import StillStarting
+from warpseal.errors import WarpsealError
 
 S = TypeVar("S")
 

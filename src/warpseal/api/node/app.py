@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.cors import AllowedOrigins, CorsMiddleware
-from warpseal.api.http.errors import Dialect, error_response
+from warpseal.api.http.error_response import Dialect, error_response
 from warpseal.api.http.http_protocol import MAX_NODE_MESSAGE_BYTES
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.request_body import DiscardUnread

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.http.errors import kebab_name
+from warpseal.api.http.error_response import kebab_name
 
 JSON: Final = "application/json"
 METHODS: Final = ("get", "post", "put")

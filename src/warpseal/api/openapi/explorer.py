@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from warpseal.api.http.errors import NotFound
 from warpseal.api.http.responses import JSON, EncodedBody, respond_encoded, response_headers
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.examples import RunningNetwork
-from warpseal.errors import NotFound
 from warpseal.version import __version__
 
 DOCUMENT_PATH: Final = "/openapi.json"

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.request_body import SMALL_BYTES, declared_length, parse_body, read_body
 from warpseal.api.http.responses import response_headers
@@ -30,7 +31,7 @@ from warpseal.api.rpc.jsonrpc_geth import (
     parse_request_body,
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
-from warpseal.errors import RateLimited, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.forwarding.evm.node import RpcNodeReply

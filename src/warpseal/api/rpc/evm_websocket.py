@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from warpseal.api.http.client_network import client_network
-from warpseal.api.http.errors import Dialect, error_response
+from warpseal.api.http.error_response import Dialect, error_response
+from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.http_protocol import ABORT
 from warpseal.api.http.middleware import client_address
 from warpseal.api.http.request_body import SMALL_BYTES, parse_body
@@ -34,7 +35,7 @@ from warpseal.api.rpc.evm import (
 from warpseal.api.rpc.jsonrpc_geth import RequestBody, count_entries, encode_responses, parse_request_body
 from warpseal.api.rpc.metering import WEBSOCKET, MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.rpc.websocket_calls import SUBSCRIBE, WebSocketCalls
-from warpseal.errors import RateLimited, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import MethodClass
 from warpseal.forwarding.evm.settings import EvmRpcSettings

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.request_body import LARGE_BYTES, declared_length, parse_body, read_body
 from warpseal.api.http.settings import ApiSettings
@@ -28,7 +29,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
     unknown_service,
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
-from warpseal.errors import RateLimited, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.node import RpcNodeReply
 from warpseal.forwarding.primary.forwarder import GatewayForwarder
 from warpseal.forwarding.primary.methods import AllowedMethods

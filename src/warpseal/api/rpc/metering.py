@@ -18,14 +18,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from warpseal.api.http.client_network import client_network
-from warpseal.api.http.errors import find_rule
+from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.http_protocol import IS_CLOSING
 from warpseal.api.http.middleware import log_fields
 from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
 from warpseal.api.http.server import SHUTDOWN_EVENT
 from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
-from warpseal.errors import ShuttingDown, WarpsealError
+from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
 from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
 from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
@@ -295,5 +295,5 @@ def _status_of(error: BaseException, scope: Scope) -> int:
         return CLIENT_LEFT
     if isinstance(error, asyncio.CancelledError):
         event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
-        return find_rule(ShuttingDown).kebab if event is not None and event.is_set() else CLIENT_LEFT
-    return find_rule(type(error)).kebab if isinstance(error, WarpsealError) else _INTERNAL_ERROR
+        return ShuttingDown.http_status if event is not None and event.is_set() else CLIENT_LEFT
+    return error.http_status if isinstance(error, WarpsealError) else _INTERNAL_ERROR

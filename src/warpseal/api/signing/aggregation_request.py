@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from warpseal.aggregation.errors import NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.signing.request_fields import decode_destination, decode_hex, decode_id, read_fields
-from warpseal.delivery.request import DeliveryRequest
-from warpseal.errors import (
+from warpseal.api.signing.errors import (
     AllZeroes,
     FieldTooLarge,
     InvalidQuorum,
     InvalidQuorumBuffer,
-    InvalidRequest,
-    InvalidSigningSubnet,
     NotAWarpMessage,
-    NothingToSign,
     UndecodableJustification,
     UndecodableMessage,
-    UnusableJustification,
 )
+from warpseal.api.signing.request_fields import decode_destination, decode_hex, decode_id, read_fields
+from warpseal.delivery.request import DeliveryRequest
+from warpseal.errors import InvalidRequest
+from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.resources.chains import PrimaryChains
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID

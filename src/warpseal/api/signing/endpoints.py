@@ -21,14 +21,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope
 
+from warpseal.aggregation.errors import NoValidators, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
-from warpseal.api.http.errors import with_kebab_names
+from warpseal.api.http.error_response import with_kebab_names
+from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.request_body import ClientDisconnected, read_body
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.aggregation_request import parse_aggregation_request
+from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.l1_request import L1Query, parse_l1_query
 from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
@@ -41,19 +44,14 @@ from warpseal.delivery.report import (
     encode_headers,
 )
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
-from warpseal.errors import (
-    MissingConnection,
-    MissingValidator,
-    NodeUnavailable,
-    TooManyRequests,
-    UndecodableBody,
-    WarpsealError,
-)
+from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.chains import PrimaryChains
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import NodeID, SubnetID, id_text
+from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator
 
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
@@ -252,9 +250,17 @@ class AggregatorEndpoints:
         try:
             yield
         except WarpsealError as error:
-            self._metrics.aggregation_failed(error)
+            count_failure(self._metrics, error)
             raise
         self._metrics.aggregation_answered(perf_counter() - started)
+
+
+def count_failure(metrics: Metrics, error: WarpsealError) -> None:
+    """Count a request without a signed message in the series of the reference."""
+    if isinstance(error, NodeUnavailable | NoValidators):
+        metrics.count_missing_validator_set()
+    elif isinstance(error, QuorumNotReached) and "not_connected" in error.shortfall.counts:
+        metrics.count_too_little_connected()
 
 
 class InFlight:

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.aggregation_request import percentages
+from warpseal.api.signing.errors import MalformedTransactionHash, UndecodableBody, UndecodableJustification
 from warpseal.api.signing.request_fields import (
     FieldNames,
     decode_destination,
@@ -27,7 +28,7 @@ from warpseal.api.signing.request_fields import (
     plain_uint64,
 )
 from warpseal.delivery.request import L1DeliveryRequest
-from warpseal.errors import InvalidRequest, MalformedTransactionHash, UndecodableBody, UndecodableJustification
+from warpseal.errors import InvalidRequest
 from warpseal.l1.request import L1Request
 from warpseal.resources.chains import PrimaryChains
 

@@ -8,6 +8,13 @@ from typing import Any, Final
 
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.aggregation_request import MAX_PERCENTAGE
+from warpseal.api.signing.errors import (
+    ConflictingSpellings,
+    InvalidQuorum,
+    NotAWarpMessage,
+    UndecodableMessage,
+    UnknownField,
+)
 from warpseal.api.signing.request_fields import (
     FieldNames,
     JsonPairs,
@@ -21,15 +28,8 @@ from warpseal.api.signing.request_fields import (
 )
 from warpseal.delivery.destination import DESTINATION_FIELD
 from warpseal.delivery.preflight import DestinationCall, PreflightRequest
-from warpseal.errors import (
-    ConflictingSpellings,
-    InvalidQuorum,
-    InvalidRequest,
-    InvalidSigningSubnet,
-    NotAWarpMessage,
-    UndecodableMessage,
-    UnknownField,
-)
+from warpseal.errors import InvalidRequest
+from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.resources.chains import PrimaryChains
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import SubnetID

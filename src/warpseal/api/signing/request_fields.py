@@ -15,16 +15,16 @@ from functools import lru_cache
 from string import hexdigits
 from typing import Any, Final, TypeVar
 
-from warpseal.delivery.destination import DESTINATION_FIELD
-from warpseal.errors import (
+from warpseal.aggregation.errors import InvalidTimeout
+from warpseal.api.signing.errors import (
     ConflictingSpellings,
     FieldTooLarge,
     InvalidDestination,
-    InvalidRequest,
-    InvalidTimeout,
     UndecodableBody,
     UnknownField,
 )
+from warpseal.delivery.destination import DESTINATION_FIELD
+from warpseal.errors import InvalidRequest
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, ChainID, MalformedID, parse_id
 

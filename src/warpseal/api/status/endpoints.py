@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from warpseal.api.http.errors import NotFound
 from warpseal.api.http.http_protocol import ABORT
 from warpseal.api.http.middleware import client_address, is_from_this_machine
 from warpseal.api.http.responses import JSON, EncodedBody, accepts_gzip
@@ -25,7 +26,6 @@ from warpseal.api.signing.endpoints import InFlight
 from warpseal.api.status.document import STATUS_PATH
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
-from warpseal.errors import NotFound
 
 PAGE_PATH: Final = "/"
 EVENTS_PATH: Final = "/status/events"

@@ -17,7 +17,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from warpseal.api.http.errors import without_addresses
+from warpseal.api.http.error_response import without_addresses
 from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.endpoints import SigningServices

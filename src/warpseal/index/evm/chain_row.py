@@ -7,8 +7,8 @@ from secrets import randbits
 
 from sqlalchemy import Connection
 
-from warpseal.errors import IndexMoved
 from warpseal.index import bulk
+from warpseal.index.errors import IndexMoved
 from warpseal.index.evm.keys import pack, unpack
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
 from warpseal.index.evm.schema import CHAIN

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from warpseal.errors import StoreDown
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
@@ -32,6 +31,7 @@ from warpseal.resources.evm import (
     NftToken,
 )
 from warpseal.resources.queries import PageRequest
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 
 P = ParamSpec("P")

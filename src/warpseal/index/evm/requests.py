@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from warpseal.errors import StoreDown
 from warpseal.index import bulk
 from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.keys import collection_of
@@ -19,6 +18,7 @@ from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import redacted_reason, writing_engine
+from warpseal.store.errors import StoreDown
 from warpseal.store.locks import has_writer
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings

@@ -39,7 +39,6 @@ from warpseal.chains.evm.checks import (
     needs_proof,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
@@ -48,6 +47,7 @@ from warpseal.indexer.evm.prover import BlockProver
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
+from warpseal.upstream.errors import NodeUnavailable
 
 T = TypeVar("T")
 

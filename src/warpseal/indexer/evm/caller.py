@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.node.json_values import decode_hex
@@ -30,6 +29,7 @@ from warpseal.node.jsonrpc import (
     rpc_call,
 )
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.errors import NodeUnavailable
 
 _TIMEOUT_S: Final = 5.0
 _MAX_RESULT_BYTES: Final = MEBIBYTE

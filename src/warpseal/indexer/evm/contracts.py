@@ -26,7 +26,6 @@ from warpseal.chains.evm.contract_calls import (
     supports_interface_call,
 )
 from warpseal.chains.evm.facts import TokenStandard
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.index.evm.records import ContractFacts, ContractToCall
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
@@ -34,6 +33,8 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.resources.evm import ErcType
 from warpseal.runtime.process import ungrouped
 from warpseal.runtime.retry import Backoff, RetryDelays
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 
 # Few, so that a page need not wait long for its turn.
 _BATCH: Final = 16

@@ -14,13 +14,14 @@ from typing import Final, Protocol
 
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.errors import IndexDamaged, NodeUnavailable, StartupError, StoreDown
+from warpseal.errors import StartupError
 from warpseal.forwarding.evm.node import Sessions
 from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import rebuild_hint
+from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
@@ -39,7 +40,9 @@ from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, id_text
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ from typing import Final
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
-from warpseal.errors import StoreDown
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
@@ -30,6 +29,7 @@ from warpseal.node.endpoint import MetadataMode
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.errors import StoreDown
 
 log = logging.getLogger(__name__)
 

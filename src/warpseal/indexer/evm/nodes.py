@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 from cachetools import TTLCache
 
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.methods import BLOCK_NUMBER
 from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply, Sessions
 from warpseal.forwarding.evm.pool import ChainIdentity, EvmPool
@@ -37,6 +36,7 @@ from warpseal.node.jsonrpc import (
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.errors import NodeUnavailable
 
 MAX_BATCH: Final = 1_000
 TARGET_BYTES: Final = 4 * MEBIBYTE

@@ -9,7 +9,6 @@ from functools import partial
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -18,6 +17,7 @@ from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.runtime.retry import Retrier
+from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
 

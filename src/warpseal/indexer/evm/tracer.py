@@ -18,7 +18,6 @@ from typing import Final
 
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -28,6 +27,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import ChainNode, NodeResource
 from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 from warpseal.runtime.retry import Backoff, RetryDelays
+from warpseal.upstream.errors import NodeUnavailable
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
 TRACE_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}

@@ -38,7 +38,6 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
-from warpseal.errors import NodeUnavailable
 from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.consistency import check_file
 from warpseal.index.database import translate_bad_rows, translate_errors
@@ -55,6 +54,7 @@ from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.errors import NodeUnavailable
 
 T = TypeVar("T")
 

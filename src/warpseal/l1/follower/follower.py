@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from warpseal.errors import NodeUnavailable
 from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, FollowerFaultReason, LinkedBlocks
 from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
@@ -25,6 +24,7 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
 from warpseal.store.leadership import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 log = logging.getLogger(__name__)

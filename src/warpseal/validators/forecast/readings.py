@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from warpseal.errors import NodeUnavailable, StoreDown
 from warpseal.ledger.chain_time import l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.node.limits import CallOrigin
@@ -23,6 +22,8 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.resources.queries import BlockQuery, PageRequest, TimeRange
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.errors import StoreDown
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import SubnetID
 
 FEE_STATE: Final = "platform.getValidatorFeeState"

@@ -17,7 +17,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from warpseal.errors import HeightTooNew, NodeUnavailable, UnknownSubnet
 from warpseal.ledger.params import DAY_S
 from warpseal.node.errors import RpcRefusal
 from warpseal.node.limits import CallOrigin
@@ -26,7 +25,9 @@ from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.throttle import Throttle
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
+from warpseal.validators.errors import HeightTooNew, UnknownSubnet
 from warpseal.validators.forecast.fee_curve import share_fee_curve
 from warpseal.validators.forecast.outlook import ForecastValidator, QuorumOutlook, forecast_quorum
 from warpseal.validators.forecast.readings import FeeReading, ForecastReader, SubnetReading

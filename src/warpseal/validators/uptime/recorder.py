@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from warpseal.errors import StoreDown
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.network import PeerNetwork
 from warpseal.resources.ports import ObservedUptime
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow
 from warpseal.validators.uptime.hourly import HourlyUptime, compute_reach, hour_of

@@ -1,0 +1,146 @@
+"""Errors of the Data API and of the Metrics API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from warpseal.errors import HOUR_S, RETRY_LATER_S, InvalidRequest, WarpsealError
+
+
+class InvalidPageToken(InvalidRequest):
+    """A page token is none that this service gave out for this path."""
+
+    code = "invalid_page_token"
+
+
+class ExpiredPageToken(InvalidRequest):
+    """A page token is older than 24 hours."""
+
+    code = "expired_page_token"
+
+
+class PageTokenMismatch(InvalidRequest):
+    """A parameter differs from the request that the page token continues."""
+
+    code = "page_token_mismatch"
+
+
+class IndexNotEnabled(WarpsealError):
+    """The request needs an index that this daemon does not keep.
+
+    missing: the chain or the resource. setting: the one that enables it.
+    """
+
+    code = "index_not_enabled"
+    http_status = 404
+
+    def __init__(self, missing: str, setting: str = "index-chains") -> None:
+        text = f"index not enabled: this daemon does not index {missing}"
+        super().__init__(text, missing=missing, setting=setting)
+
+
+class IndexNotReady(WarpsealError):
+    """The index has not begun with a chain that it will have."""
+
+    code = "index_not_ready"
+    http_status = 503
+    retry_after_s: float = RETRY_LATER_S
+
+    def __init__(self, chain: str) -> None:
+        super().__init__(f"the {chain} is going to be indexed, and its first block is not there yet", chain=chain)
+
+
+class NotAPrimaryChain(WarpsealError):
+    """The path names a blockchain that is none of the three primary ones."""
+
+    code = "not_a_primary_chain"
+    http_status = 404
+
+    def __init__(self, name: str, known: Mapping[str, str]) -> None:
+        text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(known)}"
+        super().__init__(text, blockchainIds=dict(known))
+
+
+class IndexStale(WarpsealError):
+    """The index lags further behind than `max-index-lag-seconds` allows."""
+
+    code = "index_stale"
+    http_status = 503
+    retry_after_s: float = RETRY_LATER_S
+
+    def __init__(self, chain: str, lag_s: int, limit_s: float) -> None:
+        text = f"the index of the {chain} lags {lag_s} s behind, and {limit_s:g} s are allowed"
+        super().__init__(text, chain=chain, lagSeconds=lag_s, allowedSeconds=limit_s)
+
+
+class IndexBehind(WarpsealError):
+    """The index of an EVM chain does not have the token yet, and it lacks blocks that may hold it."""
+
+    code = "index_behind"
+    http_status = 503
+    retry_after_s: float = RETRY_LATER_S
+
+    def __init__(self, chain: str, height: int, node_height: int) -> None:
+        text = f"the index of EVM chain {chain} has no such token at block {height}; the chain is at {node_height}"
+        super().__init__(text, chain=chain, height=str(height), nodeHeight=str(node_height))
+
+
+class BlockNotFound(WarpsealError):
+    """The EVM chain has no accepted block of this number or hash (yet)."""
+
+    code = "block_not_found"
+    http_status = 404
+
+    def __init__(self, block: str, chain: str) -> None:
+        super().__init__(f"EVM chain {chain} has no block {block} (yet)", blockId=block, chain=chain)
+
+
+class TokenNotFound(WarpsealError):
+    """No token of this contract with this id was ever minted, as far as the index goes back."""
+
+    code = "token_not_found"
+    http_status = 404
+
+    def __init__(self, contract: str, token_id: str) -> None:
+        super().__init__(f"contract {contract} has no token {token_id}", address=contract, tokenId=token_id)
+
+
+class ReindexedRecently(WarpsealError):
+    """The metadata of a token may be reindexed once per hour.
+
+    retry_after_s: when the hour is over.
+    """
+
+    code = "reindexed_recently"
+    http_status = 429
+    retry_after_s: float = HOUR_S
+    max_retry_after_s = HOUR_S
+
+    def __init__(self, contract: str, token_id: str, retry_after_s: float) -> None:
+        text = f"token {token_id} of {contract} was reindexed within the hour; try again in {ceil(retry_after_s)} s"
+        super().__init__(text, address=contract, tokenId=token_id)
+        self.retry_after_s = retry_after_s
+
+
+class ReindexUnavailable(WarpsealError):
+    """The metadata of a token cannot be fetched within 20 seconds now: the indexer is down, or has too much to do."""
+
+    code = "reindex_unavailable"
+    http_status = 503
+    retry_after_s: float = RETRY_LATER_S
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the metadata cannot be fetched now: {reason}", reason=reason)
+
+
+class UsageNotEnabled(WarpsealError):
+    """The request needs the usage of RPC routes, which this daemon does not record."""
+
+    code = "usage_not_enabled"
+    http_status = 404
+
+    def __init__(self) -> None:
+        super().__init__(
+            "usage not enabled: this daemon does not record the usage of RPC routes", setting="usage-enabled"
+        )

@@ -1,0 +1,143 @@
+"""The response to an error in each dialect; its status, text and Retry-After are attributes of the error's class.
+
+Source of truth: the specification's error table for `/v1`, which the Metrics API shares, and the reference
+aggregator's texts for `/aggregate-signatures`. Clients retry on texts that match
+/threshold|no signatures|signature weight is insufficient/, so the text of what can never succeed matches none of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from http import HTTPStatus
+from math import ceil
+from typing import Any, Final
+
+from starlette.responses import PlainTextResponse, Response
+
+from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
+from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout
+from warpseal.api.signing.errors import UnknownField
+from warpseal.errors import InvalidRequest, WarpsealError
+
+MIN_RETRY_AFTER_S: Final = 1
+_MAX_CACHED_NAMES: Final = 1_024
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+# Reasons for which the reference says that it could not connect.
+_UNREACHED: Final = frozenset(
+    {"not_connected", "no_address", "private_address", "wrong_identity", "inactive", "no_bls_key"}
+)
+# Paths of the specification, served or not.
+_SPECIFICATION_PATH: Final = "/v1/"
+_METRICS_API_PATHS: Final = ("/v1/avg_tps/", "/v2/")
+
+
+class Dialect(StrEnum):
+    """The form of the error responses of a group of paths."""
+
+    V1 = "/v1"
+    METRICS_API = "/v2"
+    KEBAB = "/aggregate-signatures"
+    NODE = "/ext"
+
+
+def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: bool = True) -> Response:
+    """Return the answer to `error` in the words of `dialect`.
+
+    shows_addresses: whether the caller may see where validators listen.
+    """
+    status = status_of(error, dialect)
+    if dialect is Dialect.NODE:
+        return PlainTextResponse(f"{error_text(error)}\n", status, _headers(error))
+    if dialect in (Dialect.V1, Dialect.METRICS_API):
+        message = [error_text(error)] if dialect is Dialect.METRICS_API else error_text(error)
+        content = {"message": message, "error": HTTPStatus(status).phrase, "statusCode": status}
+    else:
+        content = {"error": _kebab_text(error)}
+    detail = dict(error.detail())
+    if not shows_addresses and isinstance(error, QuorumNotReached | QuorumImpossible):
+        detail["validators"] = [without_addresses(validator) for validator in detail["validators"]]
+    if dialect is Dialect.KEBAB:
+        if "field" in detail and not isinstance(error, UnknownField):
+            detail["field"] = kebab_name(detail["field"])
+        detail = with_kebab_names(detail)
+    body = json.dumps({**content, "code": error.code, "detail": detail}, separators=(",", ":"))
+    return Response(body, status, _headers(error), "application/json")
+
+
+@lru_cache(_MAX_CACHED_NAMES)
+def kebab_name(name: str) -> str:
+    """Return a camelCase name in kebab-case: pChainHeight is p-chain-height."""
+    return _CAPITAL.sub(lambda match: "-" + match[0].lower(), name)
+
+
+def _kebab_text(error: WarpsealError) -> str:
+    """Return a text of the reference, followed by the reason if that does not make clients retry in vain."""
+    if isinstance(error, QuorumNotReached):
+        lacking = error.shortfall
+        is_cut_off = not _UNREACHED.isdisjoint(lacking.counts)
+        fault = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
+        weights = (
+            f"signed weight {lacking.signed_weight}, threshold of stake {lacking.required_weight}, total "
+            f"{lacking.total_weight}"
+        )
+        missing = "; ".join(f"{reason}: {count}" for reason, count in lacking.counts.items()) or "unknown"
+        return f"failed to aggregate signatures. error: failed to {fault}: {weights}; missing validators: {missing}"
+    if not isinstance(error, InvalidRequest):
+        return error.reference_text or error_text(error)
+    if error.reference_text is None:
+        field = error.field if isinstance(error, UnknownField) else kebab_name(error.field)
+        return f"{field}: {error.reason}"
+    return error.reference_text if _RETRIED.search(error.reason) else f"{error.reference_text}: {error.reason}"
+
+
+def with_kebab_names(value: Any) -> Any:
+    """Return JSON with all names of its objects in kebab-case."""
+    if isinstance(value, Mapping):
+        return {kebab_name(name): with_kebab_names(item) for name, item in value.items()}
+    return [with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def without_addresses(validator: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a missing validator in its JSON form without the addresses of its nodes."""
+    connections = validator.get("connections")
+    if connections is None:
+        return dict(validator)
+    hidden = [{name: item for name, item in found.items() if name != "address"} for found in connections]
+    return {**validator, "connections": hidden}
+
+
+def status_of(error: WarpsealError | type[WarpsealError], dialect: Dialect) -> int:
+    """Return the HTTP status of an error in a dialect."""
+    is_v1 = dialect in (Dialect.V1, Dialect.METRICS_API)
+    return error.v1_status if is_v1 and error.v1_status is not None else error.http_status
+
+
+def error_text(error: WarpsealError) -> str:
+    """Return the text of the error, or the first line of its class docstring if it has none."""
+    return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
+
+
+def _headers(error: WarpsealError) -> dict[str, str]:
+    headers = {}
+    if error.retry_after_s is not None:
+        seconds = min(error.max_retry_after_s, max(MIN_RETRY_AFTER_S, ceil(error.retry_after_s)))
+        headers["retry-after"] = str(seconds)
+    if isinstance(error, MethodNotAllowed):
+        headers["allow"] = ", ".join(error.allowed)
+    if isinstance(error, ReceiveTimeout):
+        headers["connection"] = "close"
+    return headers
+
+
+def dialect_of(path: str) -> Dialect:
+    """Return the dialect that clients of `path` speak."""
+    if path.startswith(_METRICS_API_PATHS) or path == "/v2":
+        return Dialect.METRICS_API
+    if path.startswith(_SPECIFICATION_PATH) or path == "/v1":
+        return Dialect.V1
+    return Dialect.NODE if path.startswith("/ext/") else Dialect.KEBAB

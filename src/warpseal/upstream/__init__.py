@@ -1,0 +1,1 @@
+"""Calls to upstream nodes, and their errors."""

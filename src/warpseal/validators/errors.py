@@ -1,0 +1,62 @@
+"""Errors of looking up chains, subnets and P-Chain heights."""
+
+from __future__ import annotations
+
+from warpseal.errors import WarpsealError
+
+
+class UnknownChain(WarpsealError):
+    """The P-Chain knows no blockchain of this id, or this daemon serves no EVM chain of this name.
+
+    evm_name: the name in the path; None: the P-Chain was asked.
+    """
+
+    code = "unknown_chain"
+    http_status = 404
+
+    def __init__(self, chain_id: str = "", *, evm_name: str | None = None) -> None:
+        if evm_name is None:
+            super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchainId=chain_id)
+        else:
+            text = f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this daemon"
+            super().__init__(text, chainId=evm_name[:64])
+
+
+class UnknownSubnet(WarpsealError):
+    """The P-Chain knows no subnet of this id."""
+
+    code = "unknown_subnet"
+    http_status = 400
+
+    def __init__(self, subnet_id: str) -> None:
+        super().__init__(f"no subnet with id {subnet_id} is known to the P-Chain", signingSubnetId=subnet_id)
+
+
+class HeightTooOld(WarpsealError):
+    """The named height lies further back than `max-p-chain-lookback` allows."""
+
+    code = "height_too_old"
+    http_status = 400
+
+    def __init__(self, height: int, oldest: int, lookback: int) -> None:
+        super().__init__(
+            f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows",
+            pChainHeight=str(height),
+            oldest=str(oldest),
+            setting="max-p-chain-lookback",
+        )
+        self.height = height
+        self.oldest = oldest
+
+
+class HeightTooNew(WarpsealError):
+    """The named height lies so far beyond the tip of the P-Chain that waiting for it makes no sense."""
+
+    code = "height_too_new"
+    http_status = 400
+
+    def __init__(self, height: int, tip: int) -> None:
+        text = f"P-Chain height {height} does not exist yet; the P-Chain is at {tip}"
+        super().__init__(text, pChainHeight=str(height), tip=str(tip))
+        self.height = height
+        self.tip = tip
