@@ -128,7 +128,7 @@ def _ask_heights(message: str) -> Callable[[int], Turn]:
     return of_turn
 
 
-def _figures(name: str, found: tuple[list[float], float], aim: Aim | None) -> tuple[Figure, Figure]:
-    ratios, plain_s = found
+def _figures(name: str, sample: tuple[list[float], float], aim: Aim | None) -> tuple[Figure, Figure]:
+    ratios, plain_s = sample
     ratio = Figure(f"{name}: CPU, quorum 2 / 1", quantile(ratios, 0.5), "x", aim)
     return ratio, Figure(f"{name}: CPU, quorum 1", plain_s * 1e6, "us")

@@ -39,7 +39,7 @@ class Cost:
 
     first_s: float
     later_s: float
-    found: float
+    bad_share_count: float
 
 
 def run(quick: bool) -> Report:
@@ -74,8 +74,8 @@ def _rules(validators: int, bad: int) -> tuple[str, ...]:
 async def _cost(subject: Daemon, messages: list[str]) -> Cost:
     await _warm_up(subject, bytes.fromhex(messages[0]))
     first_s = await _spent(subject, messages[:1])
-    found = await subject.value(BAD_SHARES)
-    return Cost(first_s, await _spent(subject, messages[1:]), found)
+    bad_shares = await subject.value(BAD_SHARES)
+    return Cost(first_s, await _spent(subject, messages[1:]), bad_shares)
 
 
 async def _spent(subject: Daemon, messages: list[str]) -> float:
@@ -90,9 +90,9 @@ async def _spent(subject: Daemon, messages: list[str]) -> float:
 
 async def _warm_up(subject: Daemon, signed_here: bytes) -> None:
     """Ask for a message of the same chain that no validator signs: the set and its keys are loaded afterwards."""
-    known = UnsignedMessage.parse(signed_here)
+    message = UnsignedMessage.parse(signed_here)
     payload = AddressedCall(b"", os.urandom(32)).encode()
-    unknown = UnsignedMessage.build(known.network_id, known.source_chain_id, payload)
+    unknown = UnsignedMessage.build(message.network_id, message.source_chain_id, payload)
     try:
         await subject.sign(unknown.raw.hex(), **{"timeout-seconds": WARM_UP_TIMEOUT_S})
     except RequestFailed:
@@ -109,7 +109,7 @@ def _report(costs: dict[int, Cost], validators: int, quick: bool) -> Report:
             name = at + "daemon CPU / clean request"
             figures.append(Figure(name, cost.first_s / clean.first_s, "x", AIMS.get(bad)))
             figures.append(Figure(name + ", met before", cost.later_s / clean.later_s, "x"))
-            figures.append(Figure(at + "bad shares found by the first request", cost.found, ""))
+            figures.append(Figure(at + "bad shares found by the first request", cost.bad_share_count, ""))
         figures.append(Figure(at + "daemon CPU of the first request", cost.first_s * 1e3, "ms"))
         figures.append(Figure(at + "daemon CPU of a later request", cost.later_s * 1e3, "ms"))
     return Report("bad_shares", quick, tuple(figures))

@@ -48,15 +48,15 @@ def run(quick: bool) -> Report:
         with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
             arguments = (str(validators), str(limit_bytes))
             with running(arguments, Path(folder) / "log", module="benchmarks.cache_memory") as process:
-                found = json.loads(process.ready_line)
+                result = json.loads(process.ready_line)
         at = f"{validators} validators: "
         figures += [
             Figure(
-                at + "growth of resident memory / signature-cache-bytes", found["grown"] / limit_bytes, "x", RSS_AIM
+                at + "growth of resident memory / signature-cache-bytes", result["grown"] / limit_bytes, "x", RSS_AIM
             ),
-            Figure(at + "the same / bytes counted as used", found["grown"] / found["used"], "x"),
-            Figure(at + "messages in the cache", found["messages"], ""),
-            Figure(at + "resident bytes per share", found["grown"] / found["shares"], "B"),
+            Figure(at + "the same / bytes counted as used", result["grown"] / result["used"], "x"),
+            Figure(at + "messages in the cache", result["messages"], ""),
+            Figure(at + "resident bytes per share", result["grown"] / result["shares"], "B"),
         ]
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         figures += asyncio.run(_fill_daemon(Path(folder), min(limit_bytes, DAEMON_BYTES)))

@@ -98,21 +98,21 @@ def _report(still: dict[int, Repeats], churning: dict[int, Repeats], quick: bool
     growth = still[most].cpu_us / still[fewest].cpu_us
     name = f"CPU per request, {still[most].signers} signers / {still[fewest].signers} signers"
     figures = [Figure(name, growth, "x", GROWTH_AIM)]
-    for count, found in still.items():
-        figures += _figures(f"{count} validators: ", found)
-    for count, found in churning.items():
-        figures += _figures(f"{count} validators, another set each second: ", found)
+    for count, repeats in still.items():
+        figures += _figures(f"{count} validators: ", repeats)
+    for count, repeats in churning.items():
+        figures += _figures(f"{count} validators, another set each second: ", repeats)
     notes = (f"{CLIENTS} keep-alive connections from another process; the daemon is pinned to one core",)
     return Report("cached", quick, tuple(figures), notes)
 
 
-def _figures(at: str, found: Repeats) -> list[Figure]:
-    latencies_s = found.load.latencies_s
+def _figures(at: str, repeats: Repeats) -> list[Figure]:
+    latencies_s = repeats.load.latencies_s
     return [
-        Figure(at + "requests per second", found.rate, "/s", RATE_AIM),
-        Figure(at + "CPU per request", found.cpu_us, "us"),
-        Figure(at + "answers found in the cache", found.hit_percent, "%"),
+        Figure(at + "requests per second", repeats.rate, "/s", RATE_AIM),
+        Figure(at + "CPU per request", repeats.cpu_us, "us"),
+        Figure(at + "answers found in the cache", repeats.hit_percent, "%"),
         Figure(at + "latency p50", quantile(latencies_s, 0.5) * 1e3, "ms"),
         Figure(at + "latency p99", quantile(latencies_s, 0.99) * 1e3, "ms"),
-        Figure(at + "distinct answers", len(found.load.bodies), ""),
+        Figure(at + "distinct answers", len(repeats.load.bodies), ""),
     ]

@@ -86,9 +86,9 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
             async with daemon(network, Start(folder / "daemon")) as subject:
                 await subject.connected()
                 for count in sizes.validators:
-                    found, floor = await _one_size(subject, network, transport, count)
-                    figures += _figures(count, found, floor)
-                    samples[f"wall_s_{count}"] = found.walls_s
+                    result, floor = await _one_size(subject, network, transport, count)
+                    figures += _figures(count, result, floor)
+                    samples[f"wall_s_{count}"] = result.walls_s
                 figures.append(Figure("idle daemon, CPU per second (in the above)", await _idle(subject), "ms"))
         figures.append(faults_figure(network.faults()))
     notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
@@ -102,10 +102,10 @@ async def _one_size(subject: Daemon, network: Network, transport: TransportFloor
     signers = len(decode_signers(signed.signers))
     crypto = CryptoFloor(signers, signed.unsigned.raw)
     before = await _floor(crypto, transport, count)
-    found = await _aggregate(subject, network, messages[WARM_UPS:], signers)
-    after = await _floor(crypto, transport, round(found.asked))
+    times = await _aggregate(subject, network, messages[WARM_UPS:], signers)
+    after = await _floor(crypto, transport, round(times.asked))
     # The transport's floor before the run is only there to warm the connections up; BLS needs no warming.
-    return found, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
+    return times, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
 
 
 async def _floor(crypto: CryptoFloor, transport: TransportFloor, connections: int) -> Floor:
@@ -146,20 +146,20 @@ def frame_sizes(message: bytes) -> tuple[int, int]:
     return len(request), len(frames.encode(p2p_pb2.Message(app_response=answer)))
 
 
-def _figures(count: int, found: Run, floor: Floor) -> list[Figure]:
+def _figures(count: int, result: Run, floor: Floor) -> list[Figure]:
     aim = RATIO_AIM if count >= max(SIZES) else None
     at = f"{count} validators: "
-    own_s = found.cpu_s - floor.total_s
+    own_s = result.cpu_s - floor.total_s
     return [
-        Figure(at + "daemon CPU / (crypto + transport floor)", found.cpu_s / floor.total_s, "x", aim),
-        Figure(at + "daemon CPU / crypto floor alone", found.cpu_s / floor.crypto_s, "x"),
-        Figure(at + "daemon CPU per aggregation", found.cpu_s * 1e3, "ms"),
+        Figure(at + "daemon CPU / (crypto + transport floor)", result.cpu_s / floor.total_s, "x", aim),
+        Figure(at + "daemon CPU / crypto floor alone", result.cpu_s / floor.crypto_s, "x"),
+        Figure(at + "daemon CPU per aggregation", result.cpu_s * 1e3, "ms"),
         Figure(at + "crypto floor", floor.crypto_s * 1e3, "ms"),
         Figure(at + "transport floor", floor.transport_s * 1e3, "ms"),
-        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / found.asked * 1e6, "us"),
-        Figure(at + "wall p50", quantile(found.walls_s, 0.5) * 1e3, "ms"),
-        Figure(at + "wall p95", quantile(found.walls_s, 0.95) * 1e3, "ms"),
-        Figure(at + "validators asked", found.asked, ""),
-        Figure(at + "answers sent", found.answered, ""),
-        Figure(at + "signers", found.signers, ""),
+        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / result.asked * 1e6, "us"),
+        Figure(at + "wall p50", quantile(result.walls_s, 0.5) * 1e3, "ms"),
+        Figure(at + "wall p95", quantile(result.walls_s, 0.95) * 1e3, "ms"),
+        Figure(at + "validators asked", result.asked, ""),
+        Figure(at + "answers sent", result.answered, ""),
+        Figure(at + "signers", result.signers, ""),
     ]

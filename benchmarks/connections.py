@@ -78,9 +78,9 @@ async def _connect(network: Network, folder: Path) -> Connected:
     return Connected(listening_s, enough_s, all_s, rss_bytes, cpu_s)
 
 
-def _times(start: str, found: Connected) -> tuple[Figure, ...]:
+def _times(start: str, result: Connected) -> tuple[Figure, ...]:
     return (
-        Figure(f"{start}: listening after", found.listening_s, "s"),
-        Figure(f"{start}: {ENOUGH_PERCENT} % of the weight after", found.enough_s, "s"),
-        Figure(f"{start}: 100 % of the weight after", found.all_s, "s"),
+        Figure(f"{start}: listening after", result.listening_s, "s"),
+        Figure(f"{start}: {ENOUGH_PERCENT} % of the weight after", result.enough_s, "s"),
+        Figure(f"{start}: 100 % of the weight after", result.all_s, "s"),
     )

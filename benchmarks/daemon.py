@@ -82,8 +82,8 @@ class Daemon:
 
     async def value(self, series: str, **labels: str) -> float:
         """Return the sum of the series that carry these labels; 0 if there is none."""
-        found = await self.samples()
-        return sum(v for name, has, v in found if name == series and labels.items() <= dict(has).items())
+        samples = await self.samples()
+        return sum(v for name, has, v in samples if name == series and labels.items() <= dict(has).items())
 
     async def connected_percent(self) -> float:
         """Return the connected share of the weight of the tracked subnet that has least, from /ready."""

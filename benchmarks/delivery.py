@@ -207,10 +207,10 @@ async def _sign_for(subject: Daemon, message: str, destination: ChainID, quorum:
             raise RequestFailed(f"HTTP {response.status}: {(await response.text())[:500]}")
 
 
-def _reissue_figures(found: Reissue) -> list[Figure]:
+def _reissue_figures(reissue: Reissue) -> list[Figure]:
     return [
-        Figure("validators asked for messages made again", found.asked, "", Aim(0)),
-        Figure("messages made again, as the metric counts", found.counted, "", Aim(found.messages, at_least=True)),
-        Figure("message made again, CPU", found.cpu_s / found.messages * 1e3, "ms"),
-        Figure("message made again, time", found.took_s / found.messages * 1e3, "ms"),
+        Figure("validators asked for messages made again", reissue.asked, "", Aim(0)),
+        Figure("messages made again, as the metric counts", reissue.counted, "", Aim(reissue.messages, at_least=True)),
+        Figure("message made again, CPU", reissue.cpu_s / reissue.messages * 1e3, "ms"),
+        Figure("message made again, time", reissue.took_s / reissue.messages * 1e3, "ms"),
     ]

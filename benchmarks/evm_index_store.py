@@ -85,12 +85,12 @@ def measure(transfers: int, url: str = "") -> Report:
         page_cache.drop(databases)
         if databases:
             stack.enter_context(page_cache.dropped(databases[0].parent))
-        found = measure_pages(chain, settings, folder)
+        pages = measure_pages(chain, settings, folder)
     notes = (
         f"{written.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
         f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
     )
-    return Report("evm_index_store", transfers < FULL, (*_figures(written), *found), notes)
+    return Report("evm_index_store", transfers < FULL, (*_figures(written), *pages), notes)
 
 
 def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: Path) -> Written:

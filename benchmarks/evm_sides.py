@@ -59,9 +59,9 @@ async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIte
         urls = (at["rpc"] + "/rpc", at["ws"] + "/ws")
         bare = stack.enter_context(running(urls, folder / "bare.log", module="benchmarks.pass_through", core=cores[-1]))
         chain = {"blockchain-id": CHAIN, "rpc": [urls[0]], "ws": [urls[1].replace("http", "ws", 1)]}
-        named = {name.replace("_", "-"): value for name, value in keys.items()}
+        config = {name.replace("_", "-"): value for name, value in keys.items()}
         forwarded = {"gateway-nodes": at["rpc"]} if gateway_path else {"evm-chains": [chain]}
-        start = Start(folder / "daemon", cores[-1], keys={**forwarded, **named})
+        start = Start(folder / "daemon", cores[-1], keys={**forwarded, **config})
         subject = await stack.enter_async_context(daemon(network, start))
         await subject.connected()
         direct = Side(NODE, at["rpc"], "/rpc", at["ws"], "/ws", node)

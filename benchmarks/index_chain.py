@@ -119,7 +119,7 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
     _, c_chain = find_primary_chains(begun)
     parent = bytes(32)
     for number in range(count + 1):
-        found = sha256(b"block %d" % number).digest()
+        digest = sha256(b"block %d" % number).digest()
         extra = b""
         if number and number % 5 == 0:
             made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
@@ -128,19 +128,19 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
             extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),))
         yield {
             "number": hex(number),
-            "hash": "0x" + found.hex(),
+            "hash": "0x" + digest.hex(),
             "parentHash": "0x" + parent.hex(),
             "timestamp": hex(STARTED_S + number),
             "size": hex(2_000),
-            "transactions": ["0x" + sha256(found + bytes([n])).hexdigest() for n in range(number % 8)],
+            "transactions": ["0x" + sha256(digest + bytes([n])).hexdigest() for n in range(number % 8)],
             "blockExtraData": "0x" + extra.hex(),
             "miner": "0x" + bytes(20).hex(),
             "logsBloom": "0x" + bytes(256).hex(),
-            "stateRoot": "0x" + found.hex(),
-            "receiptsRoot": "0x" + found.hex(),
-            "transactionsRoot": "0x" + found.hex(),
+            "stateRoot": "0x" + digest.hex(),
+            "receiptsRoot": "0x" + digest.hex(),
+            "transactionsRoot": "0x" + digest.hex(),
         }
-        parent = found
+        parent = digest
 
 
 def _p_transfer(
@@ -151,8 +151,8 @@ def _p_transfer(
     if export_to is None:
         tx = P_TX.build(BaseTx(base), _SIGNED)
         return UnspentOutput(tx.id, 1, left), tx
-    kept = BaseFields(base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b"")
-    tx = P_TX.build(ExportTx(kept, export_to, base.outputs[:1]), _SIGNED)
+    base_fields = BaseFields(base.network_id, base.blockchain_id, base.outputs[1:], base.inputs, b"")
+    tx = P_TX.build(ExportTx(base_fields, export_to, base.outputs[:1]), _SIGNED)
     return UnspentOutput(tx.id, 0, left), tx
 
 

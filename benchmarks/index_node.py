@@ -77,11 +77,11 @@ class Node:
         if call.method == "eth_getBlockByNumber":
             return self._c[int(params[0], 16)]
         if call.method == "index.getContainerRange":
-            kept = self._containers.get(path.decode()[len("/ext/index/")], []) if path.endswith(b"block") else []
+            containers = self._containers.get(path.decode()[len("/ext/index/")], []) if path.endswith(b"block") else []
             start = int(params["startIndex"])
-            if not self._has_index or start >= len(kept):
+            if not self._has_index or start >= len(containers):
                 return None
-            return b'{"containers":[' + b",".join(kept[start : start + int(params["numToFetch"])]) + b"]}"
+            return b'{"containers":[' + b",".join(containers[start : start + int(params["numToFetch"])]) + b"]}"
         return self._fixed.get(call.method)
 
 

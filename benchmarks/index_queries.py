@@ -81,9 +81,9 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
 def transactions(**filters: Any) -> BenchmarkQuery:
     """Return the query for the first page of transactions."""
     query = TransactionQuery(_P, **filters)
-    given = {"addresses": _texts(query.addresses), "txTypes": ",".join(sorted(query.kinds)), **_times(query.times)}
-    given["sortOrder"] = query.order.value
-    return BenchmarkQuery(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", given))
+    parameters = {"addresses": _texts(query.addresses), "txTypes": ",".join(sorted(query.kinds)), **_times(query.times)}
+    parameters["sortOrder"] = query.order.value
+    return BenchmarkQuery(lambda index: index.transactions(query, _PAGE), _url(f"{_CHAIN}/transactions", parameters))
 
 
 def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
@@ -109,8 +109,8 @@ def _validations(node_id: NodeID) -> BenchmarkQuery:
 
 def _rewards(addresses: tuple[Address, ...] = (), nodes: tuple[NodeID, ...] = ()) -> BenchmarkQuery:
     query = RewardQuery(addresses, tuple(sorted(nodes)))
-    given = {"addresses": _texts(addresses), "nodeIds": ",".join(map(node_id_text, nodes))}
-    return BenchmarkQuery(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", given))
+    parameters = {"addresses": _texts(addresses), "nodeIds": ",".join(map(node_id_text, nodes))}
+    return BenchmarkQuery(lambda index: index.rewards(query, _PAGE), _url(f"{_NETWORK}/rewards", parameters))
 
 
 def _chains_of(addresses: tuple[Address, ...]) -> BenchmarkQuery:
@@ -131,6 +131,6 @@ def _times(times: TimeRange) -> dict[str, str]:
     return {name: str(value) for name, value in bounds.items() if value is not None}
 
 
-def _url(path: str, given: Mapping[str, str]) -> str:
-    present = {name: value for name, value in given.items() if value}
+def _url(path: str, parameters: Mapping[str, str]) -> str:
+    present = {name: value for name, value in parameters.items() if value}
     return f"{path}?{urlencode({**present, 'pageSize': PAGE})}"

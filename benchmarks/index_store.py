@@ -70,8 +70,8 @@ def measure(txs: int, url: str = "") -> Report:
         written = _write(chain, settings, txs, folder)
         page_cache.drop(folder.iterdir())
         stack.enter_context(page_cache.dropped(folder))
-        found = measure_queries(chain, settings, folder)
-    return Report("index_store", txs < FULL, (*_written_figures(written), *found), (_note(settings, written),))
+        figures = measure_queries(chain, settings, folder)
+    return Report("index_store", txs < FULL, (*_written_figures(written), *figures), (_note(settings, written),))
 
 
 def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) -> Written:

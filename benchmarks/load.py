@@ -114,18 +114,18 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
 def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seconds: float) -> Load:
     latencies_s: list[float] = []
     bodies: set[bytes] = set()
-    idle, sent, wanted = deque(crowd), 0, int(rate * seconds)
+    idle, sent, total = deque(crowd), 0, int(rate * seconds)
     started = time.perf_counter()
     with selectors.SelectSelector() as selector:  # It waits for microseconds; epoll would for whole milliseconds.
         for client in crowd:
             selector.register(client.stream, selectors.EVENT_READ, client)
-        while len(latencies_s) < wanted:
-            while idle and sent < wanted and (due := started + sent / rate) <= time.perf_counter():
+        while len(latencies_s) < total:
+            while idle and sent < total and (due := started + sent / rate) <= time.perf_counter():
                 client = idle.popleft()
                 _send(client, request)
                 client.sent_at = due
                 sent += 1
-            left_s = started + sent / rate - time.perf_counter() if idle and sent < wanted else STALLED_S
+            left_s = started + sent / rate - time.perf_counter() if idle and sent < total else STALLED_S
             events = selector.select(max(0.0, left_s))
             if not events and left_s == STALLED_S:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")

@@ -45,8 +45,8 @@ class Network:
 
     def _get(self, page: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self.facts['nodeUri']}/simnet/{page}", timeout=READ_TIMEOUT_S) as response:
-            found: dict[str, Any] = json.load(response)
-        return found
+            document: dict[str, Any] = json.load(response)
+        return document
 
 
 @dataclass(frozen=True, slots=True)

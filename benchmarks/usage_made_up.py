@@ -26,12 +26,12 @@ class MadeUpUsage:
 
     def __init__(self, seed: int, combinations: int) -> None:
         self._rng = rng = random.Random(seed)
-        found: dict[Labels, None] = {}
-        while len(found) < combinations:
+        distinct_labels: dict[Labels, None] = {}
+        while len(distinct_labels) < combinations:
             agent = f"client-{min(rng.randrange(AGENTS), rng.randrange(AGENTS))}"
             labels = (PATHS, METHODS, STATUSES, KEYS, COUNTRIES)
-            found[*(rng.choice(values) for values in labels), agent] = None
-        self._labels = list(found)
+            distinct_labels[*(rng.choice(values) for values in labels), agent] = None
+        self._labels = list(distinct_labels)
         self._totals = [self._make_totals() for _ in range(_TEMPLATES)]
 
     def sums(self, combinations: int) -> Sums:

@@ -280,8 +280,8 @@ async def test_the_document_lists_every_series_with_its_type_and_labels() -> Non
     documented = {name: (kind, labels) for name, kind, labels, _ in rows}
     assert len(documented) == len(rows)
     text = await text_of(full_metrics())
-    shown = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
-    assert {name: kind for name, (kind, _) in documented.items()} == shown
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.M))
+    assert {name: kind for name, (kind, _) in documented.items()} == types
     for name, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.M):
         base = re.sub(r"_(bucket|count|sum)$", "", name) if name not in documented else name
         keys = re.findall(r'(\w+)="', labels)

@@ -19,13 +19,14 @@ _RECORDED_S: Final = 1795226806
 
 @dataclass(frozen=True)
 class Exchange:
-    """One call. function, given: of the client; the rest is what it sends. expected: the result, or what it must hold.
+    """One call of a client's function with these arguments; path, method and params are what the client sends.
 
-    refusal: code and message, where an error is right.
+    expected: the result, or what it must hold.
+    refusal: code and message, if an error is expected.
     """
 
     function: str
-    given: Mapping[str, Any] | None
+    arguments: Mapping[str, Any] | None
     path: str
     method: str
     params: Any
@@ -52,8 +53,8 @@ def _health(name: str, expected: Any, *tags: str) -> Exchange:
     return Exchange(f"health.{name}", params or None, HEALTH, f"health.{name}", params, expected)
 
 
-def _public(name: str, params: list[Any], expected: Any, **given: Any) -> Exchange:
-    return Exchange(name, given, L1_RPC, f"eth_{name}", params, expected)
+def _public(name: str, params: list[Any], expected: Any, **arguments: Any) -> Exchange:
+    return Exchange(name, arguments, L1_RPC, f"eth_{name}", params, expected)
 
 
 def _recorded(method: str, *params: Any) -> Any:

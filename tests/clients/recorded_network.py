@@ -34,13 +34,13 @@ class PrimaryNode(ReplayNode):
     """A node of the recorded primary chains; of recorded lists it names those that are asked for."""
 
     def _result(self, path: str, method: str, params: Any) -> Any:
-        named = params.get("nodeIDs") if isinstance(params, dict) else None
-        if not named or method not in ("platform.getCurrentValidators", "info.peers"):
+        node_ids = params.get("nodeIDs") if isinstance(params, dict) else None
+        if not node_ids or method not in ("platform.getCurrentValidators", "info.peers"):
             return super()._result(path, method, params)
         whole = {} if method == "info.peers" else {"subnetID": P_CHAIN, **params, "nodeIDs": []}
         whole = super()._result(path, method, whole)
         ((key, listed),) = ((key, listed) for key, listed in whole.items() if isinstance(listed, list))
-        return whole | {key: [entry for entry in listed if entry["nodeID"] in named]}
+        return whole | {key: [entry for entry in listed if entry["nodeID"] in node_ids]}
 
 
 @dataclass
@@ -52,9 +52,9 @@ class L1Node(Node):
     async def serve_validators(self, request: web.Request) -> web.Response:
         """Answer with all validators, or those that are named."""
         call = await request.json()
-        named = call["params"].get("nodeIDs")
-        found = [entry for entry in self.listed() if not named or entry["nodeID"] in named]
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
+        node_ids = call["params"].get("nodeIDs")
+        entries = [entry for entry in self.listed() if not node_ids or entry["nodeID"] in node_ids]
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}})
 
 
 def recorded_l1(*without: str) -> L1Node:

@@ -67,11 +67,11 @@ class Subject:
 
 def ids_of(pages: list[dict[str, Any]]) -> list[str]:
     """Return what is listed in pages, in order; or what one answer is about."""
-    found: list[str] = []
+    subjects: list[str] = []
     for page in pages:
         name = next((name for name in _IDS if name in page), None)
-        found += [page["blockchainId"]] if name is None else [item[_IDS[name]] for item in page[name]]
-    return found
+        subjects += [page["blockchainId"]] if name is None else [item[_IDS[name]] for item in page[name]]
+    return subjects
 
 
 def _subjects() -> Iterator[Subject]:

@@ -27,7 +27,7 @@ SIZES = {
 
 async def bodies(daemon: Daemon, url: str, headers: dict[str, str]) -> list[bytes]:
     """Return all pages."""
-    found: list[bytes] = []
+    bodies: list[bytes] = []
     token = ""
     while token is not None:
         mark = "&" if "?" in url else "?"
@@ -35,9 +35,9 @@ async def bodies(daemon: Daemon, url: str, headers: dict[str, str]) -> list[byte
             daemon.api_url + url + (f"{mark}pageToken={token}" if token else ""), headers=headers
         ) as answer:
             assert answer.status == 200, await answer.text()
-            found.append(await answer.read())
-        token = msgspec.json.decode(found[-1]).get("nextPageToken")
-    return found
+            bodies.append(await answer.read())
+        token = msgspec.json.decode(bodies[-1]).get("nextPageToken")
+    return bodies
 
 
 def paged(subject: Subject) -> Subject:

@@ -82,10 +82,10 @@ def kinds_of_output_index(page: dict[str, Any]) -> set[type]:
 async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: str) -> None:
     """Prices, delegations and removals included; all pages together hold the items of pages of another size."""
     async with priced_daemon(tmp_path) as daemon:
-        found = await past_of(daemon)
-        reply = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in found])
-        assert [item.get("error") for item in reply] == [None] * len(found)
-        for subject, match in zip(found, reply, strict=True):
+        validators = await past_of(daemon)
+        reply = await asked(sdk, daemon.api_url, [subject.with_page_size(5).call for subject in validators])
+        assert [item.get("error") for item in reply] == [None] * len(validators)
+        for subject, match in zip(validators, reply, strict=True):
             path, key = subject.url, LISTS[subject.model]
             assert ids_of(match["pages"]) == ids_of([{key: await fetch_all(daemon, path, key, 50)}])
     rewards, validations = items(reply[:1], "historicalRewards"), items(reply[1:-1], "validators")
@@ -211,7 +211,7 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
         item["pages"] for item in read
     )
     assert chain_info[0]["enabledFeatures"] == ["nftIndexing"]
-    assert [found["chainId"] for found in chains[0]["chains"]] == [str(h.CHAIN.evm_chain_id)]
+    assert [entry["chainId"] for entry in chains[0]["chains"]] == [str(h.CHAIN.evm_chain_id)]
     assert (block[0]["cumulativeTransactions"], genesis[0]["blockNumber"]) == ("9", "0")
     assert [len(page["transactions"]) for page in moved] == [1] * 4
     assert [page["collectibleBalances"][0].get("balance") for page in held] == [None, "6", "20"]

@@ -41,9 +41,9 @@ async def test_every_client_function_gets_the_recorded_result() -> None:
     writes: list[Call] = [(C_RPC, f"{part}.issueTx", {"tx": "0x00"}) for part in ("pChain", "xChain", "cChain")]
     node = GatewayNode()
     async with serve_nodes(node), serve_gateway([node.url]) as served:
-        found = await outcomes("node_api.mjs", served.url, calls=[*calls, *writes])
-    for row, outcome in zip(rows, found, strict=False):
+        results = await outcomes("node_api.mjs", served.url, calls=[*calls, *writes])
+    for row, outcome in zip(rows, results, strict=False):
         assert (outcome["sent"][0]["path"], outcome["sent"][0]["body"]["method"]) == (row["path"], row["method"])
         assert as_text(outcome.get("result")) == as_text(row["result"]), (row["method"], outcome)
-    assert [outcome["result"]["txID"] for outcome in found[-3:]] == [TX_ID] * 3
+    assert [outcome["result"]["txID"] for outcome in results[-3:]] == [TX_ID] * 3
     assert len(rows) > 50

@@ -18,7 +18,7 @@ async def test_every_client_function_gets_its_response(tmp_path: Path) -> None:
     justified = (L1_RPC, "getRegistrationJustification", {"validationID": REGISTERED, "subnetIDStr": SUBNET})
     calls: list[Call] = [(L1_RPC, "functions", {})]
     calls += [
-        (exchange.path if exchange.path == C_RPC else L1_RPC, exchange.function, dict(exchange.given or {}))
+        (exchange.path if exchange.path == C_RPC else L1_RPC, exchange.function, dict(exchange.arguments or {}))
         for exchange in EXCHANGES
     ]
     async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:

@@ -52,8 +52,8 @@ async def call_method(scene: Scene, path: str, method: str, params: Any = None) 
 
 async def validators(scene: Scene, *node_ids: str, path: str = VALIDATORS_PATH) -> Any:
     await scene.until_there(path)
-    found = await call_method(scene, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
-    return found["validators"] if isinstance(found, dict) else found
+    reply = await call_method(scene, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
+    return reply["validators"] if isinstance(reply, dict) else reply
 
 
 async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
         chains = [{"blockchain-id": L1_CHAIN, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}]
         keys: dict[str, Any] = {"evm_chains": chains, "index_chains": [], "api_admin_enabled": True}
         async with recorded_network(tmp_path, **keys) as scene:
-            given = {"endpoint": f"bc/{L1_CHAIN}", "alias": "later"}
-            assert await call_method(scene, "/ext/admin", "admin.alias", given) == {}
+            alias_call = {"endpoint": f"bc/{L1_CHAIN}", "alias": "later"}
+            assert await call_method(scene, "/ext/admin", "admin.alias", alias_call) == {}
             assert (await call_method(scene, "/ext/later/rpc", "eth_chainId", []))[0] == -32000
             front.is_cut = False
             for path in ("/ext/later/rpc", RPC):
@@ -177,9 +177,9 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
     async with recorded_network(tmp_path, l1, index_chains=[]) as scene:
         orders = set()
         for _ in range(8):
-            found = await validators(scene)
-            assert sorted(found, key=str) == sorted(heavy, key=str)
-            orders.add(tuple(match["nodeID"] for match in found))
+            entries = await validators(scene)
+            assert sorted(entries, key=str) == sorted(heavy, key=str)
+            orders.add(tuple(match["nodeID"] for match in entries))
         assert len(orders) > 1
         first = heavy[0]["nodeID"]
         assert await validators(scene, first) == heavy[:1]

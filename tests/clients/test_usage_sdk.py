@@ -30,8 +30,8 @@ async def test_glacier_sdk_reads_usage_in_every_group(tmp_path: Path) -> None:
     (metric,) = total["result"]["metrics"]
     assert (metric["values"][0]["groupedBy"], metric["values"][0]["totalRequests"]) == ("None", 2)
     assert "groupValue" not in metric["values"][0]
-    found = [group["result"]["metrics"][0]["values"][0] for group in groups]
-    assert [(value["groupedBy"], value["groupValue"], value["totalRequests"]) for value in found] == [
+    values = [group["result"]["metrics"][0]["values"][0] for group in groups]
+    assert [(value["groupedBy"], value["groupValue"], value["totalRequests"]) for value in values] == [
         (group.value, value, 2) for group, value in zip(GROUPS, VALUES, strict=True)
     ]
     error = refused["error"]

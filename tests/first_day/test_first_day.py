@@ -93,9 +93,9 @@ async def run_daemon(program: Path, config: Path) -> AsyncIterator[str]:
     reading = asyncio.create_task(_read(daemon, printed))
     try:
         await until(lambda: daemon.returncode is not None or LISTENING.search("".join(printed)))
-        found = LISTENING.search("".join(printed))
-        assert found, printed
-        yield found[1]
+        match = LISTENING.search("".join(printed))
+        assert match, printed
+        yield match[1]
     finally:
         if daemon.returncode is None:
             daemon.terminate()
@@ -172,16 +172,18 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
         message, other = [
             sent for sent in network["messages"] if P_CHAIN not in (sent["sourceBlockchainId"], sent["signingSubnetId"])
         ][:2]
-        (subnet,) = [found for found in network["subnets"] if found["subnetId"] == message["signingSubnetId"]]
+        (subnet,) = [
+            subnet_body for subnet_body in network["subnets"] if subnet_body["subnetId"] == message["signingSubnetId"]
+        ]
         missing = sorted(validator["nodeId"] for validator in subnet["validators"][-MISSING:])
         config = write_config(network, tmp_path / "first")
         async with run_daemon(program, config) as url:
 
             async def api_names_them() -> bool:
                 status, body = await aggregate(url, message, 67)
-                named = body.get("detail", {}).get("validators", [])
+                validators = body.get("detail", {}).get("validators", [])
                 assert status == 503, body
-                return missing == sorted(node_id for row in named for node_id in row["node-ids"])
+                return missing == sorted(node_id for row in validators for node_id in row["node-ids"])
 
             # The API, the terminal and the page name the same validators.
             await until(api_names_them)
@@ -228,9 +230,9 @@ async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tm
 async def count_signatures(program: Path, config: Path) -> int:
     """Return the number of signatures in a store, as `warpseal store info` prints it."""
     printed = await run(program, "store", "info", "--config", str(config))
-    found = re.search(r"^signatures: +(\d+)$", printed, re.MULTILINE)
-    assert found, printed
-    return int(found[1])
+    match = re.search(r"^signatures: +(\d+)$", printed, re.MULTILINE)
+    assert match, printed
+    return int(match[1])
 
 
 async def until_ready_to_answer(url: str) -> None:

@@ -74,8 +74,8 @@ class Daemon:
 
     async def aggregate(self, message: SimMessage | None = None, **fields: Any) -> Reply:
         """Aggregate by the reference's endpoint; `_` in field names stands for `-`."""
-        named = {name.replace("_", "-"): value for name, value in fields.items()}
-        return await self.post(AGGREGATE_PATH, {**_message_fields(message), **named})
+        config = {name.replace("_", "-"): value for name, value in fields.items()}
+        return await self.post(AGGREGATE_PATH, {**_message_fields(message), **config})
 
     async def aggregate_v1(self, message: SimMessage | None = None, **fields: Any) -> Reply:
         """Aggregate by the endpoint of the specification."""

@@ -40,8 +40,8 @@ def verify_signed_message(
     """
     at = network.state.heights.proposed if height is None else height
     keys, total = build_canonical_keys(network.state.set_at(subnet_id, at))
-    found, indices, signature = parse_signed_message(bytes.fromhex(signed))
-    assert found == unsigned
+    message, indices, signature = parse_signed_message(bytes.fromhex(signed))
+    assert message == unsigned
     assert indices
     assert indices[-1] < len(keys)
     chosen = [keys[index] for index in indices]

@@ -39,9 +39,9 @@ class RunningCommand:
     async def listening(self) -> tuple[str, str]:
         """Return the URLs of API and metrics once the daemon listens."""
         line = await self.read_line()
-        found = _LISTENING.fullmatch(line)
-        assert found, f"{line!r}, and on standard error: {''.join(self.stderr)}"
-        return found[1], found[2]
+        match = _LISTENING.fullmatch(line)
+        assert match, f"{line!r}, and on standard error: {''.join(self.stderr)}"
+        return match[1], match[2]
 
     async def read_line(self) -> str:
         """Return the next line on standard output, empty at its end."""
@@ -56,9 +56,9 @@ class RunningCommand:
     async def until_logged(self, words: str) -> str:
         """Return the first line on standard error that has these words, once there is one."""
         await until(lambda: self.exit_code.done() or any(words in line for line in self.stderr))
-        found = next((line for line in self.stderr if words in line), None)
-        assert found, "".join(self.stderr)
-        return found
+        matching_line = next((line for line in self.stderr if words in line), None)
+        assert matching_line, "".join(self.stderr)
+        return matching_line
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
@@ -150,8 +150,8 @@ async def _open_reader(pipe: BinaryIO) -> tuple[asyncio.ReadTransport, asyncio.S
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment without the developer's own settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
-    return {**kept, **(more or {})}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WARPSEAL_")}
+    return {**environment, **(more or {})}
 
 
 async def _watch(command: RunningCommand, stderr: asyncio.StreamReader, status: asyncio.StreamReader) -> None:

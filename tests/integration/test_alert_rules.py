@@ -104,8 +104,10 @@ def test_every_alert_has_a_fault_of_series_and_labels_that_exist() -> None:
     documented = documented_labels()
     for series in {**IDLE, **BUSY, **{name: text for fault in FAULTS.values() for name, text in fault.items()}}:
         name, _, labels = series.partition("{")
-        known = {"job", *FOREIGN_LABELS} if name == "up" else documented[base_name(name, documented)] | FOREIGN_LABELS
-        assert set(re.findall(r'(\w+)="', labels)) <= known, series
+        label_names = (
+            {"job", *FOREIGN_LABELS} if name == "up" else documented[base_name(name, documented)] | FOREIGN_LABELS
+        )
+        assert set(re.findall(r'(\w+)="', labels)) <= label_names, series
     assert len(list(alert_queries())) == len(FAULTS)
 
 

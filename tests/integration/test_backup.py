@@ -21,8 +21,8 @@ async def run(*arguments: str) -> int:
 
 async def node_id(daemon: Daemon) -> str:
     await daemon.until_open()
-    found: str = (await daemon.get("/status.json")).body["nodeId"]
-    return found
+    node_id: str = (await daemon.get("/status.json")).body["nodeId"]
+    return node_id
 
 
 async def test_a_restored_daemon_has_the_identity_the_signatures_and_the_api_keys(

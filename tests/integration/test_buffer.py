@@ -27,9 +27,9 @@ async def aggregate_with_buffer(
     daemon: Daemon, network: SimulatedNetwork, message: SimMessage, **fields: object
 ) -> VerifiedMessage:
     """Aggregate for 90 percent, of which the quorum is 60 unless it is named, and verify the reply."""
-    wanted: dict[str, Any] = {"quorum_percentage": 60, **fields}
-    buffer = 90 - wanted["quorum_percentage"]
-    reply = await finish(daemon.aggregate(message, quorum_percentage_buffer=buffer, **wanted))
+    body: dict[str, Any] = {"quorum_percentage": 60, **fields}
+    buffer = 90 - body["quorum_percentage"]
+    reply = await finish(daemon.aggregate(message, quorum_percentage_buffer=buffer, **body))
     return verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)
 
 

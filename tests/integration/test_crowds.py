@@ -111,14 +111,14 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
     keys = {"max-outstanding-per-peer": 1, "request-timeout-seconds": 8}
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
         await daemon.until_connected(4)
-        known, *messages = network.messages_of(PRIMARY_NETWORK)
-        assert (await daemon.aggregate(known)).status == 200
+        first_message, *messages = network.messages_of(PRIMARY_NETWORK)
+        assert (await daemon.aggregate(first_message)).status == 200
         clients = [asyncio.create_task(daemon.aggregate(message)) for message in messages]
         refused = [client for client in clients if (await client).body.get("code") == "overloaded"]
         assert {client.result().status for client in refused} == {503}
         assert all(int(client.result().headers["Retry-After"]) > 1 for client in refused)
         assert Counter(client.result().status for client in clients)[200] > 0
-        assert (await daemon.aggregate(known)).status == 200
+        assert (await daemon.aggregate(first_message)).status == 200
         counted = await daemon.metrics()
         assert counted['warpseal_aggregation_duration_seconds_count{outcome="overloaded"}'] == len(refused) > 0
 

@@ -54,19 +54,19 @@ def documented_labels() -> Labels:
     return {name: set(re.findall(r"\w+", labels)) for name, labels in rows}
 
 
-def base_name(series: str, known: Labels) -> str:
+def base_name(series: str, labels: Labels) -> str:
     """Return the name of the metric that a series belongs to."""
-    return series if series in known else re.sub(r"_(bucket|count|sum)$", "", series)
+    return series if series in labels else re.sub(r"_(bucket|count|sum)$", "", series)
 
 
 async def scrape(daemon: Daemon) -> Labels:
     """Return the labels of each metric that a daemon has; empty for those that have no series now."""
     async with aiohttp.ClientSession() as session, session.get(f"{daemon.metrics_url}/metrics") as response:
         text = await response.text()
-    found: Labels = {name: set() for name in re.findall(r"^# TYPE (\w+) \w+$", text, re.M)}
+    scraped: Labels = {name: set() for name in re.findall(r"^# TYPE (\w+) \w+$", text, re.M)}
     for series, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text, re.M):
-        found[base_name(series, found)] |= set(re.findall(r'(\w+)="', labels))
-    return found
+        scraped[base_name(series, scraped)] |= set(re.findall(r'(\w+)="', labels))
+    return scraped
 
 
 async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes(tmp_path: Path) -> None:
@@ -78,23 +78,23 @@ async def test_dashboards_and_alerts_name_only_series_and_labels_of_real_scrapes
             await daemon.aggregate(network.messages_of(PRIMARY_NETWORK)[0])
             call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
             await daemon.post(f"/ext/bc/{CHAIN}/rpc", call)
-            found = await scrape(daemon)
+            scraped = await scrape(daemon)
     (tmp_path / "indexed").mkdir()
     async with run_recorded_daemon(tmp_path / "indexed") as daemon:
         for name, labels in (await scrape(daemon)).items():
-            found[name] = found.get(name, set()) | labels
+            scraped[name] = scraped.get(name, set()) | labels
     documented = documented_labels()
     queries = [*dashboard_queries(), *alert_queries()]
-    named = {base_name(series, found) for query, _ in queries for series in SERIES.findall(query)}
-    assert len(named) > 40
-    assert named - found.keys() == set()
+    queried = {base_name(series, scraped) for query, _ in queries for series in SERIES.findall(query)}
+    assert len(queried) > 40
+    assert queried - scraped.keys() == set()
     for query, text in queries:
-        series = {base_name(name, found) for name in SERIES.findall(query)}
+        series = {base_name(name, scraped) for name in SERIES.findall(query)}
         # A series without rows now, such as a stopped follower, has its documented labels.
-        known = set().union(*(found[name] or documented[name] for name in series), FOREIGN_LABELS)
+        label_names = set().union(*(scraped[name] or documented[name] for name in series), FOREIGN_LABELS)
         grouped = {label.strip() for group in GROUPING.findall(query) for label in group.split(",")}
         used = grouped | set(MATCHER.findall(query)) | set(TEMPLATE.findall(text)) - NO_LABELS
-        assert used <= known, (query, used - known)
+        assert used <= label_names, (query, used - label_names)
 
 
 def test_the_alerts_cover_what_stops_or_endangers_signing() -> None:
@@ -135,9 +135,9 @@ def test_the_alerts_of_an_l1_fire_a_week_ahead_and_not_for_validators_that_are_i
         {
             "eval_time": moment,
             "alertname": f"WarpsealL1{alert}",
-            "exp_alerts": [{"exp_labels": labels} for labels in found],
+            "exp_alerts": [{"exp_labels": labels} for labels in firing_labels],
         }
-        for (moment, alert), found in firing.items()
+        for (moment, alert), firing_labels in firing.items()
     ]
     test = {"interval": "1m", "input_series": [*validators, *quorum], "alert_rule_test": rules}
     # Without the texts, which promtool would compare as well.

@@ -16,8 +16,8 @@ SITE = {"Origin": "https://explorer.example"}
 
 async def headers_of(daemon: Daemon, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers (lower case) and body of an answer as it came."""
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with daemon.session.request(method, daemon.api_url + path, headers=given) as answer:
+    renamed = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with daemon.session.request(method, daemon.api_url + path, headers=renamed) as answer:
         return answer.status, {name.lower(): value for name, value in answer.headers.items()}, await answer.read()
 
 
@@ -101,8 +101,8 @@ async def test_answers_are_revalidated_compressed_and_have_heads(tmp_path: Path)
     assert (same, nothing, unchanged["etag"]) == (304, b"", newest["etag"])
     assert packed["content-encoding"] == "gzip"
     assert (head, none, result["content-length"], result["etag"]) == (200, b"", str(len(body)), newest["etag"])
-    kept = [item["cache-control"] for item in (newest, past, chain, failed)]
-    assert kept == ["public, no-cache", "public, max-age=3600", "public, max-age=86400", "no-store"]
+    policies = [item["cache-control"] for item in (newest, past, chain, failed)]
+    assert policies == ["public, no-cache", "public, max-age=3600", "public, max-age=86400", "no-store"]
 
 
 async def test_missing_resources_have_the_specifications_error_body(tmp_path: Path) -> None:

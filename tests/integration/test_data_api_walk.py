@@ -84,14 +84,14 @@ async def test_transactions_are_found_by_address_account_validation_type_and_tim
 async def test_imports_and_exports_link_the_chains(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         of = {chain: await txs_of(daemon, path) for chain, path in {id_text(P_CHAIN): P, X_ID: X, C_ID: C}.items()}
-    found = {tx["txHash"]: tx for txs in of.values() for tx in txs}
+    listed_txs = {tx["txHash"]: tx for txs in of.values() for tx in txs}
     ties = 0
     for chain, txs in of.items():
         for tx in txs:
             if tx["txType"] == "ImportTx":
                 assert tx["destinationChain"] == chain
                 (spent,) = tx["consumedUtxos"]
-                export = found[spent["txHash"]]
+                export = listed_txs[spent["txHash"]]
                 assert (export["txType"], export["sourceChain"]) == ("ExportTx", tx["sourceChain"])
                 (made,) = [utxo for utxo in export["emittedUtxos"] if utxo["utxoId"] == spent["utxoId"]]
                 assert made["consumingTxHash"] == tx["txHash"]
@@ -190,8 +190,8 @@ async def test_subnets_have_validations_and_an_l1_has_none(tmp_path: Path) -> No
         reply = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}")
         removed = await daemon.get(f"{FUJI}/validators/{node_id_text(VALIDATOR)}?validationStatus=removed")
         of_l1 = await daemon.get(f"{FUJI}/validators/{node_id_text(L1_VALIDATOR)}")
-    found = {validator["subnetId"]: validator for validator in reply.body["validators"]}
-    primary, (permissioned,) = found.pop(id_text(PRIMARY_NETWORK)), found.values()
+    by_subnet = {validator["subnetId"]: validator for validator in reply.body["validators"]}
+    primary, (permissioned,) = by_subnet.pop(id_text(PRIMARY_NETWORK)), by_subnet.values()
     assert {item["validationStatus"] for item in (primary, permissioned)} == {"active"}
     assert (primary["delegationFee"], primary["delegatorCount"], primary["amountDelegated"]) == ("1", 0, "0")
     assert primary["delegationCapacity"] == "2000000000000000"

@@ -152,11 +152,11 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(tm
         # The P-Chain API lags behind the destination, or the node of the destination lies.
         idle, ahead = chain_of(network, 2), network.state.heights.current + 1_000
         network.state.proposervm[idle].resume(ChainEpoch(7, 0, ahead))
-        for named, status, code in (
+        for destination, status, code in (
             (dict[str, int](), 502, "node_unavailable"),
             ({"pChainHeight": ahead}, 400, "height_too_new"),
         ):
-            reply = await deliver(daemon, message, idle, **named)
+            reply = await deliver(daemon, message, idle, **destination)
             assert (reply.status, reply.body["code"]) == (status, code), reply.body
         for fields, code in (
             ({"report": True}, "invalid_request"),

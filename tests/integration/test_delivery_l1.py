@@ -69,8 +69,8 @@ async def test_another_destination_than_the_managers_chain_is_a_mismatch(tmp_pat
             400, "destination_mismatch", conversion, destinationBlockchainId=id_text(other), explain="true"
         )
         assert explained.body == refused.body
-        named = await running.daemon.explanation(conversion, destinationBlockchainId=id_text(own))
-        assert named["message"]["managerChainId"] == id_text(own)
+        explanation = await running.daemon.explanation(conversion, destinationBlockchainId=id_text(own))
+        assert explanation["message"]["managerChainId"] == id_text(own)
         unknown = await running.daemon.explanation("11" * 32, destinationBlockchainId=id_text(other))
         assert unknown["failing"] == "transaction_accepted"
         reply = await running.daemon.l1_message(conversion, destinationBlockchainId=id_text(own))

@@ -59,10 +59,14 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
     assert "stale" in tokens.headers["x-warpseal-index"].split(";")
     assert reindexed == 503
     assert (unknown.status, unknown.body["code"]) == (404, "unknown_chain")
-    (shown,) = (found for found in status.body["chains"] if found["kind"] == "index")
-    assert (shown["name"], shown["evmChainId"], shown["height"]) == (CHAIN_ID, h.CHAIN.evm_chain_id, str(h.CHAIN.tip))
-    assert shown["internalHeight"] == shown["height"]
-    assert "the indexer does not run" in shown["waiting"]
+    (index_entry,) = (row for row in status.body["chains"] if row["kind"] == "index")
+    assert (index_entry["name"], index_entry["evmChainId"], index_entry["height"]) == (
+        CHAIN_ID,
+        h.CHAIN.evm_chain_id,
+        str(h.CHAIN.tip),
+    )
+    assert index_entry["internalHeight"] == index_entry["height"]
+    assert "the indexer does not run" in index_entry["waiting"]
     assert metrics[f'warpseal_index_height{{chain="{CHAIN_ID}"}}'] == h.CHAIN.tip
     assert metrics[f'warpseal_index_pages_total{{chain="{CHAIN_ID}",kind="tokens"}}'] >= 1
 

@@ -43,9 +43,9 @@ async def test_gossip_finds_everybody_from_one_known_peer(tmp_path: Path) -> Non
 
 async def test_one_manually_tracked_peer_is_enough(tmp_path: Path) -> None:
     async with run_network(Plan(validators=10, info_peers=0)) as network:
-        known = network.validators[4]
-        assert known.address is not None
-        keys = {"manually-tracked-peers": [{"id": known.name, "ip": known.address.endpoint}]}
+        validator = network.validators[4]
+        assert validator.address is not None
+        keys = {"manually-tracked-peers": [{"id": validator.name, "ip": validator.address.endpoint}]}
         async with run_daemon(build_config(network, tmp_path, keys, peers=QUICK_GOSSIP)) as daemon:
             await sign_with_all(daemon, network)
 

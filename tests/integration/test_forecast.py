@@ -44,9 +44,9 @@ class Clock:
 
 def threshold(alert: str, series: str) -> float:
     """Return the number below which an alert fires."""
-    found = re.search(rf"alert: {alert}\n +expr: .*{series}.*< ([\d* ]+)\n", ALERTS)
-    assert found is not None
-    days, seconds = map(int, found[1].split("*"))
+    match = re.search(rf"alert: {alert}\n +expr: .*{series}.*< ([\d* ]+)\n", ALERTS)
+    assert match is not None
+    days, seconds = map(int, match[1].split("*"))
     return days * seconds
 
 
@@ -60,14 +60,14 @@ async def forecast_when(
     daemon: Daemon, subnet_id: SubnetID, condition: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return the first forecast for which the condition holds."""
-    found: dict[str, Any] = {}
+    body: dict[str, Any] = {}
 
     async def holds() -> bool:
-        found.update(await forecast_of(daemon, subnet_id))
-        return condition(found)
+        body.update(await forecast_of(daemon, subnet_id))
+        return condition(body)
 
     await until(holds)
-    return found
+    return body
 
 
 async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead_of_time(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         l1 = network.subnets[1].subnet_id
         short = network.validators[4].name
         # The first number that is known counts both validators, though they connect one after the other.
-        found = await forecast_when(daemon, l1, lambda body: "answeringWeight" in body["quorum"])
+        forecast = await forecast_when(daemon, l1, lambda body: "answeringWeight" in body["quorum"])
         left_s = 100_000_000 // 512
-        assert found["today"]["quorumImpossibleAt"] == found["asOf"] + left_s
-        assert found["quorum"] | {"margin": 0, "answeringMargin": 0} == {
+        assert forecast["today"]["quorumImpossibleAt"] == forecast["asOf"] + left_s
+        assert forecast["quorum"] | {"margin": 0, "answeringMargin": 0} == {
             "percentage": 67,
             "totalWeight": "2000",
             "requiredWeight": "1340",
@@ -87,8 +87,8 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
             "answeringWeight": "2000",
             "answeringMargin": 0,
         }
-        (top_up,) = found["today"]["topUps"]
-        by_node = {row["nodeId"]: row for row in found["validators"]}
+        (top_up,) = forecast["today"]["topUps"]
+        by_node = {row["nodeId"]: row for row in forecast["validators"]}
         assert top_up["validationId"] == by_node[short]["validationId"]
 
         of_l1 = f'subnet_id="{id_text(l1)}"'
@@ -112,10 +112,10 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         assert [(row["subnetId"], row["margin"], row["topUps"][0]["nodeId"]) for row in status] == [
             (id_text(l1), 0.33, short)
         ]
-        shown = await run_command("forecast", "--url", daemon.api_url)
-        assert shown.code == 1
-        assert "halts       in 2 d 6 h (" in shown.stdout
-        assert f"1.2272 AVAX to validation {top_up['validationId']} of {short}" in shown.stdout
+        output = await run_command("forecast", "--url", daemon.api_url)
+        assert output.code == 1
+        assert "halts       in 2 d 6 h (" in output.stdout
+        assert f"1.2272 AVAX to validation {top_up['validationId']} of {short}" in output.stdout
         network.p_chain.increase_balance(network.state.validation_of(l1, network.validators[4].node_id).id, 10**11)
         await forecast_when(daemon, l1, lambda body: body["today"]["quorumImpossibleAt"] > body["asOf"] + 30 * 86_400)
         saved = await run_command("forecast", "--url", daemon.api_url, "--json", "--subnet", id_text(l1))
@@ -141,13 +141,13 @@ async def test_validators_leave_with_the_first_block_of_the_foretold_second(tmp_
         await forecast_when(daemon, l1, lambda body: body["asOf"] == clock.now)
         clock.now += 7
         network.advance()
-        found = await forecast_when(daemon, l1, lambda body: body["asOf"] == clock.now)
-        assert (found["fee"]["source"], found["fee"]["activeValidators"]) == ("slope", 3)
-        assert found["atCapacity"] == found["today"]
-        first = found["validators"][0]
+        forecast = await forecast_when(daemon, l1, lambda body: body["asOf"] == clock.now)
+        assert (forecast["fee"]["source"], forecast["fee"]["activeValidators"]) == ("slope", 3)
+        assert forecast["atCapacity"] == forecast["today"]
+        first = forecast["validators"][0]
         assert first["nodeId"] == network.validators[3].name
         leaves_at = first["runsOutAt"]
-        assert found["today"]["losses"][0]["at"] == found["today"]["quorumImpossibleAt"] == leaves_at
+        assert forecast["today"]["losses"][0]["at"] == forecast["today"]["quorumImpossibleAt"] == leaves_at
         assert clock.now + 60 < leaves_at
         validation = network.state.validation_of(l1, network.validators[3].node_id)
         clock.now = leaves_at - 1

@@ -70,7 +70,9 @@ async def test_explain_names_an_impossible_quorum(tmp_path: Path) -> None:
         # The inactive validators are named as the error names them.
         error = (await running.expect_error(503, "quorum_not_reached", conversion)).detail
         assert len(explained["inactive"]) == 2
-        assert explained["inactive"] == [found for found in error["validators"] if found["reason"] == "inactive"]
+        assert explained["inactive"] == [
+            validator for validator in error["validators"] if validator["reason"] == "inactive"
+        ]
         why = {check["check"]: check["why"] for check in explained["checks"]}["quorum_possible"]
         assert why.endswith(UNDERFUNDED_ADVICE)
         assert UNDERFUNDED_ADVICE in error["hints"]

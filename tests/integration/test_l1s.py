@@ -130,19 +130,19 @@ async def test_ready_names_the_inactive_validators_of_a_tracked_l1(tmp_path: Pat
         subnet_id = network.subnets[1].subnet_id
         config = build_config(network, tmp_path, validators={"tracked_subnet_ids": (subnet_id,)})
         async with run_daemon(config) as daemon:
-            found: dict[str, Any] = {}
+            document: dict[str, Any] = {}
 
             async def is_named() -> bool:
                 async with daemon.session.get(daemon.api_url + "/ready") as response:
                     subnets = (await response.json())["subnets"]
-                found.update(subnets[1] if subnets else {})
-                return "underfunded" in found
+                document.update(subnets[1] if subnets else {})
+                return "underfunded" in document
 
             await until(is_named)
-            states = {validator["nodeIds"][0]: validator["state"] for validator in found["underfunded"]}
+            states = {validator["nodeIds"][0]: validator["state"] for validator in document["underfunded"]}
             inactive, drained = network.validators[5:7]
             assert states == {inactive.name: "inactive: balance 0", drained.name: "underfunded: balance 5 nAVAX"}
-            assert "top up their balance, or disable" in found["advice"]
+            assert "top up their balance, or disable" in document["advice"]
 
 
 async def test_keyless_stake_of_the_primary_network_counts_too(tmp_path: Path) -> None:

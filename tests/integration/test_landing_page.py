@@ -30,10 +30,10 @@ UNFOLD = "document.getElementById('unfold').click()"
 
 async def assert_agreement(tab: BrowserTab, ready: dict[str, Any], metrics: dict[str, float]) -> None:
     """Assert that the page shows the weights of /ready and of /metrics."""
-    shown = await tab.evaluate(SUBNETS)
+    rows = await tab.evaluate(SUBNETS)
     fields = ("subnetId", "connectedWeight", "requiredWeight", "totalWeight")
-    assert shown == [[subnet[name] for name in fields] for subnet in ready["subnets"]]
-    for subnet_id, connected, _, total in shown:
+    assert rows == [[subnet[name] for name in fields] for subnet in ready["subnets"]]
+    for subnet_id, connected, _, total in rows:
         label = f'{{subnet_id="{subnet_id}"}}'
         assert metrics[f"warpseal_connected_weight{label}"] == int(connected)
         assert metrics[f"warpseal_total_weight{label}"] == int(total)
@@ -89,9 +89,9 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
         await tab.until("document.querySelectorAll('#rows tr').length === 10")
         names = [validator.name for validator in network.validators]
         # Missing ones first, then subnet by subnet, the heaviest first.
-        shown = await tab.evaluate(NAMES)
-        assert set(shown[:2]) == {names[6], names[7]}
-        assert shown[2:8] == names[:6]
+        table_names = await tab.evaluate(NAMES)
+        assert set(table_names[:2]) == {names[6], names[7]}
+        assert table_names[2:8] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
         assert [name for name in await tab.evaluate(NAMES) if name in names[:6]] == names[:6]
         await tab.evaluate("document.querySelectorAll('#validators th button')[2].click()")
@@ -101,8 +101,8 @@ async def test_validators_can_be_searched_filtered_and_sorted(tmp_path: Path) ->
             """Return the shown names after an input of the user."""
             field = f"document.getElementById('{control}')"
             await tab.evaluate(f"{field}.value = {value!r}; {field}.dispatchEvent(new Event('input'))")
-            shown: list[str] = await tab.evaluate(NAMES)
-            return shown
+            names: list[str] = await tab.evaluate(NAMES)
+            return names
 
         assert await enter("search", names[3].lower()) == [names[3]]
         assert await enter("search", "") != [names[3]]

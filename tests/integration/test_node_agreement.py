@@ -35,8 +35,8 @@ BLAMED = "upstream node contradicts the others"
 def keys(network: SimulatedNetwork, *tracked: SubnetID) -> dict[str, Any]:
     """Return config keys that name all nodes, of which two must agree, and the tracked L1s."""
     nodes = [{"base-url": node.uri} for node in network.nodes]
-    named = {"p-chain-api": nodes, "info-api": nodes, "p-chain-quorum": 2}
-    return {**named, "tracked-subnet-ids": list(map(id_text, tracked))}
+    config = {"p-chain-api": nodes, "info-api": nodes, "p-chain-quorum": 2}
+    return {**config, "tracked-subnet-ids": list(map(id_text, tracked))}
 
 
 async def disagreements(daemon: Daemon) -> dict[str, float]:
@@ -102,9 +102,12 @@ async def ask_everything(network: SimulatedNetwork) -> set[int]:
         assert await platform.height() == tip
         for subnet_id in (PRIMARY_NETWORK, subnet.subnet_id):
             assert set(await platform.validators_at(subnet_id, tip)) == set_at(network, subnet_id, tip)
-        found = await platform.subnet(subnet.subnet_id)
-        assert found is not None
-        assert (found.conversion_id, found.manager_chain_id) == (subnet.conversion_id, subnet.manager_chain_id)
+        subnet_facts = await platform.subnet(subnet.subnet_id)
+        assert subnet_facts is not None
+        assert (subnet_facts.conversion_id, subnet_facts.manager_chain_id) == (
+            subnet.conversion_id,
+            subnet.manager_chain_id,
+        )
         assert await platform.validated_by(chains[0]) == subnet.subnet_id
         assert set(await platform.blockchains_of(subnet.subnet_id)) == set(chains)
         current = await platform.current_validations(subnet.subnet_id)
@@ -131,7 +134,7 @@ async def test_two_liars_that_agree_win_and_three_different_answers_are_none() -
         async with open_platform(network, Counted()) as platform:
             with pytest.raises(NodesDisagree) as caught:
                 await platform.validators_at(PRIMARY_NETWORK, tip)
-        assert [found.positions for found in caught.value.classes] == [(0,), (1,), (2,)]
+        assert [answer_class.positions for answer_class in caught.value.classes] == [(0,), (1,), (2,)]
 
 
 async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true_validators(
@@ -181,13 +184,15 @@ async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true
             lie(network, 1, "foreign-sets")
             reply = await daemon.aggregate(next(messages), pchain_height=26)
             assert (reply.status, reply.body["code"]) == (502, "nodes_disagree")
-            assert sorted(found["positions"] for found in reply.detail["classes"]) == [[0], [1], [2]]
+            assert sorted(record["positions"] for record in reply.detail["classes"]) == [[0], [1], [2]]
             assert int(reply.headers["Retry-After"]) >= 1
             assert not any(str(node.port) in str(reply.body) for node in network.nodes)
             # Sets that were fetched before are still served.
             await sign(29)
-    named = {(vars(found)["node"], vars(found)["position"]) for found in caplog.records if found.getMessage() == BLAMED}
-    assert named == {(node.uri, place) for place, node in enumerate(network.nodes)}
+    blamed_nodes = {
+        (vars(record)["node"], vars(record)["position"]) for record in caplog.records if record.getMessage() == BLAMED
+    }
+    assert blamed_nodes == {(node.uri, place) for place, node in enumerate(network.nodes)}
 
 
 async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,8 +231,8 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 1, "forged-balance=900000000")
         await assert_true()
         assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
-        named = [vars(found)["node"] for found in caplog.records if found.getMessage() == BLAMED]
-        assert named == [node.uri for node in network.nodes[:2]]
+        blamed_nodes = [vars(record)["node"] for record in caplog.records if record.getMessage() == BLAMED]
+        assert blamed_nodes == [node.uri for node in network.nodes[:2]]
 
         # A balance of another height is no contradiction, but the third node outvotes it.
         lie(network, 1, "")
@@ -239,7 +244,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 2, "forged-balance=1")
         refused = await daemon.get(path)
         assert (refused.status, refused.body["code"]) == (502, "nodes_disagree")
-        assert sorted(found["positions"] for found in refused.detail["classes"]) == [[0], [1], [2]]
+        assert sorted(record["positions"] for record in refused.detail["classes"]) == [[0], [1], [2]]
         assert not any(str(node.port) in str(refused.body) for node in network.nodes)
 
         # The node that is asked first lags, by balances as well.

@@ -73,8 +73,8 @@ async def test_a_node_that_lies_is_named_with_what_it_contradicts(tmp_path: Path
                 f"the conversion of subnet {l1}" if place == 2 else "the validators of the Primary Network at height 30"
             )
             assert expected in warnings
-            shown = next(finding.detail["classes"] for finding in findings if "classes" in finding.detail)
-            assert [found["positions"] for found in shown][1] == [place]
+            classes = next(finding.detail["classes"] for finding in findings if "classes" in finding.detail)
+            assert [answer_class["positions"] for answer_class in classes][1] == [place]
             network.nodes[place].behaviour = parse_node_behaviour("")
         network.nodes[0].behaviour = parse_node_behaviour("forged-height=1000")
         assert "p-chain-api[0] is 1000 blocks ahead of the others" in texts(

@@ -88,8 +88,8 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
         run_daemon(build_config(network, tmp_path, both(network), **QUICK)) as daemon,
     ):
         await daemon.until_ready()
-        known, other, third = network.messages_of(PRIMARY_NETWORK)[:3]
-        assert (await daemon.aggregate(known, pchain_height=19)).status == 200
+        first_message, other, third = network.messages_of(PRIMARY_NETWORK)[:3]
+        assert (await daemon.aggregate(first_message, pchain_height=19)).status == 200
         for node in network.nodes:
             node.rpc.outages = dict(DOWN)
 
@@ -97,7 +97,7 @@ async def test_without_any_node_cached_sets_still_serve_and_the_proposed_height_
             return (await daemon.get("/ready")).status == 503
 
         await until(is_down)
-        for reply in (await daemon.aggregate(known), await daemon.aggregate_v1(known)):
+        for reply in (await daemon.aggregate(first_message), await daemon.aggregate_v1(first_message)):
             assert reply.status == 502
             assert reply.body["code"] == "node_unavailable"
             assert [node["position"] for node in reply.detail["nodes"]] == [0, 1]
@@ -170,9 +170,9 @@ async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest
             assert reply.status == 502
             assert secret not in str(reply.body)
             assert secret not in str(await daemon.metrics())
-    shown = [f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("warpseal")]
-    assert shown
-    assert not any(secret in line for line in shown)
+    lines = [f"{record.getMessage()} {vars(record)}" for record in caplog.records if record.name.startswith("warpseal")]
+    assert lines
+    assert not any(secret in line for line in lines)
 
 
 async def test_one_set_fetch_serves_many_requests_at_one_height(tmp_path: Path) -> None:

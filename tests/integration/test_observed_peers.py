@@ -37,15 +37,15 @@ def quick_config(network: SimulatedNetwork, folder: Path) -> Config:
 
 async def own_id(daemon: Daemon) -> NodeID:
     """Return the daemon's node id, as it is returned under /ext."""
-    found: list[str] = []
+    node_ids: list[str] = []
 
     async def is_told() -> bool:
         async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as answer:
-            found[:] = answer.headers.getall("node-id", [])
-        return bool(found)
+            node_ids[:] = answer.headers.getall("node-id", [])
+        return bool(node_ids)
 
     await until(is_told)
-    return parse_node_id(found[0])
+    return parse_node_id(node_ids[0])
 
 
 async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
@@ -112,17 +112,17 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
 
 async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
-        known, unknown = network.validators[0], network.validators[1]
+        tracked, unknown = network.validators[0], network.validators[1]
         async with run_daemon(quick_config(network, tmp_path)) as daemon:
             observer = await own_id(daemon)
-            of_node = await fetch_uptime(daemon, known.name)
+            of_node = await fetch_uptime(daemon, tracked.name)
             assert await fetch_uptime(daemon, unknown.name) == of_node
         hour = int(time.time()) // 3_600
-        halves = [HourRow(hour - number, known.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
+        halves = [HourRow(hour - number, tracked.node_id, HOUR_MS, HOUR_MS // 2) for number in range(1, 40)]
         async with store_at(store_url(tmp_path), call_timeout_s=PATIENCE_S) as store:
             await store.observed.write(observer, [], halves)
         async with run_daemon(quick_config(network, tmp_path)) as daemon:
-            uptime, reachability = await fetch_uptime(daemon, known.name)
+            uptime, reachability = await fetch_uptime(daemon, tracked.name)
             assert (round(uptime), round(reachability)) == (50, 50)
             assert await fetch_uptime(daemon, unknown.name) == of_node
             assert of_node[0] > 60

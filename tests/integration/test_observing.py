@@ -33,8 +33,8 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.seen.append((record.name, request_id.get(), record.getMessage()))
 
-    def of(self, wanted: str) -> list[tuple[str, str]]:
-        return [(name, text) for name, current, text in self.seen if current == wanted]
+    def of(self, request_id: str) -> list[tuple[str, str]]:
+        return [(name, text) for name, current, text in self.seen if current == request_id]
 
 
 @pytest.fixture
@@ -165,8 +165,8 @@ async def test_every_line_of_a_request_carries_its_id(tmp_path: Path, lines: Lin
     results = [entry for entry in lines.seen if entry[0] in ("warpseal.api", "warpseal.aggregation")]
     probes = [entry for entry in results if entry[1] not in ("first-1", "second-2")]
     assert {name for name, _, _ in probes} <= {"warpseal.api"}, "only our own looks at the metrics page"
-    for wanted in ("first-1", "second-2"):
-        assert {name for name, _ in lines.of(wanted)} >= {"warpseal.api", "warpseal.aggregation"}
+    for shown_id in ("first-1", "second-2"):
+        assert {name for name, _ in lines.of(shown_id)} >= {"warpseal.api", "warpseal.aggregation"}
     assert any("bad shares" in text for _, text in lines.of("first-1") + lines.of("second-2"))
     # The first request for this chain caused the question whose chain it is.
     assert not [entry for entry in lines.seen if "validatedBy" in entry[2] and not entry[1]]
@@ -185,5 +185,7 @@ async def test_requests_without_an_id_or_with_an_unusable_one_get_one(tmp_path: 
         ]
         assert len(set(made)) == 3
         assert all(name.isprintable() and 0 < len(name) <= 128 and "here" not in name for name in made)
-        kept = "k" * 128
-        assert (await daemon.post(AGGREGATE_PATH, body, {"X-Request-Id": kept})).headers["X-Request-Id"] == kept
+        longest_id = "k" * 128
+        assert (await daemon.post(AGGREGATE_PATH, body, {"X-Request-Id": longest_id})).headers[
+            "X-Request-Id"
+        ] == longest_id

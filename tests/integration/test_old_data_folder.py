@@ -56,8 +56,8 @@ def unpack(folder: Path, *names: str) -> Path:
 @pytest.fixture
 def old() -> dict[str, Any]:
     """What the daemon answered that wrote the folder."""
-    found: dict[str, Any] = json.loads((OLD / "signed.json").read_text())
-    return found
+    signed_messages: dict[str, Any] = json.loads((OLD / "signed.json").read_text())
+    return signed_messages
 
 
 async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(

@@ -86,11 +86,11 @@ class Scene:
 
     async def until_connected(self, chain: ChainID, *indices: int) -> dict[str, dict[str, Any]]:
         """Wait until exactly these are listed as connected; return the validators."""
-        wanted = {self.name(index) for index in indices}
+        names = {self.name(index) for index in indices}
 
         async def are_connected() -> bool:
-            found = (await self.listed(chain)).values()
-            return bool(found) and {match["nodeID"] for match in found if match["isConnected"]} == wanted
+            entries = (await self.listed(chain)).values()
+            return bool(entries) and {match["nodeID"] for match in entries if match["isConnected"]} == names
 
         await until(are_connected)
         return await self.listed(chain)
@@ -124,10 +124,10 @@ async def scene(
 async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connections_tell(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         first, second = here.chains(TRACKED)
-        found = await here.until_connected(first, *here.nodes(TRACKED))
+        entries = await here.until_connected(first, *here.nodes(TRACKED))
         assert await here.until_connected(second, *here.nodes(TRACKED))
         for seat in here.network.state.validations[here.subnet(TRACKED)]:
-            entry = found[node_id_text(seat.node_id)]
+            entry = entries[node_id_text(seat.node_id)]
             assert list(entry) == [
                 "validationID",
                 "nodeID",
@@ -148,21 +148,21 @@ async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(
         (chain, _), (gone, *others) = here.chains(TRACKED), here.nodes(TRACKED)
         await here.until_up_for(1, chain, gone)
         here.network.stop_validator(gone)
-        found = await here.until_connected(chain, *others)
-        stopped_at = found[here.name(gone)]["uptimeSeconds"]
+        entries = await here.until_connected(chain, *others)
+        stopped_at = entries[here.name(gone)]["uptimeSeconds"]
         await here.until_up_for(stopped_at + 2, chain, others[0])
-        found = await here.listed(chain)
-        assert stopped_at <= found[here.name(gone)]["uptimeSeconds"] <= stopped_at + 1
-        assert found[here.name(gone)]["uptimePercentage"] < found[here.name(others[0])]["uptimePercentage"] <= 100
+        entries = await here.listed(chain)
+        assert stopped_at <= entries[here.name(gone)]["uptimeSeconds"] <= stopped_at + 1
+        assert entries[here.name(gone)]["uptimePercentage"] < entries[here.name(others[0])]["uptimePercentage"] <= 100
 
 
 async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_validators(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         (chain,) = here.chains(PERMISSIONED)
-        found = await here.until_connected(chain, *here.nodes(PERMISSIONED))
+        entries = await here.until_connected(chain, *here.nodes(PERMISSIONED))
         seats = here.network.state.validations[here.subnet(PERMISSIONED)]
-        assert {match["validationID"] for match in found.values()} == {id_text(seat.id) for seat in seats}
-        assert {(match["isL1Validator"], match["isActive"]) for match in found.values()} == {(False, True)}
+        assert {match["validationID"] for match in entries.values()} == {id_text(seat.id) for seat in seats}
+        assert {(match["isL1Validator"], match["isActive"]) for match in entries.values()} == {(False, True)}
 
 
 async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Pa
         async with scene(tmp_path, keys, network=network) as here:
             await here.until_connected(chain, *here.nodes(TRACKED))
             call = {"jsonrpc": "2.0", "id": 1, "method": "admin.aliasChain"}
-            given = {**call, "params": {"chain": "of-file", "alias": "given"}}
-            assert (await here.daemon.post("/ext/admin", given)).body["result"] == {}
+            alias_call = {**call, "params": {"chain": "of-file", "alias": "given"}}
+            assert (await here.daemon.post("/ext/admin", alias_call)).body["result"] == {}
             everyone = {here.name(index) for index in here.nodes(TRACKED)}
             assert set(await here.listed("of-file")) == set(await here.listed("given")) == everyone
 
@@ -298,12 +298,12 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
         assert registered.validation_id is not None
 
         async def is_told() -> bool:
-            found = {entry["validationID"]: entry for entry in (await here.listed(chain)).values()}
-            inactive = found.get(id_text(seats[0].id), {})
+            by_validation = {entry["validationID"]: entry for entry in (await here.listed(chain)).values()}
+            inactive = by_validation.get(id_text(seats[0].id), {})
             return (
                 (inactive.get("isActive"), inactive.get("isConnected")) == (False, False)
-                and found.get(id_text(registered.validation_id or b""), {}).get("weight") == 7
-                and id_text(seats[1].id) not in found
+                and by_validation.get(id_text(registered.validation_id or b""), {}).get("weight") == 7
+                and id_text(seats[1].id) not in by_validation
             )
 
         await until(is_told)

@@ -18,8 +18,8 @@ NOT_FOUND = "handshake failed: vm process not found"
 @asynccontextmanager
 async def daemon_with(folder: Path, **keys: object) -> AsyncIterator[Daemon]:
     """A daemon with administration, whose plugins are in the folder `plugins` of its data folder, the default."""
-    given = {"api-admin-enabled": True, "plugin-protocol-version": 45, **keys}
-    async with run_network(Plan(validators=4)) as network, run_daemon(build_config(network, folder, given)) as daemon:
+    config = {"api-admin-enabled": True, "plugin-protocol-version": 45, **keys}
+    async with run_network(Plan(validators=4)) as network, run_daemon(build_config(network, folder, config)) as daemon:
         yield daemon
 
 

@@ -49,5 +49,5 @@ async def test_a_signed_message_verifies_and_a_registration_is_known_after_the_r
         network.p_chain.remove(validation_id_of(registration))
         network.advance(1)
         await daemon.until_indexed(network.p_chain.height - 1)
-        found = (await preflight(daemon, asked, P_CHAIN))["statement"]
-        assert (found["accepted"], found["reason"]) == (False, "already_delivered")
+        statement = (await preflight(daemon, asked, P_CHAIN))["statement"]
+        assert (statement["accepted"], statement["reason"]) == (False, "already_delivered")

@@ -34,14 +34,14 @@ async def status_of(daemon: Daemon) -> dict[str, Any]:
 
 async def status_when(daemon: Daemon, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """Return the first document for which the condition holds."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
 
     async def holds() -> bool:
-        found.update(await status_of(daemon))
-        return bool(condition(found))
+        document.update(await status_of(daemon))
+        return bool(condition(document))
 
     await until(holds)
-    return found
+    return document
 
 
 def rows_of(document: dict[str, Any], subnet_id: bytes) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ async def test_the_status_agrees_with_ready_and_metrics(tmp_path: Path) -> None:
         await daemon.until_ready()
         l1 = network.subnets[1].subnet_id
         document = await status_when(
-            daemon, lambda found: found["ready"] and any(row.get("balance") for row in rows_of(found, l1))
+            daemon, lambda body: body["ready"] and any(row.get("balance") for row in rows_of(body, l1))
         )
         ready, metrics = (await daemon.ready()).body, await daemon.metrics()
         assert (document["version"], document["blsBackend"]) == (__version__, bls.BACKEND)
@@ -79,8 +79,8 @@ async def test_validators_are_listed_by_weight_with_their_state_and_balance(tmp_
         await daemon.until_connected(8)
         l1 = network.subnets[1].subnet_id
 
-        def is_complete(found: dict[str, Any]) -> bool:
-            rows = rows_of(found, l1)
+        def is_complete(document: dict[str, Any]) -> bool:
+            rows = rows_of(document, l1)
             return len(rows) == 6 and all("balance" in row for row in rows) and any("reason" in row for row in rows)
 
         document = await status_when(daemon, is_complete)
@@ -117,7 +117,7 @@ async def test_aggregations_are_listed_with_stages_and_the_reason_of_a_failure(t
         assert (await daemon.aggregate(good)).status == 200  # From memory: not listed.
         failed = await daemon.aggregate(network.messages_of(network.subnets[1].subnet_id)[0], quorum_percentage=100)
         assert failed.status in (400, 503)
-        document = await status_when(daemon, lambda found: len(found.get("aggregations", ())) >= 2)
+        document = await status_when(daemon, lambda body: len(body.get("aggregations", ())) >= 2)
         latest, first = document["aggregations"]
         assert (latest["outcome"], first["outcome"]) == (failed.body["code"], "ok")
         assert "weight" in latest["reason"]
@@ -146,7 +146,7 @@ async def test_a_starting_daemon_has_a_status_and_its_configured_identity(tmp_pa
             assert (document["ready"], len(document["faults"])) == (False, 1)
             assert {"subnets", "validators", "networkId", "nodeId"} & document.keys() == set()
             network.nodes[0].rpc.outages = {}
-            document = await status_when(daemon, lambda found: found["ready"])
+            document = await status_when(daemon, lambda body: body["ready"])
             assert document["networkId"] == network.network_id
 
 
@@ -155,14 +155,14 @@ async def test_only_the_subnets_that_count_decide_whether_the_status_is_ready(tm
     keys = {"ready-subnets": [id_text(PRIMARY_NETWORK)]}
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
         await daemon.until_connected(5)
-        document = await status_when(daemon, lambda found: found["ready"])
+        document = await status_when(daemon, lambda body: body["ready"])
         assert [subnet["ready"] for subnet in document["subnets"]] == [True, False]
         assert ((await daemon.ready()).body["ready"], document.get("faults")) == (True, None)
 
 
 async def test_indexed_chains_are_listed_with_their_heights(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
-        document = await status_when(daemon, lambda found: len(found.get("chains", ())) >= 3)
+        document = await status_when(daemon, lambda body: len(body.get("chains", ())) >= 3)
         metrics = await daemon.metrics()
         indexed = {chain["name"]: chain for chain in document["chains"] if chain["kind"] == "index"}
         assert indexed.keys() == {"p-chain", "x-chain", "c-chain"}

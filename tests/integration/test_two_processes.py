@@ -28,12 +28,12 @@ async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index
 
         async def check(name: str) -> dict[str, Any]:
             async with session.get(url + "/ext/health") as reply:
-                found: dict[str, Any] = json.loads(await reply.text())["checks"].get(name, {})
-                return found
+                result: dict[str, Any] = json.loads(await reply.text())["checks"].get(name, {})
+                return result
 
         async def indexer_is_heard_of() -> bool:
-            found = await check("indexer")
-            return "message" in found and "error" not in found
+            result = await check("indexer")
+            return "message" in result and "error" not in result
 
         await until(indexer_is_heard_of)
         assert not [file for file in logs.glob("*-indexer.log") if " INFO " in file.read_text()]
@@ -51,8 +51,8 @@ async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index
         await until(indexer_says_more)
 
         async def chains_are_shown() -> bool:
-            found = [await check(name) for name in ("X", "C")]
-            heights = [match.get("message", {}).get("engine", {}).get("consensus", {}) for match in found]
+            results = [await check(name) for name in ("X", "C")]
+            heights = [match.get("message", {}).get("engine", {}).get("consensus", {}) for match in results]
             return [height.get("lastAcceptedHeight") for height in heights] == [13, 9]
 
         await until(chains_are_shown)
@@ -64,8 +64,8 @@ async def test_log_levels_and_health_cover_the_index_process_and_a_damaged_index
 
         async def fetch(path: str) -> tuple[int, dict[str, Any]]:
             async with session.get(url + path) as reply:
-                found: dict[str, Any] = json.loads(await reply.text())
-                return reply.status, found
+                health: dict[str, Any] = json.loads(await reply.text())
+                return reply.status, health
 
         async def damage_is_reported() -> bool:
             _, ready = await fetch("/ready")

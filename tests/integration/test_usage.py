@@ -66,15 +66,15 @@ async def usage_by(session: aiohttp.ClientSession, url: str, group: str) -> dict
     async with session.get(f"{url}{USAGE_PATH}&groupBy={group}") as reply:
         assert reply.status == 200, await reply.text()
         body = await reply.json()
-    found: dict[str, Counter[str]] = {
+    counters: dict[str, Counter[str]] = {
         name: Counter() for name in ("totalRequests", "invalidRequests", "apiCreditsUsed", "apiCreditsWasted")
     }
     for bucket in body["metrics"]:
         for value in bucket["values"]:
             assert value["groupedBy"] == group
-            for name, counts in found.items():
+            for name, counts in counters.items():
                 counts[value["groupValue"]] += value[name]
-    return found
+    return counters
 
 
 async def assert_usage(session: aiohttp.ClientSession, url: str, expected: Expected) -> None:
@@ -82,11 +82,11 @@ async def assert_usage(session: aiohttp.ClientSession, url: str, expected: Expec
 
     await until_total(session, url, expected.total)
     for group in GROUPS:
-        found = await usage_by(session, url, group)
-        assert found["totalRequests"] == expected.requests[group], group
-        assert +found["invalidRequests"] == +expected.invalid[group], group
-        assert found["apiCreditsUsed"].total() == expected.credits["used"]
-        assert found["apiCreditsWasted"].total() == expected.credits["wasted"]
+        counts = await usage_by(session, url, group)
+        assert counts["totalRequests"] == expected.requests[group], group
+        assert +counts["invalidRequests"] == +expected.invalid[group], group
+        assert counts["apiCreditsUsed"].total() == expected.credits["used"]
+        assert counts["apiCreditsWasted"].total() == expected.credits["wasted"]
 
 
 def clients_of(session: aiohttp.ClientSession, count: int = CLIENTS, seed: int = 0) -> list[UsageClient]:

@@ -25,10 +25,10 @@ def test_a_figure_reports_whether_it_met_its_target() -> None:
 
 def test_a_report_is_written_as_json(tmp_path: Path) -> None:
     file = Report("cold", True, (Figure("ratio", 1.5, "x", Aim(1.6)),), samples={"wall_s": [0.1]}).write(tmp_path)
-    kept = json.loads(file.read_text())
-    assert kept["benchmark"] == "cold"
-    assert kept["figures"][0]["value"] == 1.5
-    assert kept["samples"] == {"wall_s": [0.1]}
+    result = json.loads(file.read_text())
+    assert result["benchmark"] == "cold"
+    assert result["figures"][0]["value"] == 1.5
+    assert result["samples"] == {"wall_s": [0.1]}
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, 1), (0.5, 3), (0.95, 4), (1, 4)])

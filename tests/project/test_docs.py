@@ -24,13 +24,13 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
 def test_every_module_and_package_that_the_architecture_page_names_exists() -> None:
     text = (DOCS / "architecture.md").read_text()
     packages = {path.name for path in SOURCE.rglob("*") if path.is_dir()} | {"proto", "pb"}
-    named = MODULE.findall(text)
+    modules = MODULE.findall(text)
     missing = [
         name
-        for name in named
+        for name in modules
         if not ((SOURCE / name).exists() or name.rstrip("/") in packages or (ROOT / name).exists())
     ]
-    assert len(named) > 20
+    assert len(modules) > 20
     assert [name for name in missing if name != "__init__.py"] == []
 
 

@@ -15,19 +15,19 @@ SERIES = r"# TYPE (\w+) (\w+)"
 
 
 def test_the_page_lists_the_series_that_the_reference_shows() -> None:
-    shown = {name for name, _ in re.findall(SERIES, RECORDED.read_text())}
-    assert set(ROWS) == shown
-    assert len(ROWS) == len(shown) == 17
-    assert f"| {len(shown)} series |" in PAGE
+    recorded = {name for name, _ in re.findall(SERIES, RECORDED.read_text())}
+    assert set(ROWS) == recorded
+    assert len(ROWS) == len(recorded) == 17
+    assert f"| {len(recorded)} series |" in PAGE
 
 
 async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_the_reference() -> None:
-    found = dict(re.findall(SERIES, await text_of(full_metrics())))
+    series = dict(re.findall(SERIES, await text_of(full_metrics())))
     kinds = dict(re.findall(SERIES, RECORDED.read_text()))
     own = set(re.findall(r"`(warpseal_\w+)`", PAGE))
     assert len(own) > 10
-    assert own - found.keys() == set()
-    assert {name: found[name] for name in ROWS} == kinds
+    assert own - series.keys() == set()
+    assert {name: series[name] for name in ROWS} == kinds
 
 
 def test_the_status_of_an_unknown_chain_is_that_of_the_page() -> None:

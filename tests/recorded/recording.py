@@ -39,14 +39,14 @@ def keys_by_node() -> dict[str, bytes]:
 def shares() -> dict[bytes, dict[bytes, bytes]]:
     """Return by unsigned message what each public key signed, 96 bytes each."""
     messages: dict[str, bytes] = {}
-    found: dict[bytes, dict[bytes, bytes]] = {}
+    bodies: dict[bytes, dict[bytes, bytes]] = {}
     for line in _lines("shares.jsonl"):
         message_id, result = line["params"][0], bytes.fromhex(line["result"][2:])
         if line["method"] == "warp_getMessage":
             messages[message_id] = result
         else:
-            found.setdefault(messages[message_id], {})[keys_by_node()[line["node"]]] = result
-    return found
+            bodies.setdefault(messages[message_id], {})[keys_by_node()[line["node"]]] = result
+    return bodies
 
 
 @cache

@@ -167,19 +167,21 @@ def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | Non
 
 
 def test_the_p_chain_takes_what_a_manager_asks_for_once(network: SimulatedNetwork) -> None:
-    wanted = registration(network, NOW + 100)
-    (accepted, again) = network.build_block(P_CHAIN, [from_manager(network, wanted.encode())] * 2)
+    registration_message = registration(network, NOW + 100)
+    (accepted, again) = network.build_block(P_CHAIN, [from_manager(network, registration_message.encode())] * 2)
     assert (code_of(accepted), code_of(again)) == (None, RefusalCode.ALREADY_DELIVERED)
     transaction = network.p_chain.transactions[-1]
     assert (transaction.kind, transaction.height) == ("RegisterL1ValidatorTx", 21)
     members = network.state.current_set(subnet_of(network, 1))
-    assert [member.weight for member in members if member.node_id == wanted.node_id] == [5]
-    change = from_manager(network, L1ValidatorWeight(wanted.validation_id, 3, 9).encode())
-    removal = from_manager(network, L1ValidatorWeight(wanted.validation_id, 4, 0).encode())
+    assert [member.weight for member in members if member.node_id == registration_message.node_id] == [5]
+    change = from_manager(network, L1ValidatorWeight(registration_message.validation_id, 3, 9).encode())
+    removal = from_manager(network, L1ValidatorWeight(registration_message.validation_id, 4, 0).encode())
     codes = [code_of(delivery) for delivery in network.build_block(P_CHAIN, [change, change, removal, removal])]
     assert codes == [None, RefusalCode.STALE_NONCE, None, RefusalCode.NO_VALIDATION]
     assert [tx.kind for tx in network.p_chain.transactions[-2:]] == ["SetL1ValidatorWeightTx"] * 2
-    assert NodeID(wanted.node_id) not in {m.node_id for m in network.state.current_set(subnet_of(network, 1))}
+    assert NodeID(registration_message.node_id) not in {
+        m.node_id for m in network.state.current_set(subnet_of(network, 1))
+    }
 
 
 def test_the_p_chain_refuses_what_has_no_effect_any_more(network: SimulatedNetwork, clock: Clock) -> None:

@@ -119,6 +119,6 @@ async def test_chain_ids_differ_and_errors_are_those_of_evm_nodes(network: Simul
         ["error", "id", "jsonrpc"],
     ]
     assert (await post(network, "C", []))["error"]["message"] == "empty batch"
-    named = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": {"a": 1}}
-    assert (await post(network, "C", named))["error"]["message"] == "non-array args"
+    named_params_call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": {"a": 1}}
+    assert (await post(network, "C", named_params_call))["error"]["message"] == "non-array args"
     assert network.calls["eth_chainId"] == 6

@@ -32,13 +32,13 @@ def clocked_network(*rules: str, **plan: object) -> tuple[SimulatedNetwork, Cloc
 def balances(network: SimulatedNetwork, height: int | None = None) -> list[int]:
     """Return the balances of the L1's initial validators after a block, by default the last one."""
     state = StateAt(network.state, network.p_chain.height if height is None else height)
-    found = state.validations(network.subnets[1].subnet_id)
-    return [state.balance(validation) for validation in sorted(found, key=lambda validation: validation.node_id)]
+    validations = state.validations(network.subnets[1].subnet_id)
+    return [state.balance(validation) for validation in sorted(validations, key=lambda validation: validation.node_id)]
 
 
 def first_validation(network: SimulatedNetwork) -> ValidationID:
-    found = network.state.validations[network.subnets[1].subnet_id]
-    return min(found, key=lambda validation: validation.node_id).id
+    validations = network.state.validations[network.subnets[1].subnet_id]
+    return min(validations, key=lambda validation: validation.node_id).id
 
 
 @given(st.integers(0, 30), st.integers(0, 3_000), st.integers(0, 200))

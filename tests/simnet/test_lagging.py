@@ -130,13 +130,13 @@ async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[i
     """Return the code with which each validator refuses what is attested, or None where it signs."""
     attested = transaction.attested
     assert attested is not None
-    found: list[int | None] = []
+    heights: list[int | None] = []
     for validator in network.validators:
         assert validator.address is not None
         async with connected(validator.address.port, network.network_id) as peer:
             said = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
-            found.append(said.error_code if isinstance(said, p2p.AppError) else None)
-    return found
+            heights.append(said.error_code if isinstance(said, p2p.AppError) else None)
+    return heights
 
 
 async def test_lagging_validators_refuse_until_they_have_the_block(network: SimulatedNetwork) -> None:

@@ -80,10 +80,10 @@ async def test_the_file_contains_everything_that_a_client_needs(
         bytes.fromhex(entry["justification"])
     os.kill(os.getpid(), signal.SIGTERM)
     assert await finish(task) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count("\n") == 1
-    assert shown.out.startswith(f"simnet ready node={written['nodeUri']} network=88888 validators=6 messages=18")
-    assert "pre-signed 6 of 6" in shown.err
+    output = capsys.readouterr()
+    assert output.out.count("\n") == 1
+    assert output.out.startswith(f"simnet ready node={written['nodeUri']} network=88888 validators=6 messages=18")
+    assert "pre-signed 6 of 6" in output.err
 
 
 async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path) -> None:

@@ -136,16 +136,16 @@ async def test_a_client_that_starts_from_one_validator_finds_all() -> None:
     async with SimulatedNetwork(Plan(validators=30, messages=0, info_peers=1)) as network:
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         assert peers["numPeers"] == "1"
-        found = {peers["peers"][0]["publicIP"]}
-        todo = list(found)
+        addresses = {peers["peers"][0]["publicIP"]}
+        todo = list(addresses)
         while todo:
             async with dialled(int(todo.pop().rpartition(":")[2]), identity := Identity()) as peer:
                 await peer.send(identity.handshake(network.network_id), p2p.Message(peer_list=p2p.PeerList()))
                 listed = (await peer.receive_kind("peer_list")).peer_list.claimed_ip_ports
-                new = {f"127.0.0.1:{claim.ip_port}" for claim in listed} - found
-                found |= new
+                new = {f"127.0.0.1:{claim.ip_port}" for claim in listed} - addresses
+                addresses |= new
                 todo += new
-        assert found == {validator.address.endpoint for validator in network.validators if validator.address}
+        assert addresses == {validator.address.endpoint for validator in network.validators if validator.address}
         assert network.violations.total == 0
 
 

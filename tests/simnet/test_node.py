@@ -48,8 +48,8 @@ def recorded_calls() -> Iterator[dict[str, Any]]:
     for name in ("platform", "info"):
         for line in (VECTORS / f"{name}.jsonl").read_text().splitlines():
             entry = json.loads(line)
-            known = entry["method"] not in ("platform.getTx", "platform.getBlockByHeight")
-            if known and entry.get("node", ASKED_NODE) == ASKED_NODE:
+            is_recorded = entry["method"] not in ("platform.getTx", "platform.getBlockByHeight")
+            if is_recorded and entry.get("node", ASKED_NODE) == ASKED_NODE:
                 yield entry
 
 
@@ -57,18 +57,18 @@ def comparable(method: str, result: Any) -> Any:
     """Return a result without the fields in which the simulation differs, in a fixed order."""
     if not isinstance(result, dict):
         return result
-    kept = {key: value for key, value in result.items() if key not in OTHERWISE.get(method, ())}
+    compared = {key: value for key, value in result.items() if key not in OTHERWISE.get(method, ())}
     if method == "info.peers":
-        kept["peers"] = sorted(
-            ({k: v for k, v in peer.items() if k not in PEER_OTHERWISE} for peer in kept["peers"]), key=str
+        compared["peers"] = sorted(
+            ({k: v for k, v in peer.items() if k not in PEER_OTHERWISE} for peer in compared["peers"]), key=str
         )
     if method == "platform.getCurrentValidators":
-        kept["validators"] = [
-            {k: v for k, v in entry.items() if k not in STAKER_OTHERWISE} for entry in kept["validators"]
+        compared["validators"] = [
+            {k: v for k, v in entry.items() if k not in STAKER_OTHERWISE} for entry in compared["validators"]
         ]
     if method == "platform.getBlockchains":
-        kept["blockchains"] = sorted(kept["blockchains"], key=str)
-    return kept
+        compared["blockchains"] = sorted(compared["blockchains"], key=str)
+    return compared
 
 
 async def test_every_recorded_call_is_answered_as_recorded() -> None:

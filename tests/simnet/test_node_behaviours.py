@@ -30,13 +30,13 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
     async with SimulatedNetwork(PLAN) as network:
         network.advance(10)
         subnet = network.subnets[1]
-        named = {"subnetID": id_text(subnet.subnet_id)}
+        call_params = {"subnetID": id_text(subnet.subnet_id)}
         chain = {"blockchainID": id_text(network.state.chains_of(subnet.subnet_id)[0])}
         for place in (0, 1):
             network.nodes[place].behaviour = parse_node_behaviour("old-sets=5")
-        old = await said(network, 0, "getValidatorsAt", height=30, **named)
-        assert old == await said(network, 2, "getValidatorsAt", height=25, **named)
-        assert old != await said(network, 2, "getValidatorsAt", height=30, **named)
+        old = await said(network, 0, "getValidatorsAt", height=30, **call_params)
+        assert old == await said(network, 2, "getValidatorsAt", height=25, **call_params)
+        assert old != await said(network, 2, "getValidatorsAt", height=30, **call_params)
         assert await said(network, 1, "getAllValidatorsAt", height=30) == await said(
             network, 2, "getAllValidatorsAt", height=25
         )
@@ -44,9 +44,9 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
         for place in (0, 1):
             network.nodes[place].behaviour = parse_node_behaviour("foreign-sets")
         for method, params in (
-            ("getValidatorsAt", {"height": 30, **named}),
+            ("getValidatorsAt", {"height": 30, **call_params}),
             ("getAllValidatorsAt", {"height": 30}),
-            ("getCurrentValidators", named),
+            ("getCurrentValidators", call_params),
         ):
             true, foreign = await said(network, 2, method, **params), await said(network, 0, method, **params)
             assert foreign == await said(network, 1, method, **params)
@@ -56,16 +56,16 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
         network.nodes[0].behaviour = parse_node_behaviour("forged-height=1000")
         assert [(await said(network, place, "getHeight"))["height"] for place in (0, 2)] == ["1030", "30"]
         assert (await said(network, 0, "getProposedHeight"))["height"] == "1030"
-        beyond = await said(network, 0, "getValidatorsAt", height=900, **named)
-        assert beyond == await said(network, 2, "getValidatorsAt", height=30, **named)
+        beyond = await said(network, 0, "getValidatorsAt", height=900, **call_params)
+        assert beyond == await said(network, 2, "getValidatorsAt", height=30, **call_params)
 
         network.nodes[0].behaviour = parse_node_behaviour("foreign-conversion")
-        for method, params in (("getSubnet", named), ("validatedBy", chain), ("validates", named)):
+        for method, params in (("getSubnet", call_params), ("validatedBy", chain), ("validates", call_params)):
             assert await said(network, 0, method, **params) != await said(network, 2, method, **params)
         for place in (0, 1):
             network.nodes[place].behaviour = parse_node_behaviour("forged-balance=5")
         forged, equal, true = [
-            (await said(network, place, "getCurrentValidators", **named))["validators"] for place in range(3)
+            (await said(network, place, "getCurrentValidators", **call_params))["validators"] for place in range(3)
         ]
         assert forged == equal == [{**listed, "balance": str(int(listed["balance"]) + 5)} for listed in true]
         validation = await said(network, 0, "getL1Validator", validationID=true[0]["validationID"])
@@ -74,7 +74,7 @@ async def test_each_lie_changes_what_its_word_says_and_equal_lies_are_equal() ->
         assert await said(network, 0, "getCurrentValidators") == stakes
 
         network.nodes[0].behaviour = NodeBehaviour()
-        assert await said(network, 0, "getSubnet", **named) == await said(network, 2, "getSubnet", **named)
+        assert await said(network, 0, "getSubnet", **call_params) == await said(network, 2, "getSubnet", **call_params)
 
 
 def test_a_rule_names_nodes_by_their_places() -> None:

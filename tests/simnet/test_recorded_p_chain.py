@@ -88,12 +88,12 @@ def entries(name: str) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(("name", "count"), [("p-chain.jsonl.zst", 39), ("l1.jsonl", 38)])
 async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(name: str, count: int) -> None:
-    wanted = ("platform.getTx", "platform.getTxStatus", "platform.getBlock", "platform.getBlockByHeight")
+    methods = ("platform.getTx", "platform.getTxStatus", "platform.getBlock", "platform.getBlockByHeight")
     checked = 0
     async with recorded_network(VECTORS) as network:
         for entry in entries(name):
             params = entry["params"]
-            if entry["method"] in wanted and params.get("encoding") != "json":
+            if entry["method"] in methods and params.get("encoding") != "json":
                 assert await call(network.node_uri, entry["path"], entry["method"], params) == entry["result"]
                 checked += 1
         zero = "11111111111111111111111111111111LpoYY"

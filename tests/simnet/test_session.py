@@ -211,16 +211,16 @@ def test_messages_after_a_fatal_one_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "known"),
+    ("fault", "peer_filter"),
     [
         (ViolationKind.GET_PEER_LIST_FILTER, None),
         (ViolationKind.GET_PEER_LIST_FILTER, p2p.BloomFilter(filter=b"\x00")),
         (ViolationKind.GET_PEER_LIST_SALT, p2p.BloomFilter(filter=NOTHING_KNOWN, salt=bytes(33))),
     ],
 )
-def test_a_get_peer_list_needs_a_good_filter(fault: ViolationKind, known: p2p.BloomFilter | None) -> None:
+def test_a_get_peer_list_needs_a_good_filter(fault: ViolationKind, peer_filter: p2p.BloomFilter | None) -> None:
     line = Line(small_network()).finish()
-    line.send(p2p.Message(get_peer_list=p2p.GetPeerList(known_peers=known)))
+    line.send(p2p.Message(get_peer_list=p2p.GetPeerList(known_peers=peer_filter)))
     assert line.transport.closed
     assert line.faults == {fault: 1}
 
@@ -286,10 +286,10 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
     first = gossiped_nodes(line.transport.messages()[1])
     assert len(first) == 15
     assert line.validator.node_id not in first
-    known = bloom.filter_of(
+    peer_filter = bloom.filter_of(
         [address.gossip_id for address in addresses if address.leaf.node_id in first], b"salt", random.Random(1)
     )
-    get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=known.encode(), salt=b"salt"), all_subnets=True)
+    get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=peer_filter.encode(), salt=b"salt"), all_subnets=True)
     (answer,) = ask(line, p2p.Message(get_peer_list=get))
     assert len(gossiped_nodes(answer)) == 15
     assert not gossiped_nodes(answer) & first
@@ -299,8 +299,8 @@ def test_a_peer_that_knows_all_addresses_gets_no_peer_list() -> None:
     network = small_network()
     addresses = place_all(network)
     line = Line(network).finish()
-    known = bloom.filter_of([address.gossip_id for address in addresses], b"", random.Random(1)).encode()
-    get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=known), all_subnets=True)
+    filter_bytes = bloom.filter_of([address.gossip_id for address in addresses], b"", random.Random(1)).encode()
+    get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=filter_bytes), all_subnets=True)
     assert ask(line, p2p.Message(get_peer_list=get)) == []
 
 

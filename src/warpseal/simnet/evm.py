@@ -89,10 +89,10 @@ class EvmChain:
             raise EvmError(_UNKNOWN_METHOD, f"the method {name} does not exist/is not available")
         if not isinstance(params, list):
             raise EvmError(_INVALID_PARAMS, "non-array args")
-        wanted, method = self._methods[name]
-        if len(params) > wanted:
-            raise EvmError(_INVALID_PARAMS, f"too many arguments, want at most {wanted}")
-        if len(params) < wanted:
+        parameter_count, method = self._methods[name]
+        if len(params) > parameter_count:
+            raise EvmError(_INVALID_PARAMS, f"too many arguments, want at most {parameter_count}")
+        if len(params) < parameter_count:
             raise EvmError(_INVALID_PARAMS, f"missing value for required argument {len(params)}")
         return method(*params)
 
@@ -170,8 +170,8 @@ def _log(place: int, sent: SentMessage) -> dict[str, Any]:
 
 def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
     topics = query.get("topics") or []
-    wanted = [(log["address"], query.get("address")), *zip(log["topics"], topics, strict=False)]
-    return len(topics) <= len(log["topics"]) and all(_matches_choice(value, choice) for value, choice in wanted)
+    filters = [(log["address"], query.get("address")), *zip(log["topics"], topics, strict=False)]
+    return len(topics) <= len(log["topics"]) and all(_matches_choice(value, choice) for value, choice in filters)
 
 
 def _matches_choice(value: str, choice: Any) -> bool:

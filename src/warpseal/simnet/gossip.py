@@ -43,10 +43,14 @@ class Gossip:
         self._unknown.cache_clear()
 
     def claims_for(
-        self, responder: SimValidator, peer: NodeID, handshake: AcceptedHandshake, known: tuple[bloom.Filter, bytes]
+        self,
+        responder: SimValidator,
+        peer: NodeID,
+        handshake: AcceptedHandshake,
+        peer_filter: tuple[bloom.Filter, bytes],
     ) -> list[p2p.ClaimedIpPort]:
         """Return at most 15 claims that the peer does not know, of the subnets that this node gossips to it."""
-        unknown = self._unknown(*known)
+        unknown = self._unknown(*peer_filter)
         subnets = list(self._gossiped_subnets(responder, handshake))
         self._rng.shuffle(subnets)
         claims: dict[NodeID, p2p.ClaimedIpPort] = {}
@@ -63,15 +67,15 @@ class Gossip:
     def _gossiped_subnets(self, responder: SimValidator, handshake: AcceptedHandshake) -> set[SubnetID]:
         if responder.validates_primary and handshake.all_subnets:
             return set(self._state.subnets)
-        wanted = {PRIMARY_NETWORK, *handshake.tracked_subnets}
-        return wanted if responder.validates_primary else wanted & {PRIMARY_NETWORK, *responder.subnets}
+        subnet_ids = {PRIMARY_NETWORK, *handshake.tracked_subnets}
+        return subnet_ids if responder.validates_primary else subnet_ids & {PRIMARY_NETWORK, *responder.subnets}
 
     def _validators_of(self, subnet_id: SubnetID) -> list[NodeID]:
         return [member.node_id for member in self._state.current_set(subnet_id)]
 
-    def _find_unknown(self, known: bloom.Filter, salt: bytes) -> dict[NodeID, p2p.ClaimedIpPort]:
+    def _find_unknown(self, peer_filter: bloom.Filter, salt: bytes) -> dict[NodeID, p2p.ClaimedIpPort]:
         return {
             node.node_id: node.address.claim
             for node in self._state.validators
-            if node.address and not known.contains(node.address.gossip_id, salt)
+            if node.address and not peer_filter.contains(node.address.gossip_id, salt)
         }

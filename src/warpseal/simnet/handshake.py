@@ -89,14 +89,14 @@ def check_version(version: Version, settings: NodeSettings) -> None:
 
 def check_get_peer_list(message: p2p.GetPeerList) -> tuple[bloom.Filter, bytes]:
     """Return the filter and its salt. Raises MessageRejected; unlike in a Handshake, the filter is required."""
-    known = message.known_peers
+    known_peers = message.known_peers
     try:
-        parsed = bloom.Filter.parse(known.filter)
+        parsed = bloom.Filter.parse(known_peers.filter)
     except bloom.MalformedFilter as error:
         raise MessageRejected(ViolationKind.GET_PEER_LIST_FILTER, str(error)) from None
-    if len(known.salt) > bloom.MAX_SALT_BYTES:
-        raise MessageRejected(ViolationKind.GET_PEER_LIST_SALT, f"a salt of {len(known.salt)} bytes")
-    return parsed, known.salt
+    if len(known_peers.salt) > bloom.MAX_SALT_BYTES:
+        raise MessageRejected(ViolationKind.GET_PEER_LIST_SALT, f"a salt of {len(known_peers.salt)} bytes")
+    return parsed, known_peers.salt
 
 
 def check_peer_list(

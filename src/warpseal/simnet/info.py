@@ -52,12 +52,14 @@ class NodeIdentity:
 class Info:
     """Responder about the node and its peers."""
 
-    def __init__(self, state: ChainState, settings: NodeSettings, node: NodeIdentity, named: set[NodeID]) -> None:
+    def __init__(
+        self, state: ChainState, settings: NodeSettings, node: NodeIdentity, listed_nodes: set[NodeID]
+    ) -> None:
         """named: the validators that info.peers lists."""
         self._state = state
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.
-        self._named = named
+        self._listed_nodes = listed_nodes
         self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
 
     def methods(self) -> dict[str, Method]:
@@ -121,19 +123,19 @@ class Info:
         raise RpcError(f"there is no chain with alias/ID '{name}'")
 
     def _peers(self, params: Params) -> Any:
-        wanted = params.get("nodeIDs") or []
-        if not isinstance(wanted, list):
+        requested_ids = params.get("nodeIDs") or []
+        if not isinstance(requested_ids, list):
             raise BadArgument
         seen = rfc3339(self._state.clock())
         peers = [
             self._peer(validator, seen)
             for validator in self._state.validators
-            if self._is_listed(validator) and (not wanted or validator.name in wanted)
+            if self._is_listed(validator) and (not requested_ids or validator.name in requested_ids)
         ]
         return {"numPeers": str(len(peers)), "peers": peers}
 
     def _is_listed(self, validator: SimValidator) -> bool:
-        return validator.node_id in self._named and validator is not self._node.validator
+        return validator.node_id in self._listed_nodes and validator is not self._node.validator
 
     def _peer(self, validator: SimValidator, seen: str) -> dict[str, Any]:
         assert validator.address is not None

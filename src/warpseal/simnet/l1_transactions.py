@@ -47,8 +47,8 @@ class InitialValidator:
 def subnet_data(subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[InitialValidator]) -> ConversionData:
     """Return the data that a conversion commits to; the manager address is derived from the subnet."""
     address = sha256(b"manager of " + subnet_id).digest()[:_ADDRESS_BYTES]
-    named = tuple(ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial)
-    return ConversionData(subnet_id, manager_chain_id, address, named)
+    members = tuple(ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial)
+    return ConversionData(subnet_id, manager_chain_id, address, members)
 
 
 def conversion(state: ChainState, data: ConversionData, initial: Sequence[InitialValidator]) -> Transaction:

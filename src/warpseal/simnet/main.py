@@ -232,7 +232,10 @@ def _load_rules(file: Path) -> list[str]:
 
 def _announce(network: SimulatedNetwork, args: argparse.Namespace) -> int:
     """Write the file, then print that the network is ready; return the API port of the written config."""
-    ports = [given or free for given, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)]
+    ports = [
+        configured_port or free
+        for configured_port, free in zip((args.api_port, args.metrics_port), free_ports(2), strict=True)
+    ]
     if args.write_genesis:
         args.write_genesis.write_bytes(network.state.ledger.genesis)
     if args.write_config:

@@ -75,8 +75,10 @@ class ValidatorManager:
     def _wrong_payload(self, payload: bytes) -> str:
         match int.from_bytes(payload[2:6], "big"):
             case 0:
-                wanted = self._state.subnets[self._subnet_id].conversion_id
-                return "" if SubnetToL1Conversion.parse(payload).conversion_id == wanted else "InvalidConversionID"
+                conversion_id = self._state.subnets[self._subnet_id].conversion_id
+                return (
+                    "" if SubnetToL1Conversion.parse(payload).conversion_id == conversion_id else "InvalidConversionID"
+                )
             case 2:
                 return self._wrong_validation(L1ValidatorRegistration.parse(payload).validation_id)
             case 3:

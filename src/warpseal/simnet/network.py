@@ -61,11 +61,11 @@ class SimulatedNetwork:
             self.state, plan.settings, self.violations, self._gossip, requests, Random(plan.seed + 4)
         )
         self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
-        named = choose_listed_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
-        self._named = named
+        listed_nodes = choose_listed_peers(self.state.validators, plan.info_peers, Random(plan.seed + 5))
+        self._listed_nodes = listed_nodes
         self.p_chain = PChain(self.state)
         self.x_transactions = build_x_payments(self.state, plan.seed)
-        view = NodeContext(self.state, plan.settings, self.violations, named, self.x_transactions, self.stats)
+        view = NodeContext(self.state, plan.settings, self.violations, listed_nodes, self.x_transactions, self.stats)
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         for rule in plan.node_rules:
             for place in rule.places:
@@ -161,13 +161,13 @@ class SimulatedNetwork:
 
         Fields that are fixed when the network is built (reach, weight, balance …) stay. Raises InvalidBehaviour.
         """
-        wanted = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
-        if wanted.has_fixed_fields:
+        target = parse_behaviour(behaviour) if isinstance(behaviour, str) else behaviour
+        if target.has_fixed_fields:
             raise InvalidBehaviour(f"{', '.join(FIXED_FIELDS)} cannot change while the network runs")
         for index in (indices,) if isinstance(indices, int) else indices:
             before = self.validators[index].behaviour
-            kept = {name: getattr(before, name) for name in FIXED_FIELDS}
-            self.validators[index].behaviour = replace(wanted, **kept)
+            fixed_fields = {name: getattr(before, name) for name in FIXED_FIELDS}
+            self.validators[index].behaviour = replace(target, **fixed_fields)
 
     def advance(self, blocks: int = 1) -> int:
         """Accept this many P-Chain blocks; return the height."""
@@ -235,7 +235,7 @@ class SimulatedNetwork:
         listener = Listener(validator, self.context)
         self._listeners.append(listener)
         await self._place(listener, int(self.plan.settings.clock()))
-        self._named.add(validator.node_id)
+        self._listed_nodes.add(validator.node_id)
         return index
 
     def change_bls_key(self, index: int) -> None:

@@ -99,8 +99,8 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
         height = params.get("height")
         if not isinstance(height, int | str) or not str(height).isdigit():
             return params
-        known = min(int(height), int(tip({})["height"])) if lies.forged_height else int(height)
-        return {**params, "height": max(0, known - lies.old_sets)}
+        set_height = min(int(height), int(tip({})["height"])) if lies.forged_height else int(height)
+        return {**params, "height": max(0, set_height - lies.old_sets)}
 
     def validators_at(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
         members = json.loads(honest(at_height(params, lies)))

@@ -106,8 +106,8 @@ def _conversion(state: StateAt, message: SubnetToL1Conversion, justification: by
     if expected is None:
         return _not_converted(justification)
     if message.conversion_id != expected:
-        given, wanted = id_text(message.conversion_id), id_text(expected)
-        text = f'provided conversionID "{given}" != expected conversionID "{wanted}"'
+        actual_id, expected_id = id_text(message.conversion_id), id_text(expected)
+        text = f'provided conversionID "{actual_id}" != expected conversionID "{expected_id}"'
         return _refusal(PChainCode.CONVERSION_ID, text)
     return None
 
@@ -181,8 +181,8 @@ def _not_converted(subnet_id: bytes) -> Refusal:
     return _refusal(PChainCode.NOT_CONVERTED, f'subnet "{id_text(subnet_id)}" has not been converted')
 
 
-def _mismatch(given: bytes, proven: bytes) -> Refusal:
-    text = f'validationID "{id_text(given)}" != justificationID "{id_text(proven)}"'
+def _mismatch(actual: bytes, proven: bytes) -> Refusal:
+    text = f'validationID "{id_text(actual)}" != justificationID "{id_text(proven)}"'
     return _refusal(PChainCode.VALIDATION_ID, text)
 
 

@@ -214,16 +214,16 @@ class PeerSession:
         if not self.finished or self._handshake_seen is None:
             self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
-        known = check_get_peer_list(message)
+        peer_filter = check_get_peer_list(message)
         asked = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
-        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, known)
+        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, peer_filter)
         if claims:
             self._transport.write(_peer_list_frame(claims))
 
     def _wants(self, node_id: NodeID, signed_at: int) -> bool:
         """Return whether an address belongs to a validator and is newer than the known one."""
-        known = self._context.state.by_node(node_id)
-        return known is not None and (known.address is None or signed_at > known.address.signed_at)
+        validator = self._context.state.by_node(node_id)
+        return validator is not None and (validator.address is None or signed_at > validator.address.signed_at)
 
     def _tick(self) -> None:
         if self.finished and self._handshake_seen is not None:

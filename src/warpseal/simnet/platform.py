@@ -165,11 +165,11 @@ class Platform:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     def _current_validators(self, params: Params) -> Any:
-        wanted = params.get("nodeIDs") or []
-        if not isinstance(wanted, list):
+        requested_ids = params.get("nodeIDs") or []
+        if not isinstance(requested_ids, list):
             raise BadArgument
         try:
-            wanted_ids = {parse_node_id(text) for text in wanted}
+            wanted_ids = {parse_node_id(text) for text in requested_ids}
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
         view = self._view()
@@ -238,11 +238,11 @@ class Platform:
         return _subnet_json(subnet)
 
     def _subnets(self, params: Params) -> Any:
-        wanted = params.get("ids") or []
+        requested_ids = params.get("ids") or []
         subnets = [
             {"id": id_text(subnet.subnet_id), "controlKeys": [], "threshold": "0"}
             for subnet in self._view().subnets
-            if not wanted or id_text(subnet.subnet_id) in wanted
+            if not requested_ids or id_text(subnet.subnet_id) in requested_ids
         ]
         return {"subnets": subnets}
 

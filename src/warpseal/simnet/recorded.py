@@ -226,8 +226,8 @@ class _Rebuilder:
     def _member(self, name: str, entry: dict[str, Any]) -> SetEntry:
         node_id = parse_node_id(name)
         key = bytes.fromhex(entry["publicKey"][2:]) if entry["publicKey"] else None
-        known = node_id if node_id == EMPTY_NODE_ID else self._nodes[name].node_id
-        return SetEntry(known, key, int(entry["weight"]))
+        recorded_id = node_id if node_id == EMPTY_NODE_ID else self._nodes[name].node_id
+        return SetEntry(recorded_id, key, int(entry["weight"]))
 
     def _add_shares(self) -> None:
         for _, result, _ in self._recording.results("shares", "warp_getMessage"):

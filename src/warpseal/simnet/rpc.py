@@ -153,8 +153,8 @@ class RpcServer:
         if name in methods:
             return methods[name]
         go_name = service + "." + function[:1].upper() + function[1:]
-        known = any(other.startswith(service + ".") for other in methods)
-        raise RpcError(f'rpc: can\'t find {"method" if known else "service"} "{go_name}"')
+        is_service = any(other.startswith(service + ".") for other in methods)
+        raise RpcError(f'rpc: can\'t find {"method" if is_service else "service"} "{go_name}"')
 
     async def _outage(self, method: str, request: web.Request) -> web.StreamResponse | None:
         outage = self.outages.get(method) or self.outages.get("*")

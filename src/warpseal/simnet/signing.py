@@ -69,14 +69,14 @@ class LiveSigner:
     def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
         """Return the validator's share, or the refusal of a node."""
         message = request.message
-        known = known_share(validator, message)
+        share = known_share(validator, message)
         # The P-Chain verifies every request; an EVM chain returns the signature that it has.
-        if known is not None and chain.kind is ChainKind.EVM:
-            return known
+        if share is not None and chain.kind is ChainKind.EVM:
+            return share
         refusal = self._find_refusal(validator, chain, request)
         if refusal is not None:
             return refusal
-        return known or sign_share(validator, message)
+        return share or sign_share(validator, message)
 
     def _find_refusal(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> Refusal | None:
         message = request.message

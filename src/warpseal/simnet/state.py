@@ -137,10 +137,12 @@ class ChainState:
 
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
         """Return a node's validation in a subnet, preferably the current one. Raises KeyError if there is none."""
-        found = [validation for validation in self.validations.get(subnet_id, ()) if validation.node_id == node_id]
-        if not found:
+        validations = [
+            validation for validation in self.validations.get(subnet_id, ()) if validation.node_id == node_id
+        ]
+        if not validations:
             raise KeyError(node_id)
-        return next((validation for validation in found if validation.present), found[-1])
+        return next((validation for validation in validations if validation.present), validations[-1])
 
     def add_messages(self, messages: Iterable[SimMessage]) -> None:
         """Add messages that validators sign from now on."""

@@ -112,8 +112,8 @@ class ValidationHistory:
         before = self._last.get(subnet_id, [])
         if states == before:
             return
-        kept = self._seats.setdefault(subnet_id, [])
-        old = kept[-1] if kept else ()
+        seats = self._seats.setdefault(subnet_id, [])
+        old = seats[-1] if seats else ()
         unchanged = len(before)
         made = tuple(
             old[place] if place < unchanged and before[place] == states[place] else copy(validation)
@@ -121,10 +121,10 @@ class ValidationHistory:
         )
         heights = self._heights.setdefault(subnet_id, [])
         if heights and heights[-1] == height:
-            kept[-1] = made
+            seats[-1] = made
         else:
             heights.append(height)
-            kept.append(made)
+            seats.append(made)
         self._last[subnet_id] = list(states)
 
     def at(self, subnet_id: SubnetID, height: int) -> tuple[Validation, ...]:
