@@ -1,4 +1,4 @@
-"""Documentation names only files and pages that exist."""
+"""Documentation names only files and pages that exist, and its lines fit an editor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.paths import DOCS, ROOT
 
-PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")))
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 MODULE = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+(?:\.py|/))`")
 SOURCE = ROOT / "src" / "warpseal"
@@ -38,3 +38,9 @@ def test_every_package_is_in_the_table_of_the_architecture_page() -> None:
     text = (DOCS / "architecture.md").read_text()
     packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
     assert [name for name in packages if f"| `{name}/` |" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_is_longer_than_120_characters_except_rows_of_tables_and_long_words(page: Path) -> None:
+    lines = [line for line in page.read_text().splitlines() if not line.lstrip().startswith("|")]
+    assert [line for line in lines if len(line) > 120 and max(map(len, line.split())) < 50] == []
