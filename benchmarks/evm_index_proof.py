@@ -39,10 +39,10 @@ from warpseal.indexer.evm.nodes import MAX_BATCH, TARGET_BYTES, ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
-from warpseal.node.jsonrpc import RpcCall, RpcResponse
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
 
 ROUNDS: Final = 6
 _KINDS: Final = ((1, 1, 40_000), (17, 3, 5_000), (100, 3, 1_000))

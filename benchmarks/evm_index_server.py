@@ -21,9 +21,9 @@ from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing
 from warpseal.resources.chains import PrimaryChains
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.usage.database import METRICS_NAME, MetricsDatabase
 from warpseal.usage.settings import UsageSettings
 

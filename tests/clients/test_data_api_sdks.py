@@ -24,11 +24,11 @@ from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.index.evm.records import ContractFacts
-from warpseal.node.endpoint import EvmIndexing
 from warpseal.resources.evm import ErcType
 from warpseal.resources.text import account_text
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
+from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text, node_id_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,7 +14,6 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from tests.simnet.sessions import Clock
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.p_chain import ValidatorEntry
 from warpseal.node.platform import PlatformClient
 from warpseal.node.rpc import open_session
@@ -25,6 +24,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour, parse_node_rule
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.settings import NodeSettings as SimulatedSettings
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodesDisagree
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 

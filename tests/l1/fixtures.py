@@ -22,7 +22,6 @@ from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
-from warpseal.node.endpoint import EvmChain
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import lock_identity
@@ -30,6 +29,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.store import Store, open_store
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight

@@ -22,8 +22,8 @@ from tests.node.recorded_node import (
 )
 from warpseal.errors import CallRefused
 from warpseal.node.chain_rpc import ChainRpcClient
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.rpc import open_session
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
 
 CONFIG = {"chainId": 12345, "warpConfig": {"blockTimestamp": 0}}

@@ -22,9 +22,8 @@ from tests.node.recorded_node import (
     recorded_result,
 )
 from warpseal.bls import parse_public_key
-from warpseal.node.errors import HeightAhead, MethodMissing
 from warpseal.node.p_chain import Subnet, ValidatorEntry, decode_validators_at
-from warpseal.upstream.errors import NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import HeightAhead, MethodMissing, NodeFailure, NodeUnavailable
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
 from warpseal.warp.validator_set import build_canonical_set
 

@@ -21,10 +21,9 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
-from warpseal.node.errors import HeightAhead
-from warpseal.node.limits import CallOrigin
 from warpseal.node.rpc import open_session
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import HeightAhead, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.limits import CallOrigin
 
 
 def status(code: int) -> Any:

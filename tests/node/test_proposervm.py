@@ -20,9 +20,9 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.chains.proposervm import Epoch
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.proposervm import NO_EPOCH
 from warpseal.node.rpc import open_session
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, id_text
 

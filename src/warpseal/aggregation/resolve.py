@@ -24,8 +24,7 @@ from warpseal.aggregation.errors import (
 )
 from warpseal.aggregation.ports import ChainSource, IsEpochHeight, ProposedHeightSource, ValidatorSetSource
 from warpseal.errors import WarpsealError
-from warpseal.node.errors import RpcRefusal
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import HeightTooOld, UnknownChain
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text

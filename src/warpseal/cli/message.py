@@ -14,13 +14,13 @@ from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
 from warpseal.messages.verification import verify_at
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.errors import RpcRefusal
 from warpseal.node.platform import PlatformClient
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings, endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.runtime.settings import InvalidSetting
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import RpcRefusal
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage

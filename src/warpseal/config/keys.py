@@ -23,7 +23,6 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.logs.settings import LogSettings
@@ -33,6 +32,7 @@ from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
 from warpseal.store.settings import StoreSettings
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.uptime.settings import UptimeSettings

@@ -15,10 +15,10 @@ from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_cha
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
 from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
 from warpseal.forwarding.evm.node import Sessions, open_sessions
-from warpseal.node.endpoint import EvmChain
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.process import os_error_text
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID
 

@@ -16,8 +16,8 @@ from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.node.endpoint import EvmChain
 from warpseal.resources.chains import PrimaryChains
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.warp.ids import id_text
 
 

@@ -56,7 +56,6 @@ from warpseal.indexer.settings import primary_chain
 from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
-from warpseal.node.endpoint import EvmChain, TraceMode
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.ipc import serve_commands
@@ -84,6 +83,7 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, redacted_url
+from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 

@@ -18,11 +18,10 @@ from typing import Any, Final, Protocol, TypeAlias
 from warpseal.delivery.advice import time_text
 from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
-from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import CurrentValidation, ValidationAt
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction, Origin
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.codec import MalformedMessage

@@ -23,7 +23,6 @@ from warpseal.doctor.gateway import check_gateway
 from warpseal.doctor.nodes import check_heights, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
-from warpseal.node.errors import RpcRefusal
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.pool import INFO_PATHS, NodeResult
 from warpseal.node.probe import EndpointAnswer, probe_endpoint
@@ -37,7 +36,7 @@ from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
 from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
-from warpseal.upstream.errors import NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeFailure, NodeUnavailable, RpcRefusal
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text

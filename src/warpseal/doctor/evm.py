@@ -22,10 +22,10 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.block_reader import BLOCK, BLOCK_RECEIPTS
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
-from warpseal.node.endpoint import EvmChain, NodeEndpoint, TraceMode
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcResponse, rpc_call
 from warpseal.node.probe import probe_endpoint
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint, TraceMode
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcResponse, rpc_call
 from warpseal.warp.ids import P_CHAIN, id_text
 
 BYTES_PER_BLOCK: Final = 100

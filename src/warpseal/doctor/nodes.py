@@ -21,15 +21,14 @@ from warpseal.node.answers import (
     make_digest,
 )
 from warpseal.node.chain_nodes import ChainApi, api_endpoint
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.errors import RpcRefusal
 from warpseal.node.pool import NodeResult
 from warpseal.node.probe import EndpointAnswer, probe_endpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
 MAX_LAGGING_BLOCKS: Final = 5

@@ -20,10 +20,10 @@ from warpseal.indexer.p_processor import PChainProcessor
 from warpseal.indexer.worker import Worker
 from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.blocks import MAX_CONTAINERS, CChainBlock, ContainersClient, Stream, XChainClient
-from warpseal.node.limits import CallOrigin
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier
+from warpseal.upstream.limits import CallOrigin
 
 T = TypeVar("T")
 

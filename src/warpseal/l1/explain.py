@@ -22,9 +22,9 @@ from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage
-from warpseal.node.errors import RpcRefusal
 from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
+from warpseal.upstream.errors import RpcRefusal
 from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
 from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.heights import ProposedHeight

@@ -25,12 +25,21 @@ from warpseal.node.answers import (
     find_quorum_height,
     make_digest,
 )
-from warpseal.node.errors import CallFailure, HeightAhead, MethodMissing, NotFoundByNode, RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
 from warpseal.node.pool import NodePool, PoolNode, find_failure, find_final_error
 from warpseal.node.rpc import NodeCall
-from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable
+from warpseal.upstream.errors import (
+    AnswerClass,
+    CallFailure,
+    HeightAhead,
+    MethodMissing,
+    NodeAttempt,
+    NodesDisagree,
+    NodeUnavailable,
+    NotFoundByNode,
+    RpcRefusal,
+)
+from warpseal.upstream.limits import CallOrigin
 
 T = TypeVar("T")
 

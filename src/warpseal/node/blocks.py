@@ -16,14 +16,20 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.node.errors import CallFailure, RpcRefusal
 from warpseal.node.info import InfoClient
-from warpseal.node.json_values import decode_checked_hex, decode_hex, decode_quantity, field_decoder, list_decoder, u64
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
 from warpseal.node.pool import NodePool, PoolNode
 from warpseal.node.rpc import NodeCall
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import (
+    decode_checked_hex,
+    decode_hex,
+    decode_quantity,
+    field_decoder,
+    list_decoder,
+    u64,
+)
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import id_text
 
 X_CHAIN_PATHS: Final = ("/ext/bc/X",)

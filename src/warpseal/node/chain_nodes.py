@@ -10,8 +10,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.pool import NodePool
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 _RPC: Final = "/rpc"

@@ -12,10 +12,9 @@ import msgspec
 
 from warpseal.errors import CallRefused
 from warpseal.node.chain_nodes import ChainApiNodes
-from warpseal.node.errors import CallFailure, MethodMissing, RpcRefusal
-from warpseal.node.json_values import decode_hex, decode_quantity, field_decoder
 from warpseal.node.rpc import NodeCall
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, MethodMissing, NodeAttempt, NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder
 from warpseal.warp.ids import ChainID
 
 T = TypeVar("T")

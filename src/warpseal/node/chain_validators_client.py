@@ -12,10 +12,9 @@ from typing import Annotated, Final
 import msgspec
 
 from warpseal.errors import CallRefused
-from warpseal.node.errors import CallFailure, RpcRefusal
-from warpseal.node.json_values import list_decoder
 from warpseal.node.rpc import NodeCall, UpstreamNode
-from warpseal.upstream.errors import NodeAttempt, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import list_decoder
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, node_id_text
 
 METHOD: Final = "validators.getCurrentValidators"

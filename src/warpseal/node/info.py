@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
-from warpseal.node.limits import CallOrigin
 from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64

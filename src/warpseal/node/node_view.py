@@ -22,8 +22,6 @@ from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.ledger.params import builtin_parameters
 from warpseal.node.agreement import NodeAgreement
 from warpseal.node.answers import Difference, compare_amounts, compare_fixed, compare_grown
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.platform import PlatformClient
 from warpseal.node.pool import INFO_PATHS, NodePool
@@ -37,7 +35,8 @@ from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import BlsCredentials
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,

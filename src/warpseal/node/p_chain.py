@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
+from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")

@@ -28,8 +28,6 @@ from warpseal.node.answers import (
     compare_subnets,
     compare_validations,
 )
-from warpseal.node.errors import CallFailure, HeightAhead, NotFoundByNode, RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import (
     P_CHAIN_PATHS,
     CurrentValidation,
@@ -57,7 +55,8 @@ from warpseal.node.p_chain import (
 from warpseal.node.pool import NodePool, NodeResult, PoolNode
 from warpseal.node.rpc import NodeCall
 from warpseal.runtime.locks import ThreadLock
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, HeightAhead, NodeUnavailable, NotFoundByNode, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 T = TypeVar("T")

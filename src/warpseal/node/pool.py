@@ -15,12 +15,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from warpseal.node.errors import CallFailure, HeightAhead, MethodMissing, NotFoundByNode, RpcRefusal
-from warpseal.node.json_values import NUMBER, field_decoder, u32
-from warpseal.node.limits import CallOrigin
 from warpseal.node.rpc import NodeCall, UpstreamNode
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import (
+    CallFailure,
+    HeightAhead,
+    MethodMissing,
+    NodeAttempt,
+    NodeFailure,
+    NodeUnavailable,
+    NotFoundByNode,
+    RpcRefusal,
+)
+from warpseal.upstream.json_values import NUMBER, field_decoder, u32
+from warpseal.upstream.limits import CallOrigin
 
 log = logging.getLogger(__name__)
 

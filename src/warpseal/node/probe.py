@@ -15,9 +15,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.jsonrpc import MALFORMED
 from warpseal.runtime.http_session import read_body
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.jsonrpc import MALFORMED
 
 _MAX_BODY_BYTES: Final = 64 * 1024
 _OK: Final = 200

@@ -13,11 +13,10 @@ import msgspec
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_nodes import ChainApiNodes
-from warpseal.node.errors import CallFailure, MethodMissing, RpcRefusal
-from warpseal.node.json_values import u64
 from warpseal.node.p_chain import decode_height
 from warpseal.node.rpc import NodeCall
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, MethodMissing, NodeAttempt, NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import u64
 from warpseal.warp.ids import ChainID
 
 T = TypeVar("T")

@@ -17,15 +17,14 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.errors import CallFailure, RpcRefusal, parse_refusal
-from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
-from warpseal.node.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 from warpseal.node.settings import NodeSettings
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.process import error_words
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
+from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
+from warpseal.upstream.limits import CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
 
 T = TypeVar("T")
 

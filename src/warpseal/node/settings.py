@@ -8,16 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.node.endpoint import (
-    EvmChain,
-    EvmChainInfo,
-    EvmIndexing,
-    L1sNode,
-    MetadataMode,
-    NativeToken,
-    NodeEndpoint,
-    TraceMode,
-)
 from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
@@ -38,6 +28,16 @@ from warpseal.runtime.settings import (
     setting,
     text,
     url,
+)
+from warpseal.upstream.endpoint import (
+    EvmChain,
+    EvmChainInfo,
+    EvmIndexing,
+    L1sNode,
+    MetadataMode,
+    NativeToken,
+    NodeEndpoint,
+    TraceMode,
 )
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 

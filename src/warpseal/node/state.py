@@ -15,13 +15,12 @@ import msgspec
 from warpseal.chains.ids import AssetID
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.blocks import X_CHAIN_PATHS
-from warpseal.node.errors import CallFailure, NotFoundByNode, RpcRefusal
-from warpseal.node.json_values import NUMBER, field_decoder, list_decoder, u64
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_fee_config, decode_height
 from warpseal.node.pool import NodePool, PoolNode
 from warpseal.node.rpc import NodeCall
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable, NotFoundByNode, RpcRefusal
+from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 T = TypeVar("T")

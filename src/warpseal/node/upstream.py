@@ -13,7 +13,6 @@ from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient,
 from warpseal.node.chain_nodes import ChainApi, ChainApiNodes, api_endpoint
 from warpseal.node.chain_rpc import ChainRpcClient
 from warpseal.node.chain_validators_client import ChainValidatorsClient
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.node.platform import PlatformClient
@@ -22,6 +21,7 @@ from warpseal.node.proposervm import ProposerVMClient
 from warpseal.node.rpc import CallObserver, UpstreamNode
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.warp.ids import ChainID
 
 

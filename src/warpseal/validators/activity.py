@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.balances import inactive_nodes, underfunded_validations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownSubnet

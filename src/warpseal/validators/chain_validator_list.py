@@ -13,12 +13,11 @@ from typing import Final
 
 from warpseal.errors import CallRefused
 from warpseal.node.chain_validators_client import ChainValidatorsClient, ListedValidator
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownChain
 from warpseal.validators.uptime.node_uptime import Uptime

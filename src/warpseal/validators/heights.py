@@ -11,13 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from warpseal.chains.proposervm import Epoch
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
 from warpseal.node.proposervm import NO_EPOCH, ProposerVMClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodeAttempt, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)

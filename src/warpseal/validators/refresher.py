@@ -10,9 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from warpseal.node.errors import RpcRefusal
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import HeightTooNew

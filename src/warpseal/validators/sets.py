@@ -15,13 +15,12 @@ from typing import Final
 from cachetools import LRUCache
 
 from warpseal.bls import MalformedKey, PublicKey
-from warpseal.node.errors import HeightAhead, RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import ValidatorEntry
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import HeightAhead, NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.errors import HeightTooNew, HeightTooOld
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.set_cache import ParsedValidatorSet, PublicKeyCache, SetCache, SetKey

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from warpseal.node.errors import RpcRefusal
 from warpseal.node.info import InfoClient, PeerHint
-from warpseal.node.limits import CallOrigin
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.errors import HeightTooNew
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets

@@ -18,8 +18,8 @@ from warpseal.forwarding.evm.build import forward_chain
 from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.resources.aliases import ChainAliases
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.warp.ids import ChainID
 
 L1: Final = recorded_chain("localnet", "l1-0")

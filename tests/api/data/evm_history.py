@@ -32,10 +32,10 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument, TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.node.endpoint import EvmIndexing
 from warpseal.resources.evm import ErcType, MetadataStatus
 from warpseal.resources.text import account_text
 from warpseal.store.locks import has_writer
+from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import ChainID, id_text
 
 SETTINGS: Final = IndexSettings()

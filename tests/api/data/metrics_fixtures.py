@@ -28,9 +28,9 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.resources.aliases import ChainAliases
 from warpseal.store.url import StoreUrl, in_schema
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.settings import UsageSettings
 from warpseal.warp.ids import ChainID, id_text

@@ -26,7 +26,7 @@ from warpseal.api.data.operations import CHAIN_IDS, EVM, METRICS_API, OPERATIONS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.document import document
 from warpseal.chains.ids import bech32_text
-from warpseal.node.endpoint import EvmIndexing
+from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text, node_id_text
 
 load_all_checks()

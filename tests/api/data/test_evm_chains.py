@@ -17,9 +17,9 @@ from tests.indexer.evm_chains import recorded_chain
 from tests.indexer.evm_node import UNFINALIZED
 from warpseal.api.data.settings import Compat
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.node.endpoint import EvmChainInfo, NativeToken, NodeEndpoint
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.blocks import Blockchain
+from warpseal.upstream.endpoint import EvmChainInfo, NativeToken, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 

@@ -27,11 +27,11 @@ from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import Erc20Transfer
 from warpseal.index.evm.records import ContractFacts
-from warpseal.node.endpoint import EvmIndexing
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.evm import ErcType, HolderQuery
 from warpseal.resources.queries import TimeRange
 from warpseal.resources.text import account_text
+from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import id_text
 
 CHAIN = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)

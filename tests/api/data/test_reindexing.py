@@ -21,9 +21,9 @@ from warpseal.index.evm import requests
 from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.node.endpoint import EvmIndexing, MetadataMode
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.process import running
+from warpseal.upstream.endpoint import EvmIndexing, MetadataMode
 
 TOKENS = f"{h.PATH}/nfts/collections/{h.text(h.CATS)}/tokens"
 DEPLOYMENTS = f"{h.PATH}/contracts/{h.text(h.ALICE)}/deployments"

@@ -20,9 +20,9 @@ from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recor
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_nodes import ChainApi, api_endpoint
 from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, CurrentValidations, LocalView
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import ChainID, id_text

@@ -18,9 +18,9 @@ from tests.node.recorded_node import build_settings
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.node.chain_nodes import ChainApi, api_endpoint
 from warpseal.node.chain_validators_client import ChainValidatorsClient
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.warp.ids import ChainID, parse_id
 
 PATH = f"/ext/bc/{L1_CHAIN}/validators"

@@ -18,7 +18,7 @@ from warpseal.api.rpc.jsonrpc_geth import (
     encode_responses,
     parse_request_body,
 )
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcError, RpcResponse, encode_calls
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcError, RpcResponse, encode_calls
 
 RESULTS: dict[str, Any] = {"eth_chainId": "0x3039", "eth_blockNumber": "0x36"}
 RECORDED = [

@@ -22,10 +22,10 @@ from warpseal.forwarding.evm.chain_config import ChainConfig, chain_config
 from warpseal.forwarding.evm.forwarder import EvmForwarder, ForwardingObserver
 from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
 from warpseal.node.info import decode_upgrades
-from warpseal.node.jsonrpc import RpcCall, RpcResponse
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
+from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
 from warpseal.warp.ids import ChainID
 
 RECORDED = paths.LOCALNET / "evm-chains.jsonl"

@@ -12,8 +12,8 @@ from tests.eventually import until
 from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.runtime.process import running
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 

@@ -25,7 +25,7 @@ from tests.forwarding.evm.evm import (
 from warpseal.forwarding.evm.chain_config import UNSCHEDULED, NotSubnetEvm, chain_config
 from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
-from warpseal.node.jsonrpc import RpcResponse
+from warpseal.upstream.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
 FEE_MANAGER = {"feeManagerConfig": {"blockTimestamp": 5, "adminAddresses": ["0x" + "AB" * 20]}}

@@ -30,9 +30,9 @@ from warpseal.forwarding.primary.build import Gateway, build_gateway
 from warpseal.forwarding.primary.routes import ROUTES
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.metrics.registry import Metrics
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.process import running
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text
 

@@ -29,8 +29,8 @@ from tests.forwarding.primary.serving import (
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.forwarding.primary.methods import KNOWN_METHODS, SERVICES, AllowedMethods
 from warpseal.forwarding.primary.routes import ROUTES
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.resources.chains import PrimaryChain
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.usage.calls import CallOutcome
 
 JSON = "application/json"

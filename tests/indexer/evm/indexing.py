@@ -26,7 +26,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.warp.ids import ChainID
 
 SETTINGS: Final = IndexerSettings(poll_s=0.02, retry_first_s=0.01, retry_cap_s=0.05, retry_stopped_s=0.1)

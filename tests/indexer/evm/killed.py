@@ -30,7 +30,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
 from warpseal.indexer.evm.tracer import Tracer
-from warpseal.node.endpoint import EvmIndexing
+from warpseal.upstream.endpoint import EvmIndexing
 
 _STEPS: Final = 50
 _MOST_STEPS: Final = 400

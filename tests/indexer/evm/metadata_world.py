@@ -30,8 +30,8 @@ from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.evm.nodes import ChainNodes
-from warpseal.node.endpoint import EvmIndexing, MetadataMode, TraceMode
 from warpseal.resources.evm import MetadataStatus, NftToken
+from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
 Answer = bytes | Callable[[asyncio.StreamWriter], Any]

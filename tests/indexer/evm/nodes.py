@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.warp.ids import ChainID
 
 CHAIN = ChainID(bytes([7]) * 32)

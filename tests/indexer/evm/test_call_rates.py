@@ -16,9 +16,9 @@ from warpseal.forwarding.evm.node import RpcNodeError, open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
-from warpseal.node.jsonrpc import rpc_call
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.jsonrpc import rpc_call
 from warpseal.warp.ids import ChainID
 
 GATEWAY = "http://127.0.0.1:9650"

@@ -35,9 +35,9 @@ from warpseal.index.evm.records import ContractFacts, ContractToCall, Lacking
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
-from warpseal.node.endpoint import EvmIndexing, TraceMode
 from warpseal.resources.evm import ErcType
 from warpseal.resources.queries import PageRequest
+from warpseal.upstream.endpoint import EvmIndexing, TraceMode
 from warpseal.upstream.errors import NodeUnavailable
 
 CONTRACT: Final = bytes([1]) * 20

@@ -35,9 +35,9 @@ from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
-from warpseal.node.endpoint import EvmIndexing, TraceMode
-from warpseal.node.jsonrpc import rpc_call
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.endpoint import EvmIndexing, TraceMode
+from warpseal.upstream.jsonrpc import rpc_call
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 

@@ -20,8 +20,8 @@ from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
-from warpseal.node.endpoint import MetadataMode
 from warpseal.resources.evm import MetadataStatus, NftMetadata
+from warpseal.upstream.endpoint import MetadataMode
 
 INDEXED = MetadataStatus.INDEXED
 

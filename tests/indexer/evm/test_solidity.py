@@ -27,9 +27,9 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask, BuildTasks
 from warpseal.indexer.evm.tracer import Tracer
-from warpseal.node.endpoint import EvmChain, EvmIndexing, MetadataMode, NodeEndpoint
 from warpseal.resources.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
 from warpseal.resources.queries import PageRequest, TimeRange
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, MetadataMode, NodeEndpoint
 from warpseal.warp.ids import ChainID, id_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -41,8 +41,8 @@ from warpseal.indexer.evm import verify as evm_verify
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.verify import IndexFinding
-from warpseal.node.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 
 SETTINGS = IndexSettings()
 HELICON = BlockRules(asynchronous_from=0)

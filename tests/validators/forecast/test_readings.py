@@ -16,11 +16,11 @@ from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, open_upstre
 from warpseal.chains.ids import BlockID
 from warpseal.ledger.chain_time import advance_excess, l1_fee_price
 from warpseal.ledger.params import MAINNET, L1FeeConfig
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import L1FeeState
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.forecast.readings import ActiveSource, FeeStates, ForecastReader, SubnetReading
 from warpseal.warp.ids import SubnetID, id_text
 

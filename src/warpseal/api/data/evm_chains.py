@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
-from warpseal.node.endpoint import EvmChain, MetadataMode
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.errors import StoreDown
+from warpseal.upstream.endpoint import EvmChain, MetadataMode
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 

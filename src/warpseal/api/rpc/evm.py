@@ -35,7 +35,7 @@ from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.forwarding.evm.node import RpcNodeReply
-from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
 

@@ -34,7 +34,7 @@ from warpseal.forwarding.evm.node import RpcNodeReply
 from warpseal.forwarding.primary.forwarder import GatewayForwarder
 from warpseal.forwarding.primary.methods import AllowedMethods
 from warpseal.forwarding.primary.routes import GatewayRoute
-from warpseal.node.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse
+from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
 

@@ -22,7 +22,7 @@ from warpseal.api.http.json_text import (
     kind_of,
 )
 from warpseal.api.http.request_body import LARGE_BYTES
-from warpseal.node.jsonrpc import (
+from warpseal.upstream.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,

@@ -27,7 +27,7 @@ from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED
-from warpseal.node.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
+from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, RpcError, RpcResponse, decode_id
 from warpseal.usage.calls import CLIENT_LEFT, NO_METHOD, CallOutcome, UsageLabels
 from warpseal.usage.classify import (
     NOT_JSON_RPC,

@@ -14,7 +14,7 @@ import msgspec
 
 from warpseal.forwarding.evm.methods import MethodClass, class_of
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.jsonrpc import MALFORMED, NULL, RpcCall, decode_id, id_key
+from warpseal.upstream.jsonrpc import MALFORMED, NULL, RpcCall, decode_id, id_key
 
 SUBSCRIBE: Final = "_subscribe"
 _UNSUBSCRIBE: Final = "_unsubscribe"

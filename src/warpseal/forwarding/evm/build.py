@@ -11,7 +11,7 @@ from warpseal.forwarding.evm.node import RpcNode, Sessions
 from warpseal.forwarding.evm.pool import EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
-from warpseal.node.endpoint import EvmChain
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.warp.ids import ChainID, id_text
 
 

@@ -32,7 +32,7 @@ from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, 
 from warpseal.forwarding.evm.pool import EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
-from warpseal.node.jsonrpc import (
+from warpseal.upstream.jsonrpc import (
     MALFORMED,
     METHOD_NOT_FOUND,
     REQUEST_TIMED_OUT,

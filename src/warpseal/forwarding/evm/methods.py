@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import MALFORMED, RpcCall
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import MALFORMED, RpcCall
 
 
 class MethodClass(StrEnum):

@@ -17,10 +17,10 @@ from typing import Final
 import aiohttp
 
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.limits import RetryAfter, parse_retry_after
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.rate_meter import RateMeter
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.limits import RetryAfter, parse_retry_after
 
 JSON: Final = "application/json"
 MAX_PAUSE_S: Final = 60.0

@@ -14,9 +14,9 @@ import msgspec
 from warpseal.forwarding.evm.methods import BLOCK_NUMBER
 from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import MALFORMED, RpcCall, decode_result, encode_calls
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import MALFORMED, RpcCall, decode_result, encode_calls
 
 log = logging.getLogger(__name__)
 

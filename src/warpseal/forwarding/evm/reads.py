@@ -29,11 +29,11 @@ from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_ca
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.forwarding.evm.node import RpcNode
-from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ import msgspec
 from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, Sessions
 from warpseal.forwarding.evm.pool import CHAIN_ID_CALL
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.endpoint import EvmChain, EvmIndexing, L1sNode
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import MALFORMED, decode_result, encode_calls
+from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import MALFORMED, decode_result, encode_calls
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 log = logging.getLogger(__name__)

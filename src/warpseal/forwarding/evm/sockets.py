@@ -26,10 +26,10 @@ from warpseal.forwarding.evm.pool import (
     parse_identity,
 )
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import decode_responses, encode_calls
 from warpseal.runtime.process import error_words
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import decode_responses, encode_calls
 
 log = logging.getLogger(__name__)
 

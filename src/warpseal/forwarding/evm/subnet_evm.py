@@ -18,7 +18,7 @@ import msgspec
 from warpseal.forwarding.evm.chain_config import ChainConfig
 from warpseal.forwarding.evm.methods import ACTIVE_RULES, CHAIN_CONFIG, FEE_CONFIG
 from warpseal.forwarding.evm.precompiles import FEE_FIELDS, fees_as_json
-from warpseal.node.jsonrpc import (
+from warpseal.upstream.jsonrpc import (
     INVALID_PARAMS,
     MALFORMED,
     SERVER_ERROR,

@@ -13,9 +13,9 @@ from warpseal.forwarding.primary.methods import AllowedMethods
 from warpseal.forwarding.primary.pool import PrimaryPool
 from warpseal.forwarding.primary.routes import C_CHAIN_RPC, C_CHAIN_WS
 from warpseal.forwarding.primary.settings import GatewaySettings
-from warpseal.node.endpoint import EvmChain, NodeEndpoint
-from warpseal.node.limits import RetryAfter
 from warpseal.resources.chains import PrimaryChain
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
+from warpseal.upstream.limits import RetryAfter
 from warpseal.warp.ids import ChainID
 
 

@@ -16,7 +16,7 @@ from warpseal.forwarding.evm.pool import MAX_DECODED_BYTES
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.methods import HEIGHT_METHODS, READS
 from warpseal.forwarding.primary.pool import PrimaryPool, number_in
-from warpseal.node.jsonrpc import MALFORMED, RpcError, decode_result
+from warpseal.upstream.jsonrpc import MALFORMED, RpcError, decode_result
 
 _NOT_FOUND: Final = 404
 _ERRORS: Final = {

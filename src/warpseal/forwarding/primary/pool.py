@@ -11,9 +11,9 @@ from warpseal.forwarding.evm.node import RpcNode
 from warpseal.forwarding.evm.pool import HEAD_CALL, ForwardingPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.routes import C_CHAIN_RPC
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import RpcCall
 from warpseal.resources.chains import PrimaryChain
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import RpcCall
 
 _NETWORK_PATH: Final = "/ext/info"
 _HEIGHT_PATHS: Final = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.forwarding.primary.methods import SERVICES
-from warpseal.node.endpoint import NodeEndpoint
 from warpseal.node.settings import endpoint
 from warpseal.runtime.settings import Group, fault, list_of, one_or_more, setting, text
+from warpseal.upstream.endpoint import NodeEndpoint
 
 _METHOD: Final = re.compile(rf"(?:{'|'.join(SERVICES)})\.(?:[a-z][A-Za-z0-9]*\*?|\*)")
 _NODES: Final = one_or_more(endpoint("http", "https"))

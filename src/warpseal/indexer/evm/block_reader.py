@@ -44,10 +44,10 @@ from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
 from warpseal.indexer.evm.prover import BlockProver
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import ipaddress
 import socket
 from typing import Final
 
-from warpseal.node.endpoint import NodeEndpoint
-from warpseal.node.limits import RetryAfter
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.limits import RetryAfter
 
 DEFAULT_CALLS_PER_S: Final = 200
 

@@ -18,8 +18,10 @@ import msgspec
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
 from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
-from warpseal.node.json_values import decode_hex
-from warpseal.node.jsonrpc import (
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.jsonrpc import (
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
     UNREADABLE,
@@ -28,8 +30,6 @@ from warpseal.node.jsonrpc import (
     RpcResponse,
     rpc_call,
 )
-from warpseal.runtime.settings import MEBIBYTE
-from warpseal.upstream.errors import NodeUnavailable
 
 _TIMEOUT_S: Final = 5.0
 _MAX_RESULT_BYTES: Final = MEBIBYTE

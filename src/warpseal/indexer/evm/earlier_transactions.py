@@ -11,9 +11,9 @@ import msgspec
 from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import MALFORMED, RpcResponse, rpc_call
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
 _BLOCKS_PER_WRITE: Final = 10_000

@@ -30,11 +30,11 @@ from yarl import URL
 
 from warpseal.chains.evm.token_uri import parse_http_url
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
-from warpseal.node.limits import parse_retry_after
 from warpseal.runtime.http_session import new_session
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
+from warpseal.upstream.limits import parse_retry_after
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -35,13 +35,13 @@ from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.node.endpoint import EvmChain
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, id_text
 

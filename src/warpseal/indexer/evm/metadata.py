@@ -25,11 +25,11 @@ from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.documents import URI_STATUS, DocumentResult, read_inline, read_remote
 from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchLane
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
-from warpseal.node.endpoint import MetadataMode
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import StoreDown
+from warpseal.upstream.endpoint import MetadataMode
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,12 @@ from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, 
 from warpseal.forwarding.evm.pool import ChainIdentity, EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates
-from warpseal.node.endpoint import EvmChain
-from warpseal.node.json_values import quantity_or_none
-from warpseal.node.jsonrpc import (
+from warpseal.runtime.locks import AsyncLock
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.endpoint import EvmChain
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import (
     LIMIT_EXCEEDED,
     MALFORMED,
     REQUEST_TIMED_OUT,
@@ -34,9 +37,6 @@ from warpseal.node.jsonrpc import (
     encode_numbered_calls,
     rpc_call,
 )
-from warpseal.runtime.locks import AsyncLock
-from warpseal.runtime.settings import MEBIBYTE
-from warpseal.upstream.errors import NodeUnavailable
 
 MAX_BATCH: Final = 1_000
 TARGET_BYTES: Final = 4 * MEBIBYTE

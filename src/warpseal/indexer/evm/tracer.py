@@ -25,9 +25,9 @@ from warpseal.indexer.evm.block_reader import BLOCK
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import ChainNode, NodeResource
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
 TRACE_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}

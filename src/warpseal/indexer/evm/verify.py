@@ -49,12 +49,12 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.indexer.verify import IndexFinding
-from warpseal.node.jsonrpc import METHOD_NOT_FOUND, rpc_call
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, rpc_call
 
 T = TypeVar("T")
 

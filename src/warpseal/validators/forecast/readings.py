@@ -15,7 +15,6 @@ from typing import Final
 
 from warpseal.ledger.chain_time import l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation, L1FeeState
 from warpseal.node.platform import PlatformClient
 from warpseal.resources.chains import PrimaryChain
@@ -24,6 +23,7 @@ from warpseal.resources.queries import BlockQuery, PageRequest, TimeRange
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import SubnetID
 
 FEE_STATE: Final = "platform.getValidatorFeeState"

@@ -18,14 +18,13 @@ from functools import partial
 from typing import Final
 
 from warpseal.ledger.params import DAY_S
-from warpseal.node.errors import RpcRefusal
-from warpseal.node.limits import CallOrigin
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.throttle import Throttle
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import HeightTooNew, UnknownSubnet
 from warpseal.validators.forecast.fee_curve import share_fee_curve

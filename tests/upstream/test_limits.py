@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.aggregation.virtual_time import now, run
 from tests.node.recorded_node import RecordedNode, open_upstream
-from warpseal.node.errors import CallFailure
-from warpseal.node.limits import CallOrigin, UpstreamLimit
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.limits import CallOrigin, UpstreamLimit
 
 
 async def start_holders(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.node.limits import MAX_PAUSE_S, RetryAfter, parse_retry_after
+from warpseal.upstream.limits import MAX_PAUSE_S, RetryAfter, parse_retry_after
 
 NOON_S = 784_111_777.0
 

@@ -14,9 +14,8 @@ from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
 
-from warpseal.node.errors import CallFailure
 from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.errors import CallFailure, NodeFailure
 
 MAX_WAITING = 1_000
 _WINDOW_S = 1.0
