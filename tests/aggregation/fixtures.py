@@ -495,7 +495,7 @@ class AggregatorSetup:
 
 
 @asynccontextmanager
-async def tidy(setup: AggregatorSetup) -> AsyncIterator[AggregatorSetup]:
+async def leaves_nothing_open(setup: AggregatorSetup) -> AsyncIterator[AggregatorSetup]:
     """Assert that the requests of the block leave nothing behind."""
     yield setup
     for _ in range(5):

@@ -12,6 +12,7 @@ from tests.aggregation.fixtures import (
     CHAIN,
     AggregatorSetup,
     garbage,
+    leaves_nothing_open,
     members,
     message,
     of_another,
@@ -21,7 +22,6 @@ from tests.aggregation.fixtures import (
     signature,
     signs,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.memory_archive import MemoryArchive
@@ -39,7 +39,7 @@ def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             await scene(setup)
 
     run(main())
@@ -228,7 +228,7 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
 
     async def main() -> None:
         first, second = (AggregatorSetup(members([20] * 5), archive=archive) for _ in range(2))
-        async with tidy(first), tidy(second):
+        async with leaves_nothing_open(first), leaves_nothing_open(second):
             first.network.scripts = {4: silent, 5: silent}
             with pytest.raises(QuorumNotReached):
                 await first.service.aggregate(request(80, timeout_s=1.0))

@@ -12,22 +12,11 @@ from hypothesis import strategies as st
 from tests.aggregation.fixtures import parsed_key, public_key, signature
 from tests.bls.witness import fast_aggregate_verify
 from warpseal import bls
-from warpseal.aggregation.bad_shares import (
-    BadShareFinder,
-    Moments,
-    SearchResult,
-    ShareUnderTest,
-    locate,
-    right_moments,
-    weighted_sum,
-    weights_of,
-)
+from warpseal.aggregation.bad_shares import BadShareFinder, SearchResult, ShareUnderTest
 from warpseal.bls import NO_DEVIATION, Deviation, Share
 
 MESSAGE = b"what they sign"
 HASHED = bls.hash_to_curve(MESSAGE)
-NO_KEY = bls.sum_public_keys([])
-NO_SHARE = bls.subtract_shares(HASHED, HASHED)
 # A point of the curve that lies outside of the subgroup.
 STRAY = bls.decode_share(b"\x80" + bytes(94) + b"\x02")
 
@@ -46,21 +35,21 @@ def shares_of(count: int, bad: Collection[int] = ()) -> list[ShareUnderTest]:
 
 
 def search(members: list[ShareUnderTest], step: int = 1_000) -> tuple[BadShareFinder, SearchResult]:
-    """Search to the end; return what was found in all."""
+    """Search to the end; return the findings of all steps."""
     finder = BadShareFinder(MESSAGE)
     finder.add(members)
-    found = [finder.split(0)]
+    results = [finder.split(0)]
     while finder.unresolved:
-        found.append(finder.split(step))
+        results.append(finder.split(step))
     return finder, SearchResult(
-        tuple(share for part in found for share in part.clean),
-        tuple(share for part in found for share in part.proven),
-        tuple(share for part in found for share in part.bad),
+        tuple(share for result in results for share in result.clean),
+        tuple(share for result in results for share in result.proven),
+        tuple(share for result in results for share in result.bad),
     )
 
 
-def numbers(found: tuple[ShareUnderTest, ...]) -> list[int]:
-    return sorted(share.index for share in found)
+def numbers(shares: tuple[ShareUnderTest, ...]) -> list[int]:
+    return sorted(share.index for share in shares)
 
 
 def assert_exactly(result: SearchResult, count: int, bad: Collection[int]) -> None:
@@ -78,23 +67,12 @@ def test_a_right_share_does_not_deviate_and_a_wrong_one_does() -> None:
     assert bls.compute_deviation(key, share(2), HASHED) != NO_DEVIATION
 
 
-def test_deviations_multiply_as_shares_add() -> None:
+def test_deviations_divide_as_shares_are_subtracted() -> None:
     key = bls.add_public_keys(parsed_key(public_key(1)), parsed_key(public_key(2)))
-    together = bls.add_shares(share(1, b"a"), share(2, b"b"))
-    product = bls.multiply_deviations(deviation(1, b"a"), deviation(2, b"b"))
-    assert bls.compute_deviation(key, together, HASHED) == product
-
-
-def test_the_inverse_is_the_deviation_of_negatives() -> None:
-    value = deviation(1, b"a")
-    negated = bls.compute_deviation(
-        bls.subtract_public_keys(NO_KEY, parsed_key(public_key(1))),
-        bls.subtract_shares(NO_SHARE, share(1, b"a")),
-        HASHED,
-    )
-    assert bls.invert_deviation(value) == negated
-    assert bls.multiply_deviations(value, bls.invert_deviation(value)) == NO_DEVIATION
-    assert bls.invert_deviation(NO_DEVIATION) == NO_DEVIATION
+    whole = bls.compute_deviation(key, bls.add_shares(share(1, b"a"), share(2, b"b")), HASHED)
+    assert bls.divide_deviations(whole, deviation(1, b"a")) == deviation(2, b"b")
+    assert bls.divide_deviations(whole, whole) == NO_DEVIATION
+    assert bls.divide_deviations(whole, NO_DEVIATION) == whole
 
 
 def test_points_outside_of_the_subgroup_are_recognised() -> None:
@@ -105,56 +83,6 @@ def test_points_outside_of_the_subgroup_are_recognised() -> None:
 
 def deviation(number: int, message: bytes) -> Deviation:
     return bls.compute_deviation(parsed_key(public_key(number)), share(number, message), HASHED)
-
-
-# Moments.
-
-
-@given(st.lists(st.integers(-50, 50), min_size=1, max_size=20), st.data())
-def test_a_weighted_sum_is_the_sum_of_the_weighted(terms: list[int], data: st.DataObject) -> None:
-    weights = data.draw(st.lists(st.integers(0, 300), min_size=len(terms), max_size=len(terms)))
-    total = weighted_sum(terms, weights, lambda left, right: left + right)
-    assert (total or 0) == sum(term * weight for term, weight in zip(terms, weights, strict=True))
-
-
-def moments_of(bad: Collection[int], size: int, count: int = 3) -> Moments:
-    """Return the moments of a group whose bad positions are `bad`."""
-    moments = []
-    for moment in range(count):
-        value = NO_DEVIATION
-        for position in bad:
-            for _ in range(weights_of(moment, size)[position]):
-                value = bls.multiply_deviations(value, deviation(position + 1, b"lie %d" % position))
-        moments.append(value)
-    return tuple(moments)
-
-
-@pytest.mark.parametrize("bad", [{0}, {3}, {6}])
-def test_one_bad_share_is_located_by_two_moments(bad: set[int]) -> None:
-    assert locate(moments_of(bad, 7, count=2), 7) == tuple(bad)
-
-
-@pytest.mark.parametrize("bad", [(0, 1), (0, 6), (2, 5), (5, 6)])
-def test_two_bad_shares_are_located_by_three_moments(bad: tuple[int, int]) -> None:
-    assert locate(moments_of(bad, 7, count=2), 7) is None
-    assert locate(moments_of(bad, 7), 7) == bad
-
-
-def test_three_bad_shares_are_not_located() -> None:
-    assert locate(moments_of((1, 2, 5), 7), 7) is None
-
-
-def test_the_moments_of_the_right_half_follow_from_the_whole_and_the_left() -> None:
-    bad = {1, 4, 5}
-    left = moments_of({1}, 3)
-    right = []
-    for moment in range(3):
-        value = NO_DEVIATION
-        for position in (4, 5):
-            for _ in range((position - 3) ** moment):
-                value = bls.multiply_deviations(value, deviation(position + 1, b"lie %d" % position))
-        right.append(value)
-    assert right_moments(moments_of(bad, 7), left, 3) == tuple(right)
 
 
 # The search.
@@ -204,14 +132,14 @@ def test_exactly_the_bad_ones_are_found_whatever_their_number(
 def test_one_bad_share_among_many_costs_the_logarithm() -> None:
     finder, result = search(shares_of(200, {77}))
     assert numbers(result.bad) == [77]
-    assert finder.measurements <= 8
+    assert finder.measurements <= 9
 
 
-def test_many_bad_shares_cost_less_than_three_measurements_each() -> None:
+def test_many_bad_shares_cost_less_than_five_measurements_each() -> None:
     bad = set(range(3, 200, 10))
     finder, result = search(shares_of(200, bad))
     assert_exactly(result, 200, bad)
-    assert finder.measurements <= 3 * len(bad)
+    assert finder.measurements <= 5 * len(bad)
 
 
 def test_a_share_outside_of_the_subgroup_is_found_like_any_other() -> None:
@@ -242,16 +170,6 @@ def test_two_colluders_whose_errors_cancel_frame_no_other_share_and_are_not_prov
         assert not {2, 7} & set(numbers(result.proven))
 
 
-def test_colluders_that_forge_the_equation_of_one_bad_share_frame_no_other_share() -> None:
-    # Equal errors at positions a and b look like one culprit halfway between them.
-    error = share(1, b"error")
-    for _ in range(20):
-        colluders = {3, 5, 9, 14}
-        members = [under_test(n, bls.add_shares(share(n), error) if n in colluders else None) for n in range(1, 17)]
-        _, result = search(members)
-        assert_exactly(result, 16, colluders)
-
-
 def test_shares_can_be_measured_singly() -> None:
     finder = BadShareFinder(MESSAGE)
     finder.add_alone(shares_of(4, {2}))
@@ -266,13 +184,13 @@ def test_a_search_can_be_interrupted_and_names_the_unresolved_shares() -> None:
     finder = BadShareFinder(MESSAGE)
     members = shares_of(60, bad)
     finder.add(members)
-    found: list[ShareUnderTest] = []
+    bad_shares: list[ShareUnderTest] = []
     while finder.unresolved:
         open_before = {share.index for share in finder.unresolved}
         result = finder.split(3)
-        found += result.bad
+        bad_shares += result.bad
         assert {share.index for share in result.bad} <= open_before
-    assert numbers(tuple(found)) == sorted(bad)
+    assert numbers(tuple(bad_shares)) == sorted(bad)
 
 
 def test_a_search_among_no_shares_finds_nothing() -> None:

@@ -17,6 +17,7 @@ from tests.aggregation.fixtures import (
     SentAsk,
     empty,
     garbage,
+    leaves_nothing_open,
     members,
     message,
     node,
@@ -28,7 +29,6 @@ from tests.aggregation.fixtures import (
     signs,
     signs_from,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.verifier import ParsedSignedMessage, assert_py_ecc_agrees, assert_valid
@@ -104,7 +104,7 @@ class Scenario:
         self.failed = 0
 
     async def play(self) -> None:
-        async with tidy(self.setup):
+        async with leaves_nothing_open(self.setup):
             for _ in range(ROUNDS_PER_SEED // 2):
                 self.change_network()
                 await asyncio.gather(*(self.ask(self.wanted()) for _ in range(2)))
@@ -188,7 +188,7 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
     async def main(seed: int) -> None:
         random = Random(seed)
         setup = AggregatorSetup(members([10] * 9), seed=seed)
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             for about in MESSAGES:
                 liars = random.sample(range(1, 10), 2)
                 setup.network.scripts = {number: behaviour(random, 9, now()) for number in liars}
@@ -202,7 +202,7 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
 def test_shares_that_liars_sent_never_spoil_later_requests() -> None:
     async def main() -> None:
         setup = AggregatorSetup(members([10] * 6))
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             for script in (wrong(), of_another(3), lies_first, twice(b"", signature(1, LIE)), garbage):
                 about = UnsignedMessage.build(88888, MESSAGES[0].source_chain_id, repr(script).encode())
                 setup.network.scripts = {1: script, 2: script}

@@ -17,6 +17,7 @@ from tests.aggregation.fixtures import (
     empty,
     garbage,
     index_of,
+    leaves_nothing_open,
     members,
     message,
     node,
@@ -29,7 +30,6 @@ from tests.aggregation.fixtures import (
     signs,
     signs_from,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
@@ -54,7 +54,7 @@ def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             await scene(setup)
 
     run(main())

@@ -13,6 +13,7 @@ from tests.aggregation.fixtures import (
     AggregatorSetup,
     Script,
     garbage,
+    leaves_nothing_open,
     message,
     node,
     of_another,
@@ -23,7 +24,6 @@ from tests.aggregation.fixtures import (
     signature,
     signs,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.memory_archive import MemoryArchive
@@ -58,7 +58,7 @@ class Scenario:
             self.setup.network.scripts = {number: self.behaviour() for number in KEYS}
             for _ in range(self.random.randrange(4)):
                 self.spoil()
-            async with tidy(self.setup):
+            async with leaves_nothing_open(self.setup):
                 wanted = [self.wanted() for _ in range(self.random.randrange(1, 4))]
                 await asyncio.gather(*(self.ask(request_) for request_ in wanted))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.aggregation.fixtures import (
     NETWORK_ID,
     AggregatorSetup,
+    leaves_nothing_open,
     members,
     message,
     node,
@@ -18,7 +19,6 @@ from tests.aggregation.fixtures import (
     request,
     signature,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
@@ -43,7 +43,7 @@ async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterat
             running = asyncio.create_task(store.run())
             setup = AggregatorSetup(validators, archive=store.archive)
             setup.service = SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor)
-            async with tidy(setup):
+            async with leaves_nothing_open(setup):
                 yield setup, store
             running.cancel()
             await asyncio.wait((running,))

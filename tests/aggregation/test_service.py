@@ -16,6 +16,7 @@ from tests.aggregation.fixtures import (
     NETWORK_ID,
     SUBNET,
     AggregatorSetup,
+    leaves_nothing_open,
     members,
     message,
     node,
@@ -23,7 +24,6 @@ from tests.aggregation.fixtures import (
     request,
     signature,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.verifier import assert_valid
@@ -191,7 +191,7 @@ async def test_a_thousand_validators_are_summed_without_holding_up_the_loop() ->
     setup.network.scripts = {number: wrong(0.01) for number in bad}
     with ThreadPoolExecutor(1) as executor:
         service = threaded(setup, executor)
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             ticking = asyncio.create_task(longest_turn.run())
             await asyncio.sleep(0.01)
             answer = await service.aggregate(request(67, about=about))
@@ -209,7 +209,7 @@ async def test_an_unreachable_quorum_of_a_thousand_fails_for_little_cpu() -> Non
         setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected")
     with ThreadPoolExecutor(1) as executor:
         service = threaded(setup, executor)
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             started_s = time.thread_time()
             with pytest.raises(QuorumNotReached) as caught:
                 await service.aggregate(request(67, about=about))
@@ -226,7 +226,7 @@ async def test_a_thousand_refusals_fail_for_little_cpu() -> None:
     setup.network.scripts = {number: refuses(4) for number in range(1, MANY + 1)}
     with ThreadPoolExecutor(1) as executor:
         service = threaded(setup, executor)
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             started_s = time.thread_time()
             with pytest.raises(QuorumImpossible):
                 await service.aggregate(request(67, about=message(chain=P_CHAIN)))

@@ -12,6 +12,7 @@ from tests.aggregation.fixtures import (
     SUBNET,
     AggregatorSetup,
     index_of,
+    leaves_nothing_open,
     members,
     message,
     node,
@@ -20,7 +21,6 @@ from tests.aggregation.fixtures import (
     signature,
     signs,
     silent,
-    tidy,
     wrong,
 )
 from tests.aggregation.memory_archive import MemoryArchive
@@ -42,7 +42,7 @@ def play(setup: AggregatorSetup, scene: Scene) -> None:
     """Run a scene; nothing may be left over behind it."""
 
     async def main() -> None:
-        async with tidy(setup):
+        async with leaves_nothing_open(setup):
             await scene(setup)
 
     run(main())
@@ -121,7 +121,7 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
 
     async def main() -> None:
         old, new = AggregatorSetup(before, archive=archive), AggregatorSetup(after, archive=archive)
-        async with tidy(old), tidy(new):
+        async with leaves_nothing_open(old), leaves_nothing_open(new):
             then = judged(old, await old.service.aggregate(request(67)), request(67))
             again = judged(new, await new.service.aggregate(request(50)), request(50))
             assert new.network.asks == []
@@ -310,7 +310,7 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
 
     async def main() -> None:
         first, second = (AggregatorSetup(members([20] * 5), archive=archive) for _ in range(2))
-        async with tidy(first), tidy(second):
+        async with leaves_nothing_open(first), leaves_nothing_open(second):
             first.network.scripts = {3: silent, 4: silent, 5: silent}
             caller = asyncio.create_task(first.service.aggregate(request(80)))
             await asyncio.sleep(0.6)

@@ -108,8 +108,8 @@ async def test_new_messages_that_cannot_be_signed_in_time_are_refused_and_known_
 ) -> None:
     plan = Plan(validators=4, l1s=(), messages=CROWD, rules=(parse_rule("all:slow=200ms"),))
     # Each validator answers five requests a second.
-    keys = {"max-outstanding-per-peer": 1, "request-timeout-seconds": 8}
-    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys)) as daemon:
+    keys, peers = {"request-timeout-seconds": 8}, {"max_outstanding": 1}
+    async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, keys, peers=peers)) as daemon:
         await daemon.until_connected(4)
         first_message, *messages = network.messages_of(PRIMARY_NETWORK)
         assert (await daemon.aggregate(first_message)).status == 200

@@ -114,10 +114,25 @@ def response_frame(request_id: int, body: bytes, *, compressed: bool = True, cha
     return frame_of(p2p_pb2.Message(app_response=response), compressed=compressed)
 
 
+def new_core(
+    settings: ProtocolSettings | None = None, certificate: Certificate | None = None, now: float = 0.0
+) -> PeerProtocol:
+    """Return the core of a connection, to node 0 by default, whose first bytes are not written yet."""
+    return PeerProtocol(
+        own_handshake(),
+        certificate or node().certificate,
+        settings or ProtocolSettings(),
+        ZSTD,
+        NO_PEERS,
+        now,
+        UNIX_S,
+    )
+
+
 def started_core(settings: ProtocolSettings | None = None) -> PeerProtocol:
     """Return the core of a connection to node 0, started at 0.0."""
-    core = PeerProtocol(own_handshake(), node().certificate, settings or ProtocolSettings(), ZSTD)
-    core.start(0.0, UNIX_S, NO_PEERS)
+    core = new_core(settings)
+    core.output()
     return core
 
 

@@ -15,6 +15,7 @@ from tests.protocol.peers import (
     connected_core,
     frame_of,
     handshake_frame,
+    new_core,
     node,
     own_handshake,
     request,
@@ -28,7 +29,6 @@ from warpseal.protocol.messages import EMPTY_PEER_LIST_FRAME, PING_FRAME, PONG_F
 from warpseal.protocol.peer import (
     ConnectionClosed,
     Event,
-    PeerProtocol,
     PeersGossiped,
     ProtocolSettings,
 )
@@ -53,9 +53,7 @@ def error_frame(request_id: int, code: int, text: str = "") -> bytes:
 
 
 def test_a_connection_begins_with_handshake_and_peer_list() -> None:
-    core = PeerProtocol(own_handshake(), node().certificate, ProtocolSettings(), ZSTD)
-    first = core.start(5.0, UNIX_S, NO_PEERS)
-    assert first == own_handshake().encode(UNIX_S, NO_PEERS) + EMPTY_PEER_LIST_FRAME
+    assert new_core(now=5.0).output() == own_handshake().encode(UNIX_S, NO_PEERS) + EMPTY_PEER_LIST_FRAME
 
 
 def test_their_handshake_and_peer_list_make_a_connection() -> None:
@@ -98,8 +96,7 @@ def test_a_second_handshake_ends_the_connection() -> None:
 
 
 def test_a_handshake_that_fails_a_check_ends_the_connection() -> None:
-    core = PeerProtocol(own_handshake(), node(1).certificate, ProtocolSettings(), ZSTD)
-    core.start(0.0, UNIX_S, NO_PEERS)
+    core = new_core(certificate=node(1).certificate)
     assert reason_of(core.receive(handshake_frame(), 0.1)) is CloseReason.WRONG_ADDRESS_SIGNATURE
     core = started_core()
     assert reason_of(core.receive(handshake_frame(), 61.5)) is CloseReason.CLOCK_SKEW

@@ -28,8 +28,8 @@ OWN = OwnHandshake(NETWORK_ID, lambda message: b"", bls.generate_secret())
 
 def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProtocol, list[Event]]:
     """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
-    core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD)
-    core.start(0.0, session.handshake.my_time, NO_PEERS)
+    core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD, NO_PEERS, 0.0, session.handshake.my_time)
+    core.output()
     events = feed(core, b"".join(session.received[:2]), rnd)
     assert core.is_connected
     for asked, frame in session.requests:

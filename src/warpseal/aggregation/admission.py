@@ -1,18 +1,17 @@
 """Turns of new rounds while validators are asked for more than they can answer, or this machine can process, in time.
 
-The rounds of one signing subnet share a queue: its validators have the connections on which requests wait. The queue
-is pure; times are those of the event loop's clock.
+The rounds of one signing subnet share a bounded queue: its validators have the connections on which requests wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
 
 from warpseal.aggregation.errors import Overloaded
 from warpseal.aggregation.goals import QuorumGoal
@@ -22,131 +21,38 @@ from warpseal.warp.ids import SubnetID, id_text
 
 log = logging.getLogger("warpseal.aggregation")
 
-# How often the first of the rounds that wait looks whether the validators can take another one.
+# How often the first of the rounds that wait checks whether the validators can take another one.
 _TURN_POLL_S: Final = 0.01
-# A peer may have as many requests outstanding: so few rounds fill no queue of requests, and never wait.
+# A peer may have this many requests outstanding: as few rounds fill no queue of requests, and never wait.
 UNQUEUED_ROUNDS: Final = 16
-# The pace is known once so many rounds had their turn and the first second is over, or after the longer time. Before,
-# a caller is refused only if its deadline has passed.
-_MIN_TURNS: Final = 16
-_MIN_MEASURED_S: Final = 1.0
-_MAX_MEASURED_S: Final = 5.0
-_REVIEW_INTERVAL_S: Final = 0.25
-_MEASURED_TURNS: Final = 64
-# While fewer turns are measured, much else may go on: reading a burst of requests takes time of its own.
-_FEW_TURNS_ERROR: Final = 2.0
-_MEASURED_ROUNDS: Final = 32
+# Rounds of one signing subnet that may wait. Two thirds of the default timeout serve them at 40 rounds a second.
+MAX_WAITING_ROUNDS: Final = 400
+# A caller waits for the turn of its round during this part of its time at most; the rest is for the round itself.
+_WAITING_PART: Final = 2 / 3
 # One thread verifies and one commits; a commit takes what waits together.
 _MAX_FINISHING: Final = 32
+_MIN_RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 60.0
 
 
-class WaitingRound(Protocol):
-    """A round that waits for its turn."""
+@dataclass(slots=True)
+class _SubnetQueue:
+    """The rounds of one signing subnet: those that wait, first come, first served; and the number of running ones."""
 
-    def on_turn(self) -> None:
-        """Wake the round, which is now the first of its queue."""
+    waiting: dict[RoundTurn, None] = field(default_factory=dict)
+    running: int = 0
 
-    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
-        """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left.
-
-        expected_s: seconds until a result may be expected. waiting: number of rounds in the queue.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds from turn to turn, and from the turn of a round to its result.
-
-    error: by what factor the pace may really be faster; None: it is not known.
-    """
-
-    turn_s: float
-    duration_s: float
-    error: float | None
-
-    def expected_s(self, place: int) -> float:
-        """Return the seconds until the round at a place of the queue (from 1) may have a result."""
-        return place * self.turn_s + self.duration_s
-
-
-class RoundQueue:
-    """The waiting rounds of one signing subnet, first come first served, and the pace of their turns.
-
-    running: the rounds that had their turn and are not over.
-    """
-
-    def __init__(self) -> None:
-        self.running = 0
-        self._waiting: dict[WaitingRound, None] = {}
-        # The times of the last turns, after the time from which they are counted.
-        self._turns: deque[float] = deque(maxlen=_MEASURED_TURNS + 1)
-        self._durations: deque[float] = deque(maxlen=_MEASURED_ROUNDS)
-        self._measured_from = 0.0
-        self._next_review_at = 0.0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def is_first(self, waiting: WaitingRound) -> bool:
-        """Return whether a round is the next to have its turn."""
-        return next(iter(self._waiting), None) is waiting
-
-    def add(self, waiting: WaitingRound, now: float) -> None:
-        """Add a round; its callers are refused at once if they would wait in vain."""
-        if not self._waiting:
-            self._turns.clear()
-            self._turns.append(now)
-            self._measured_from = now
-        self._waiting[waiting] = None
-        pace, place = self.pace(now), len(self._waiting)
-        waiting.refuse_late(self._refused_until(place, pace, now), pace.expected_s(place), place)
-
-    def remove(self, waiting: WaitingRound, now: float, *, has_turn: bool) -> None:
-        """Remove a round, because it has its turn or because no caller waits."""
-        was_first = self.is_first(waiting)
-        del self._waiting[waiting]
-        if has_turn:
-            self._turns.append(now)
-        if was_first and self._waiting:
-            next(iter(self._waiting)).on_turn()
-
-    def review(self, now: float) -> None:
-        """Refuse the callers that would wait in vain; to be called repeatedly while rounds wait."""
-        if now < self._next_review_at:
-            return
-        self._next_review_at = now + _REVIEW_INTERVAL_S
-        pace, waiting, ahead = self.pace(now), tuple(self._waiting), 0
-        for place, round_ in enumerate(waiting, 1):
-            # Only the rounds that stay delay it. Retry-After counts all: if they come back, it is in this order.
-            until = self._refused_until(ahead + 1, pace, now)
-            ahead += round_.refuse_late(until, pace.expected_s(place), len(waiting))
-
-    def record_duration(self, duration_s: float) -> None:
-        """Record how long a round took from its turn to its first result."""
-        self._durations.append(duration_s)
-
-    def pace(self, now: float) -> Pace:
-        """Return the pace as measured now."""
-        turn_s = (now - self._turns[0]) / max(1, len(self._turns) - 1)
-        measured_s = _MIN_MEASURED_S if len(self._turns) > _MIN_TURNS else _MAX_MEASURED_S
-        # Nine of ten rounds take no longer.
-        duration_s = sorted(self._durations)[len(self._durations) * 9 // 10] if self._durations else 0.0
-        error = _FEW_TURNS_ERROR if len(self._turns) <= _MEASURED_TURNS else 1.0
-        return Pace(turn_s, duration_s, error if now - self._measured_from >= measured_s else None)
-
-    def _refused_until(self, place: int, pace: Pace, now: float) -> float:
-        """Return the deadline up to which the callers of a round at a place of the queue would wait in vain."""
-        return now if pace.error is None else now + pace.expected_s(place) / pace.error
+    def is_first(self, turn: RoundTurn) -> bool:
+        return next(iter(self.waiting), None) is turn
 
 
 class RoundAdmission:
     """The queues of all signing subnets, the backlog of this machine, and the warning to the operator."""
 
     def __init__(self) -> None:
+        self.queues: Final[dict[SubnetID, _SubnetQueue]] = {}
         self._finishing = 0
-        self._queues: dict[SubnetID, RoundQueue] = {}
-        self._warned_at = float("-inf")
+        self._warned_at = -inf
         self._refused = 0
 
     @property
@@ -162,16 +68,6 @@ class RoundAdmission:
             yield
         finally:
             self._finishing -= 1
-
-    def queue(self, subnet_id: SubnetID) -> RoundQueue:
-        """Return the queue of a signing subnet."""
-        return self._queues.setdefault(subnet_id, RoundQueue())
-
-    def forget_idle(self, subnet_id: SubnetID) -> None:
-        """Drop the queue of a signing subnet if no round is in it or had its turn there."""
-        queue = self._queues.get(subnet_id)
-        if queue is not None and not queue and not queue.running:
-            del self._queues[subnet_id]
 
     def refuse(self, subnet_id: SubnetID, expected_s: float, waiting: int, now: float) -> Overloaded:
         """Return the error of a refused caller; log a warning, at most once a minute."""
@@ -211,69 +107,78 @@ class RoundTurn:
         self._peers = peers
         self._wake = wake
         self._refuse = refuse
-        self._queue: RoundQueue | None = None
-        self._turn_at: float | None = None
+        self._queue: _SubnetQueue | None = None
+        # Until when each caller waits for the turn, set when the round first sees the caller in the queue.
+        self._waits_until: dict[QuorumGoal, float] = {}
 
     async def wait(self, *, has_stored: bool) -> None:
         """Wait until the validators can take another round; has_stored: shares are stored, so it does not wait."""
         if has_stored or self._must_not_wait:
             return
-        queue = self._admission.queue(self._subnet_id)
-        if len(queue) or (queue.running >= UNQUEUED_ROUNDS and self._is_congested()):
-            queue.add(self, self._loop.time())
-            try:
-                while not self._has_turn(queue):
-                    await self._poll(queue)
-            finally:
-                queue.remove(self, self._loop.time(), has_turn=not self._round.is_idle)
+        queue = self._admission.queues.setdefault(self._subnet_id, _SubnetQueue())
+        if queue.waiting or (queue.running >= UNQUEUED_ROUNDS and self._is_congested()):
+            await self._wait_in(queue)
         if not self._round.is_idle:
-            self._queue, self._turn_at = queue, self._loop.time()
+            self._queue = queue
             queue.running += 1
-
-    def record_result(self) -> None:
-        """Record how long the first result took."""
-        if self._queue is not None and self._turn_at is not None:
-            self._queue.record_duration(self._loop.time() - self._turn_at)
-            self._turn_at = None
 
     def end(self) -> None:
         """Make way for other rounds."""
         if self._queue is not None:
             self._queue.running -= 1
-            self._admission.forget_idle(self._subnet_id)
+            if not self._queue.waiting and not self._queue.running:
+                self._admission.queues.pop(self._subnet_id, None)
 
-    def on_turn(self) -> None:
-        """Wake the round, which is now the first of its queue."""
-        self._wake.set()
+    async def _wait_in(self, queue: _SubnetQueue) -> None:
+        """Wait in the queue until it is the round's turn, or until no caller is left.
 
-    def refuse_late(self, until: float, expected_s: float, waiting: int) -> bool:
-        """Refuse the callers whose deadline is `until` or earlier; return whether a caller is left."""
-        for goal in [goal for goal in self._round.goals.waiting if goal.deadline <= until]:
-            error = self._admission.refuse(self._subnet_id, expected_s, waiting, self._loop.time())
-            self._refuse(goal, error)
-        return not self._round.is_idle
-
-    def _has_turn(self, queue: RoundQueue) -> bool:
-        if self._round.is_idle or self._must_not_wait:
-            return True
-        return queue.is_first(self) and not self._is_congested()
-
-    async def _poll(self, queue: RoundQueue) -> None:
-        """Wait until the round is the first of its queue; the first one waits a moment, for all of them."""
-        self._wake.clear()
-        if not queue.is_first(self):
-            await self._wake.wait()
+        A full queue refuses at once, because its rounds already need most of a usual timeout. Callers whose time for
+        waiting is over are refused before the round looks for its turn: a round that began then would end too late for
+        them, and would take the validators' time from the rounds behind it.
+        """
+        if len(queue.waiting) >= MAX_WAITING_ROUNDS:
+            self._refuse_callers(tuple(self._round.goals.waiting), len(queue.waiting))
             return
-        alarm = self._loop.call_later(_TURN_POLL_S, self._wake.set)
+        queue.waiting[self] = None
+        try:
+            while True:
+                now = self._loop.time()
+                for goal in self._round.goals.waiting:
+                    self._waits_until.setdefault(goal, now + _WAITING_PART * (goal.deadline - now))
+                late = [goal for goal in self._round.goals.waiting if self._waits_until[goal] <= now]
+                self._refuse_callers(late, len(queue.waiting))
+                is_first = queue.is_first(self)
+                if self._round.is_idle or self._must_not_wait or (is_first and not self._is_congested()):
+                    return
+                # Only the first round polls the validators, for all of them.
+                poll_at = now + _TURN_POLL_S
+                refuse_at = min(self._waits_until[goal] for goal in self._round.goals.waiting)
+                await self._sleep(poll_at if is_first else max(refuse_at, poll_at))
+        finally:
+            was_first = queue.is_first(self)
+            del queue.waiting[self]
+            if was_first and queue.waiting:
+                next(iter(queue.waiting))._wake.set()
+
+    async def _sleep(self, until: float) -> None:
+        """Wait until a time, until the callers or the shares change, or until the round is first in the queue."""
+        self._wake.clear()
+        alarm = self._loop.call_at(until, self._wake.set)
         try:
             await self._wake.wait()
         finally:
             alarm.cancel()
-        queue.review(self._loop.time())
+
+    def _refuse_callers(self, goals: Iterable[QuorumGoal], waiting: int) -> None:
+        """Refuse callers; each may come back when its time would have been over, since the queue is shorter then."""
+        now = self._loop.time()
+        for goal in goals:
+            expected_s = max(_MIN_RETRY_S, goal.deadline - now)
+            self._refuse(goal, self._admission.refuse(self._subnet_id, expected_s, waiting, now))
 
     @property
     def _must_not_wait(self) -> bool:
-        """Whether shares are at hand, or a caller wants only what is stored."""
+        """Whether shares are in memory, or a caller wants only what is stored."""
         return self._round.table.share_weight > 0 or any(goal.stored_only for goal in self._round.goals.waiting)
 
     def _is_congested(self) -> bool:

@@ -71,7 +71,7 @@ class NoValidators(WarpsealError):
 class Overloaded(WarpsealError):
     """New messages arrive faster than they are signed, and this one could not be signed within its timeout.
 
-    expected_s: seconds until a result could be expected.
+    expected_s: seconds until the caller should try again, and may expect a result. waiting: length of the queue.
     """
 
     code = "overloaded"
@@ -80,8 +80,8 @@ class Overloaded(WarpsealError):
 
     def __init__(self, expected_s: float, waiting: int) -> None:
         text = (
-            f"the daemon cannot keep up: {waiting} new messages wait, and a result is expected in about "
-            f"{expected_s:.0f} s, after the timeout of this request; try again then"
+            f"the daemon cannot keep up: {waiting} new messages wait, and this one could not be signed within the "
+            f"timeout of its request; try again in {ceil(expected_s)} s"
         )
         super().__init__(text, expectedSeconds=ceil(expected_s), waiting=waiting)
         self.retry_after_s = expected_s

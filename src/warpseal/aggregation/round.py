@@ -138,7 +138,7 @@ class AggregationRound:
         self._has_loaded = False
         self._outbox: list[Action] = []
         self._check: Check | None = None
-        # They are due as soon as their result is stored.
+        # Completions are due as soon as their result is stored.
         self._completions: list[Complete] = []
         self._signatures: Sequence[StoredSignature] = ()
         self._undecoded: deque[StoredShare] = deque()
@@ -286,7 +286,17 @@ class AggregationRound:
     # Actions.
 
     def tick(self, now: float) -> list[Action]:
-        """Return the actions that are due, in their order."""
+        """Return the actions that are due, in their order.
+
+        The order of the steps matters:
+        1. What the archive holds comes before any connection: a stored signature may spare all validators.
+        2. New shares are handed to the archive first of all actions: a share is stored no later than its result.
+        3. Validators are tracked before goals are judged, because a status depends on what `Connect` reports: the
+           reachability of nodes, and which validators are inactive.
+        4. Goals are judged before a check begins: a goal that another result already serves needs no sum of its own.
+        5. A check goes alone. While one is on the worker thread, its shares could change under a second one.
+        6. Requests come last, since the steps before may have ended the goals that they would be for.
+        """
         actions, self._outbox = self._outbox, []
         if not self._is_collecting:
             actions += self._start(now)
@@ -305,9 +315,12 @@ class AggregationRound:
         if goals.waiting and self._check is None:
             if shares.is_flooded:
                 shares.suspect_unchecked()
+            # After a wrong sum its shares are suspect and count for no quorum. The first step of the search clears most
+            # of them, so no goal is judged before it.
             ready = [] if shares.must_begin else self._judge(now, actions)
             if ready and not shares.must_go_on:
                 self._check = shares.sum_check(ready[0])
+            # A search goes on for its own sake only after a failure; else if suspect shares would complete a goal.
             elif shares.must_go_on or (shares.can_go_on and goals.need_suspects):
                 self._check = shares.next_step()
             if self._check is not None:
@@ -346,13 +359,20 @@ class AggregationRound:
         return [Decode(batch)] if batch else []
 
     def _judge(self, now: float, actions: list[Action]) -> list[QuorumGoal]:
-        """Add a failure for each goal that is lost or late; return the goals that are ready."""
+        """Add a failure for each goal that is lost or late; return the goals that are ready.
+
+        A goal that fits a result which is being stored waits for that commit, whatever its status: the result is
+        verified, and its caller must not fail or sum the same shares again. Only then does its own status count. A
+        status is asked for at every tick, also of a goal that waits, because that records when its quorum was met,
+        from which the time of the buffer is counted. A goal that is ready stays in `waiting` until its sum has proved
+        right; a goal that is lost leaves at once, so that it is explained by the weights of this moment.
+        """
         ready: list[QuorumGoal] = []
         connected_weight = max(self.table.connected_weight, self.table.signed_weight)
         waiting = self.goals.waiting
         for goal in tuple(waiting):
-            suits = (found for found in self._completions if goal.target_weight <= found.result.weight)
-            completion = next(suits, None)
+            fitting = (item for item in self._completions if goal.target_weight <= item.result.weight)
+            completion = next(fitting, None)
             if completion is not None:
                 del waiting[goal]
                 completion.goals[goal] = None

@@ -368,7 +368,6 @@ class RoundRunner:
 
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()
-        self._turn.record_result()
         self._note_result(digest, is_stored=action.is_stored)
         self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:

@@ -100,19 +100,15 @@ def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
     return Deviation(GT.multi_pairing([cast(G1Point, key), _MINUS_G1], [cast(G2Point, hashed), cast(G2Point, share)]))
 
 
-def multiply_deviations(left: Deviation, right: Deviation) -> Deviation:
-    return Deviation(cast(GT, left) * cast(GT, right))
-
-
-def invert_deviation(value: Deviation) -> Deviation:
-    # The power of the group order less 1: negation in this library is the field's.
-    base = cast(GT, value)
-    total = base
+def divide_deviations(left: Deviation, right: Deviation) -> Deviation:
+    # By the inverse, which is the power of the group order less 1: negation in this library is the field's.
+    base = cast(GT, right)
+    inverse = base
     for bit in _INVERSE_BITS:
-        total = total * total
+        inverse = inverse * inverse
         if bit == "1":
-            total = total * base
-    return Deviation(total)
+            inverse = inverse * base
+    return Deviation(cast(GT, left) * inverse)
 
 
 def secret_from_bytes(raw: bytes) -> SecretKey:

@@ -125,21 +125,17 @@ def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
     return Deviation(key.pair(hashed) * _MINUS_G1.pair(share))  # type: ignore[attr-defined]
 
 
-def multiply_deviations(left: Deviation, right: Deviation) -> Deviation:
-    """Return the product of two deviations."""
-    return Deviation(left * right)  # type: ignore[operator]
+def divide_deviations(left: Deviation, right: Deviation) -> Deviation:
+    """Return the quotient of two deviations.
 
-
-def invert_deviation(value: Deviation) -> Deviation:
-    """Return the inverse of a deviation.
-
-    It is the conjugate, but blspy offers neither; so the second half of the twelve field elements is
+    The inverse is the conjugate, but blspy offers neither; so the second half of the twelve field elements is
     negated in their bytes (48 each, little-endian, in Montgomery form, which negation leaves as it is).
     """
-    raw = bytes(value)  # type: ignore[call-overload]
+    raw = bytes(right)  # type: ignore[call-overload]
     elements = (raw[start : start + 48] for start in range(len(raw) // 2, len(raw), 48))
     negated = ((-int.from_bytes(element, "little") % _FIELD_ORDER).to_bytes(48, "little") for element in elements)
-    return Deviation(GTElement.from_bytes_unchecked(raw[: len(raw) // 2] + b"".join(negated)))
+    inverse = GTElement.from_bytes_unchecked(raw[: len(raw) // 2] + b"".join(negated))
+    return Deviation(left * inverse)
 
 
 def secret_from_bytes(raw: bytes) -> SecretKey:

@@ -84,20 +84,21 @@ class _Terms:
     quorum_source: QuorumSource
 
 
-_RecentKey = tuple[Any, ...]
+_DeliveryKey = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Recent:
-    """The outcome of a request. present: the P-Chain's proposed height at that time. wanted: the aggregation.
+class _CachedDelivery:
+    """The outcome of a request. It has no validator set, so that none outlives its cache.
 
-    It has no validator set, so that none outlives its cache. set_digest: of the one that signed.
+    proposed_height: the proposed height of the P-Chain at that time.
+    set_digest: the digest of the validator set that signed.
     """
 
     destination: Destination
     terms: _Terms
-    present: int | None
-    wanted: AggregationRequest
+    proposed_height: int | None
+    aggregation_request: AggregationRequest
     signed_message: bytes
     set_digest: bytes
     report: DeliveryReport
@@ -120,7 +121,7 @@ class DeliveryService:
         self._limits = limits
         self._unix_now = unix_now
         self._needed_heights = NeededHeights(deps.sets)
-        self._recent: LRUCache[_RecentKey, _Recent] = LRUCache(_MAX_RECENT)
+        self._recent: LRUCache[_DeliveryKey, _CachedDelivery] = LRUCache(_MAX_RECENT)
         self._loads: dict[tuple[SubnetID, int], asyncio.Task[None]] = {}
 
     async def sign(self, request: DeliveryRequest) -> Delivery:
@@ -132,10 +133,10 @@ class DeliveryService:
         deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(request.aggregation.timeout_s)
         destination = self._deps.destinations.known(request.destination_id)
         recent = None if destination is None or request.wants_report else self._find_recent(request)
-        if recent is None or (recent.destination, recent.present) != (destination, self._deps.heights.last):
+        if recent is None or (recent.destination, recent.proposed_height) != (destination, self._deps.heights.last):
             return await self._sign(request, deadline)
         try:
-            aggregation = await self._aggregate(recent.wanted)
+            aggregation = await self._aggregate(recent.aggregation_request)
         except MISSED as error:
             latest = await self._latest(recent.destination, deadline)
             if recent.terms.height_source == "epoch" and _has_moved(recent.destination, latest, deadline):
@@ -152,26 +153,38 @@ class DeliveryService:
         return Delivery(aggregation, recent.report, recent.headers)
 
     async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery:
-        asked = request.aggregation
-        source_chain_id = P_CHAIN if asked.message is None else asked.message.source_chain_id
+        """Sign a message at the height at which its destination verifies now, and report on the result.
+
+        The destination is looked up before the message is signed, since it decides the height, the set and the quorum;
+        and once more afterwards, since its epoch may have ended while validators were asked. If the signature does not
+        verify in the new epoch, all is done again with the new height, at most `_MAX_EPOCHS` times in all: the shares
+        are in the cache by then, so a repetition asks only validators that are new. A missed quorum is treated in the
+        same way before it becomes an error, because the new epoch may have the quorum that the old one lacked.
+
+        The sets of the heights in question are loaded while the round runs. They are awaited only after it, for a
+        bounded time: a report with fewer heights is better than none. The next epoch's message is made last, from what
+        is left of the caller's time, so that it never delays or fails the message that was asked for.
+        """
+        original = request.aggregation
+        source_chain_id = P_CHAIN if original.message is None else original.message.source_chain_id
         async with _bounded(deadline, NodeUnavailable("the subnet of the message's chain")):
             source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
         latest = await self._resolve(request.destination_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination = latest
             terms = _terms(request, destination, source_chain_id, source_subnet_id)
-            wanted = replace(
-                asked,
+            signing = replace(
+                original,
                 signing_subnet_id=terms.signing_subnet_id,
                 quorum=terms.quorum,
-                buffer=min(asked.buffer, MAX_PERCENTAGE - terms.quorum),
+                buffer=min(original.buffer, MAX_PERCENTAGE - terms.quorum),
                 height=terms.height,
                 is_epoch_height=terms.height_source != "request",
                 timeout_s=_remaining_s(deadline),
             )
             self._prefetch(destination, terms.verifying_subnet_id)
             try:
-                aggregation = await self._aggregate(wanted)
+                aggregation = await self._aggregate(signing)
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
                 if epochs_left and terms.height_source == "epoch" and _has_moved(destination, latest, deadline):
@@ -181,23 +194,25 @@ class DeliveryService:
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, terms.verifying_subnet_id, is_whole=request.wants_report)
             signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
-            present = self._deps.heights.last
+            proposed_height = self._deps.heights.last
             report = self._report(latest, terms, signed)
             if not _is_outrun(report, deadline):
                 break
         if not request.wants_report:
             delivery = Delivery(aggregation, report, report.headers())
             if latest == destination:
-                again = replace(wanted, timeout_s=asked.timeout_s)
+                again = replace(signing, timeout_s=original.timeout_s)
                 digest, message = aggregation.members.digest, aggregation.signed_message
-                recent = _Recent(latest, terms, present, again, message, digest, report, delivery.headers)
+                recent = _CachedDelivery(
+                    latest, terms, proposed_height, again, message, digest, report, delivery.headers
+                )
                 self._remember(request, recent)
             return delivery
         report = await self._with_advice(report, terms.verifying_subnet_id)
         following = None
         if self._needs_next(report):
             height = latest.proposed_height
-            again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
+            again = replace(signing, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._aggregate(again))
         return Delivery(aggregation, report, report.headers(), True, following)
 
@@ -226,46 +241,48 @@ class DeliveryService:
         except WarpsealError:
             return destination
 
-    def _find_recent(self, request: DeliveryRequest) -> _Recent | None:
+    def _find_recent(self, request: DeliveryRequest) -> _CachedDelivery | None:
         try:  # `get` of cachetools hashes the key once more.
-            return self._recent[_recent_key(request)]
+            return self._recent[_delivery_key(request)]
         except KeyError:
             return None
 
-    def _remember(self, request: DeliveryRequest, recent: _Recent) -> None:
+    def _remember(self, request: DeliveryRequest, recent: _CachedDelivery) -> None:
         """Keep the outcome of a request, so that an equal one only has to find the same signed message again."""
-        wanted, candidates = request.aggregation, len(self._heights(recent.destination))
-        size_bytes = len(wanted.justification) + (0 if wanted.message is None else len(wanted.message.raw))
+        aggregation, candidates = request.aggregation, len(self._heights(recent.destination))
+        size_bytes = len(aggregation.justification) + (
+            0 if aggregation.message is None else len(aggregation.message.raw)
+        )
         if size_bytes <= _MAX_RECENT_BYTES and len(recent.report.heights) == candidates:
-            self._recent[_recent_key(request)] = recent
+            self._recent[_delivery_key(request)] = recent
 
     async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
         """Return the signed message of a transaction with a report; its destination is the chain of the L1's manager.
 
         Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what L1MessageService.get raises.
         """
-        wanted = request.l1
-        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(wanted.timeout_s)
+        original = request.l1
+        deadline = asyncio.get_running_loop().time() + self._limits.timeout_s(original.timeout_s)
         async with _bounded(deadline, NodeUnavailable("the transaction")):
-            chain_id = await self._deps.l1_messages.manager_chain(wanted)
+            chain_id = await self._deps.l1_messages.manager_chain(original)
         _require_manager_chain(request, id_text(chain_id))
         latest = await self._resolve(chain_id, deadline)
         for epochs_left in reversed(range(_MAX_EPOCHS)):
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
             try:
-                signed = await self._deps.l1_messages.get(replace(wanted, timeout_s=_remaining_s(deadline)))
+                signed = await self._deps.l1_messages.get(replace(original, timeout_s=_remaining_s(deadline)))
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
-                if epochs_left and wanted.height is None and _has_moved(destination, latest, deadline):
+                if epochs_left and original.height is None and _has_moved(destination, latest, deadline):
                     await asyncio.sleep(_EPOCH_LAG_S)
                     continue
-                source: HeightSource = "request" if wanted.height else "epoch"
-                await self._add_advice(error, latest, _l1_terms(wanted, latest, subnet_id, latest.height, source))
+                source: HeightSource = "request" if original.height else "epoch"
+                await self._add_advice(error, latest, _l1_terms(original, latest, subnet_id, latest.height, source))
                 raise
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
-            report = await self._l1_report(wanted, latest, signed)
+            report = await self._l1_report(original, latest, signed)
             if not epochs_left or not _is_outrun(report, deadline):
                 break
             await asyncio.sleep(_EPOCH_LAG_S)
@@ -275,7 +292,7 @@ class DeliveryService:
         following = None
         if self._needs_next(report):
             height = latest.proposed_height
-            again = replace(wanted, height=height, timeout_s=self._next_timeout_s(deadline))
+            again = replace(original, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
         return L1Delivery(signed, report, report.headers(), True, following)
 
@@ -287,9 +304,11 @@ class DeliveryService:
             _require_manager_chain(request, message["managerChainId"])
         return explanation
 
-    async def _l1_report(self, wanted: L1Request, destination: Destination, signed: L1SignedMessage) -> DeliveryReport:
+    async def _l1_report(
+        self, l1_request: L1Request, destination: Destination, signed: L1SignedMessage
+    ) -> DeliveryReport:
         subnet_id, height = signed.signing_subnet_id, signed.height
-        terms = _l1_terms(wanted, destination, subnet_id, height, signed.height_source)
+        terms = _l1_terms(l1_request, destination, subnet_id, height, signed.height_source)
         members = await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
         weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
         return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
@@ -329,9 +348,9 @@ class DeliveryService:
     async def _load_sets(self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True) -> None:
         """Wait for the sets that are not known, or for that of the current epoch only; a load may take too long."""
         loads = self._prefetch(destination, subnet_id)
-        wanted = [load for height, load in loads.items() if is_whole or height == destination.height]
-        if wanted:
-            await asyncio.wait(wanted, timeout=self._settings.sets_timeout_s)
+        awaited = [load for height, load in loads.items() if is_whole or height == destination.height]
+        if awaited:
+            await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
     def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DeliveryReport:
         return DeliveryReport(
@@ -405,13 +424,13 @@ class DeliveryService:
         return advise(destination, needed, self._unix_now())
 
 
-def _recent_key(request: DeliveryRequest) -> _RecentKey:
+def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
     """Return what is equal for equal requests. A tuple is compared in a fifth of the time of a request."""
-    wanted = request.aggregation
-    message = None if wanted.message is None else wanted.message.raw
-    numbers = (wanted.quorum, wanted.buffer, wanted.height, wanted.timeout_s)
-    flags = (request.names_quorum, wanted.is_pinned, wanted.stored_only)
-    return request.destination_id, message, wanted.justification, wanted.signing_subnet_id, *numbers, *flags
+    aggregation = request.aggregation
+    message = None if aggregation.message is None else aggregation.message.raw
+    numbers = (aggregation.quorum, aggregation.buffer, aggregation.height, aggregation.timeout_s)
+    flags = (request.names_quorum, aggregation.is_pinned, aggregation.stored_only)
+    return request.destination_id, message, aggregation.justification, aggregation.signing_subnet_id, *numbers, *flags
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
@@ -444,35 +463,35 @@ def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[byt
 
 
 def _l1_terms(
-    wanted: L1Request, destination: Destination, subnet_id: SubnetID, height: int, source: HeightSource
+    l1_request: L1Request, destination: Destination, subnet_id: SubnetID, height: int, source: HeightSource
 ) -> _Terms:
-    quorum, quorum_source = _quorum(None if wanted.is_default_quorum else wanted.quorum, destination.rules)
+    quorum, quorum_source = _quorum(None if l1_request.is_default_quorum else l1_request.quorum, destination.rules)
     return _Terms(subnet_id, "destination", destination.subnet_id, height, source, quorum, quorum_source)
 
 
 def _terms(
     request: DeliveryRequest, destination: Destination, source_chain_id: ChainID, source_subnet_id: SubnetID
 ) -> _Terms:
-    wanted = request.aggregation
+    aggregation = request.aggregation
     verifying_subnet_id, signed_by = choose_signing_subnet(
         source_chain_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
     )
-    signing_subnet_id = wanted.signing_subnet_id
+    signing_subnet_id = aggregation.signing_subnet_id
     if signing_subnet_id is None:
         signing_subnet_id = verifying_subnet_id
     else:
         signed_by = "request"
     height_source: HeightSource = "proposed" if destination.epoch == NO_EPOCH else "epoch"
     height = destination.height
-    if wanted.height is not None:
-        height, height_source = wanted.height, "request"
-    quorum, quorum_source = _quorum(wanted.quorum if request.names_quorum else None, destination.rules)
+    if aggregation.height is not None:
+        height, height_source = aggregation.height, "request"
+    quorum, quorum_source = _quorum(aggregation.quorum if request.names_quorum else None, destination.rules)
     return _Terms(signing_subnet_id, signed_by, verifying_subnet_id, height, height_source, quorum, quorum_source)
 
 
-def _quorum(named: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
+def _quorum(percent: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
     """Return the quorum and its source: that of the caller if it is higher than the destination's."""
-    return (named, "request") if named is not None and named > rules.quorum else (rules.quorum, rules.source)
+    return (percent, "request") if percent is not None and percent > rules.quorum else (rules.quorum, rules.source)
 
 
 @asynccontextmanager

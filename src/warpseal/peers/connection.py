@@ -251,9 +251,16 @@ class PeerConnection:
 
     def _start(self, certificate: Certificate) -> None:
         context = self._context
-        protocol = self._protocol = PeerProtocol(context.own_handshake, certificate, context.protocol, context.zstd)
-        self.sent_at = self._loop.time()
-        self.tls.write(protocol.start(self.sent_at, context.unix_clock(), context.known_peers()))
+        protocol = self._protocol = PeerProtocol(
+            context.own_handshake,
+            certificate,
+            context.protocol,
+            context.zstd,
+            context.known_peers(),
+            self._loop.time(),
+            context.unix_clock(),
+        )
+        self._write_output(protocol)
 
     def _report(self, events: list[Event], now: float) -> None:
         listener = self._context.listener

@@ -123,16 +123,9 @@ class PeerSettings:
         group=Group.NETWORK,
     )
 
-    max_outstanding: int = setting(
-        16, "max-outstanding-per-peer", integer(1, 1000), "unanswered requests to one peer", group=Group.LIMITS
-    )
-    max_sent_per_s: int = setting(
-        500,
-        "max-requests-per-second-per-peer",
-        integer(1, 10**5),
-        "requests per second to one peer",
-        group=Group.LIMITS,
-    )
+    # Of one peer. A node handles the requests of a chain two at a time; sixteen keep it busy for a round trip.
+    max_outstanding: int = 16
+    max_sent_per_s: int = 500
     max_queued: int = 1_000
     slot_timeout_s: float = 3.0
     request_deadline_s: float = 10.0

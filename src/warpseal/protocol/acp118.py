@@ -45,6 +45,7 @@ def decode_signature_response(body: bytes) -> bytes | NoSignature:
         signature = sdk_pb2.SignatureResponse.FromString(body).signature
     except ProtobufError:
         return NoSignature.MALFORMED
+    # A handler of before ACP-118, or one that has not seen the message yet, answers without a signature.
     if not signature:
         return NoSignature.EMPTY
     return signature if len(signature) == SIGNATURE_BYTES else NoSignature.MALFORMED

@@ -52,6 +52,7 @@ class ClaimedIpPort:
 
         It takes about 100 microseconds.
         """
+        # ip.go, SignedIP.Verify: first the time, which costs nothing.
         if self.timestamp > unix_s + MAX_CLOCK_SKEW_S:
             return False
         try:
@@ -69,6 +70,7 @@ def signed_bytes(ip: IPAddress, port: int, timestamp: int) -> bytes:
 
 def parse_ip(raw: bytes) -> IPAddress:
     """Return the address of 4 or 16 bytes; an IPv4-mapped IPv6 address becomes IPv4. Raises MalformedAddress."""
+    # ips.AddrFromSlice and Addr.Unmap.
     if len(raw) == 4:
         return IPv4Address(raw)
     if len(raw) != 16:
@@ -99,6 +101,7 @@ def parse_claimed_ip_port(entry: p2p_pb2.ClaimedIpPort) -> ClaimedIpPort:
 
 def is_public(ip: IPAddress) -> bool:
     """Return whether nodes treat an address as public; carrier-grade NAT and documentation networks are public."""
+    # ips.IsPublic: Go's global unicast and not private, which differs from Python's `is_global`.
     if ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local:
         return False
     if isinstance(ip, IPv6Address):

@@ -60,6 +60,7 @@ def node_id_of(der: bytes) -> NodeID:
 
 def parse_certificate(der: bytes) -> Certificate:
     """Return the certificate of DER bytes. Raises MalformedCertificate."""
+    # parse.go, MaxCertificateLen.
     if len(der) > MAX_CERTIFICATE_BYTES:
         raise MalformedCertificate(f"{len(der)} bytes, of at most {MAX_CERTIFICATE_BYTES}")
     return _parse(der)
@@ -80,6 +81,7 @@ def _parse(der: bytes) -> Certificate:
 
 def _subject_public_key(der: bytes) -> tuple[bytes, bytes]:
     """Return (algorithm identifier, key bytes). Bytes behind the key are not read."""
+    # staking/parse.go: serial number, algorithm, issuer, validity and subject are skipped unread.
     signed_part = DerReader(DerReader(der).read(SEQUENCE)).read(SEQUENCE)
     reader = DerReader(signed_part)
     reader.skip_optional(VERSION)
@@ -93,6 +95,7 @@ def _subject_public_key(der: bytes) -> tuple[bytes, bytes]:
 def _rsa_key(raw: bytes) -> rsa.RSAPublicKey:
     numbers = DerReader(DerReader(raw).read(SEQUENCE))
     modulus, exponent = numbers.read_integer(), numbers.read_integer()
+    # staking/parse.go: 2,048 or 4,096 bits, odd, and no other exponent.
     if modulus <= 0 or modulus.bit_length() not in _RSA_MODULUS_BITS or modulus % 2 == 0:
         raise MalformedCertificate(f"an RSA modulus of {modulus.bit_length()} bits")
     if exponent != _RSA_EXPONENT:

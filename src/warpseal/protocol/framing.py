@@ -75,6 +75,7 @@ class FrameDecoder:
         while end - offset >= LENGTH_BYTES:
             body = offset + LENGTH_BYTES
             length = int.from_bytes(data[offset:body], "big")
+            # peer.go readMessages reads frames one after the other; an empty one is legal and does not parse.
             if length > self._keep:
                 offset = self._skip(length, body, end)
             elif body + length <= end:
@@ -89,6 +90,7 @@ class FrameDecoder:
 
     def _skip(self, length: int, body: int, end: int) -> int:
         """Skip the available part of a long frame and return the offset behind it, or `end` if it overflows."""
+        # msg_length.go, readMsgLen: 2 MiB, the length itself not counted.
         if length > self._limit:
             self.overflow = length
             return end
@@ -119,6 +121,7 @@ class Zstd:
     def inflate(self, compressed: bytes) -> bytes:
         """Return the content of one zstd frame, at most 2 MiB. Raises DecodeError."""
         try:
+            # zstd_compressor.go, Decompress: at most 2 MiB of content, declared or not.
             # The library ignores its limit if the frame declares a size, so the declared size is checked here.
             declared = zstandard.frame_content_size(compressed)
             if declared > INFLATED_LIMIT_BYTES:

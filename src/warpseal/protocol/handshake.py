@@ -1,7 +1,7 @@
 """The handshake message of this daemon, and the checks of a peer's handshake.
 
-Source of truth: avalanchego `network/peer/peer.go` and `ip.go`. The checks and their order are those of a
-node, with two exceptions: no version is refused, and supported and objected ACPs are not read.
+Source of truth: avalanchego `network/peer/peer.go` (handleHandshake) and `ip.go`. The checks and their order are those
+of a node, with two exceptions: no version is refused, and supported and objected ACPs are not read.
 """
 
 from __future__ import annotations
@@ -103,43 +103,41 @@ def check_handshake(
     message: p2p_pb2.Handshake, certificate: Certificate, network_id: int, unix_s: float
 ) -> PeerHandshake:
     """Return what a peer's handshake says. Raises ProtocolError. It takes about 200 microseconds."""
+    # The order is that of handleHandshake: the first rule that a peer breaks is the reason that both sides log.
     if message.network_id != network_id:
         raise ProtocolError(CloseReason.WRONG_NETWORK, f"network {message.network_id}, ours is {network_id}")
+    # network-max-clock-difference: more than 60 s apart, in either direction.
     offset_s = message.my_time - int(unix_s)
     if abs(offset_s) > MAX_CLOCK_SKEW_S:
         raise ProtocolError(CloseReason.CLOCK_SKEW, f"their clock is {offset_s} s from ours")
-    _check_tracked_subnets(message)
-    _check_known_peers(message)
+    # maxNumTrackedSubnets, and ids.ToID of each.
+    if len(message.tracked_subnets) > MAX_TRACKED_SUBNETS:
+        raise ProtocolError(CloseReason.TOO_MANY_SUBNETS, f"{len(message.tracked_subnets)} tracked subnets")
+    for subnet_id in message.tracked_subnets:
+        if len(subnet_id) != ID_BYTES:
+            raise ProtocolError(CloseReason.MALFORMED_SUBNET_ID, f"{len(subnet_id)} bytes")
+    # utils/bloom.Parse and maxBloomSaltLen; a handshake without a filter means an empty one.
+    if message.HasField("known_peers"):
+        try:
+            check_filter(message.known_peers.filter, message.known_peers.salt)
+        except MalformedFilter as error:
+            raise ProtocolError(CloseReason.MALFORMED_FILTER, str(error)) from None
     claim = _check_claim(message, certificate, unix_s)
+    # signature.go, SignatureFromBytes: a point of the subgroup, for peers that are no validators as well. Whether the
+    # validator's key signed it is not checked: TLS and the certificate prove the node.
     if not bls.is_signature(message.ip_bls_sig):
         raise ProtocolError(CloseReason.MALFORMED_BLS_PROOF, f"{len(message.ip_bls_sig)} bytes")
     client = message.client
     return PeerHandshake((client.major, client.minor, client.patch), claim, offset_s)
 
 
-def _check_tracked_subnets(message: p2p_pb2.Handshake) -> None:
-    subnets = message.tracked_subnets
-    if len(subnets) > MAX_TRACKED_SUBNETS:
-        raise ProtocolError(CloseReason.TOO_MANY_SUBNETS, f"{len(subnets)} tracked subnets")
-    for subnet in subnets:
-        if len(subnet) != ID_BYTES:
-            raise ProtocolError(CloseReason.MALFORMED_SUBNET_ID, f"{len(subnet)} bytes")
-
-
-def _check_known_peers(message: p2p_pb2.Handshake) -> None:
-    if not message.HasField("known_peers"):
-        return
-    try:
-        check_filter(message.known_peers.filter, message.known_peers.salt)
-    except MalformedFilter as error:
-        raise ProtocolError(CloseReason.MALFORMED_FILTER, str(error)) from None
-
-
 def _check_claim(message: p2p_pb2.Handshake, certificate: Certificate, unix_s: float) -> ClaimedIpPort:
+    # ips.AddrFromSlice, then a port whose low 16 bits are not 0.
     try:
         ip, port = parse_ip(message.ip_addr), parse_port(message.ip_port)
     except MalformedAddress as error:
         raise ProtocolError(CloseReason.MALFORMED_ADDRESS, str(error)) from None
+    # ip.go, SignedIP.Verify: at most 60 s from the future, then the signature of the TLS key; old claims are valid.
     ahead_s = message.ip_signing_time - unix_s
     if ahead_s > MAX_CLOCK_SKEW_S:
         raise ProtocolError(CloseReason.ADDRESS_FROM_THE_FUTURE, f"signed in {ahead_s:.0f} s")

@@ -75,6 +75,7 @@ def open_envelope(frame: bytes, zstd: Zstd) -> tuple[int, bytes]:
     if number != MessageType.COMPRESSED:
         return number, body
     number, body = _single_field(zstd.inflate(body))
+    # messages.go, unmarshal: one level; a compressed message inside is of an unknown type.
     if number == MessageType.COMPRESSED:
         raise DecodeError("compressed twice")
     return number, body
@@ -150,6 +151,7 @@ def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:
         elif number == 2:
             request_id = value & _MASK_32
         elif number == 3:
+            # p2p.proto: sint32, though the text of ACP-25 says uint32.
             code = _zigzag(value & _MASK_32)
     return chain_id, request_id, code, escape_text(text[:_ERROR_TEXT_BYTES])
 

@@ -1,7 +1,7 @@
 """One peer connection after its TLS handshake: received bytes in, events and bytes to write out.
 
-Source of truth: avalanchego `network/peer/peer.go`; docs/protocol.md says which messages are spoken. Pure: `now` is any
-monotonic clock and `unix_s` the wall clock, both in seconds.
+Source of truth: avalanchego `network/peer/peer.go`, to whose functions the comments refer; docs/protocol.md says which
+messages are spoken. Pure: `now` is any monotonic clock and `unix_s` the wall clock, both in seconds.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ Event = PeerHandshake | PeersGossiped | PeerResponse | ConnectionClosed
 class PeerProtocol:
     """The state of one connection.
 
-    The caller writes the bytes that `start`, `send_request`, `output` and `pong` return, in the order of the calls;
-    feeds `receive`; calls `tick` at least four times per silence timeout and at `release_at`; and closes the connection
-    at the ConnectionClosed event.
+    The caller writes the bytes that `output`, `send_request` and `pong` return, in the order of the calls, `output`
+    first: it begins with the handshake. The caller feeds `receive`; calls `tick` at least four times per silence
+    timeout and at `release_at`; and closes the connection at the ConnectionClosed event.
 
     is_connected: whether both sides have accepted each other and the connection is open.
     clock_offset_s: the peer's clock minus ours, also of a refused handshake. undecodable, unexpected: numbers of frames
@@ -114,15 +114,35 @@ class PeerProtocol:
         "unexpected",
     )
 
-    def __init__(self, own: OwnHandshake, certificate: Certificate, settings: ProtocolSettings, zstd: Zstd) -> None:
-        """certificate: of the peer, from the TLS handshake. zstd: shared by all connections of a thread."""
+    def __init__(
+        self,
+        own: OwnHandshake,
+        certificate: Certificate,
+        settings: ProtocolSettings,
+        zstd: Zstd,
+        known_peers: BloomFilter,
+        now: float,
+        unix_s: float,
+    ) -> None:
+        """Begin the connection.
+
+        certificate: the certificate of the peer in the TLS handshake.
+        zstd: the coder that all connections of a thread share.
+        known_peers: the addresses that the peer should not send.
+        """
         self._own = own
         self._certificate = certificate
         self._settings = settings
         self._zstd = zstd
         self._decoder = FrameDecoder(keep=_KEPT_FRAME_BYTES)
         self.requests = RequestTable(settings.limits)
-        self._out: list[bytes] = []
+        # peer.Start, writeMessages: both sides send their handshake at once. The empty peer list that finishes it
+        # follows without a wait for the peer's handshake: peers read in order (handlePeerList).
+        self._out = [own.encode(unix_s, known_peers), EMPTY_PEER_LIST_FRAME]
+        self._started_at = self._ticked_at = now
+        self._unix_offset_s = unix_s - now
+        self._ping_at = now + settings.ping_interval_s
+        self._flood = _FloodMeter(now)
         self.is_connected = False
         self._silent_s = 0.0
         self._skipped_points = 0
@@ -132,14 +152,6 @@ class PeerProtocol:
         self.pong_owed = False
         self.undecodable = 0
         self.unexpected = 0
-
-    def start(self, now: float, unix_s: float, known_peers: BloomFilter) -> bytes:
-        """Return the first bytes to write: the handshake and an empty peer list, without waiting for the peer's."""
-        self._started_at = self._ticked_at = now
-        self._unix_offset_s = unix_s - now
-        self._ping_at = now + self._settings.ping_interval_s
-        self._flood = _FloodMeter(now)
-        return self._own.encode(unix_s, known_peers) + EMPTY_PEER_LIST_FRAME
 
     def send_request(self, request: PeerRequest, now: float) -> bytes | None:
         """Return the bytes to write now, empty if the request is queued.
@@ -151,7 +163,7 @@ class PeerProtocol:
         return self.requests.submit(request, now)
 
     def output(self) -> bytes:
-        """Return the bytes to write since the last call; call it after each `receive` and `tick`."""
+        """Return the bytes to write since the last call; call it at once, and after each `receive` and `tick`."""
         if not self._out:
             return b""
         out = b"".join(self._out)
@@ -161,8 +173,8 @@ class PeerProtocol:
     def pong(self) -> bytes:
         """Return the Pong that is owed, or nothing. Call it when everything that has arrived was received.
 
-        A node that sent two Pings treats the second of two Pongs as an attack and disconnects. One Pong therefore
-        answers all Pings that were read since the last call.
+        One Pong answers all Pings that were read since the last call. handlePong: a node clears the time of its last
+        Ping at the first Pong, and disconnects from a peer whose Pong comes while no Ping is outstanding.
         """
         if not self.pong_owed or self.closed is not None:
             return b""
@@ -200,12 +212,15 @@ class PeerProtocol:
         settings = self._settings
         self._silent_s += min(now - self._ticked_at, settings.silence_timeout_s / _TICKS_PER_SILENCE)
         self._ticked_at = now
+        # readMessages: any bytes within the read deadline of 30 s keep the connection, a Pong is not required.
         if self._silent_s >= settings.silence_timeout_s:
             self._close(ProtocolError(CloseReason.SILENT), events)
             return events
+        # Nodes have no deadline of the handshake; a peer that only sends Pings would occupy its node's address.
         if not self.is_connected and now >= self._started_at + settings.handshake_timeout_s:
             self._close(ProtocolError(CloseReason.HANDSHAKE_TIMEOUT), events)
             return events
+        # sendNetworkMessages: Pings flow before the handshake has finished as well.
         if now >= self._ping_at:
             self._ping_at = now + settings.ping_interval_s
             self._out.append(PING_FRAME)
@@ -228,6 +243,7 @@ class PeerProtocol:
             else:
                 self._handle_message(number, body, now, events)
         except DecodeError:
+            # readMessages: bytes that cannot be parsed, and unknown types, are skipped; the connection stays.
             self.undecodable += 1
             self._add_cost(_MALFORMED_POINTS, now)
 
@@ -240,6 +256,7 @@ class PeerProtocol:
         response: tuple[bytes | None, int | None, str],
     ) -> None:
         request = self.requests.match_response(chain_id, request_id, now)
+        # router.go: a response without a request of this chain and ID is dropped.
         if request is None:
             self._count_unexpected(now)
         elif request.on_response is not None:
@@ -247,6 +264,7 @@ class PeerProtocol:
 
     def _handle_message(self, number: int, body: bytes, now: float, events: list[Event]) -> None:
         if number == MessageType.PING:
+            # handlePing: each Ping is owed a Pong, before the handshake has finished as well.
             self.pong_owed = True
             self._add_cost(_FRAME_POINTS, now)
         elif number == MessageType.PONG:
@@ -254,13 +272,16 @@ class PeerProtocol:
         elif number == MessageType.HANDSHAKE:
             self._on_handshake(body, now)
         elif number == MessageType.PEER_LIST and self.handshake is not None:
+            # handlePeerList: a list that comes before the peer's handshake is ignored.
             self._on_peer_list(body, now, events)
         elif number == MessageType.APP_REQUEST and self.is_connected:
+            # handle: messages of chains are dropped until the handshake has finished.
             self._refuse_request(body, now)
         else:
             self._count_unexpected(now)
 
     def _on_handshake(self, body: bytes, now: float) -> None:
+        # handleHandshake: a second handshake ends the connection.
         if self.handshake is not None:
             raise ProtocolError(CloseReason.SECOND_HANDSHAKE)
         unix_s = now + self._unix_offset_s
@@ -272,6 +293,7 @@ class PeerProtocol:
         entries = decode_peer_list(body, _MAX_ADDRESSES)
         self._add_cost(_FRAME_POINTS + _ENTRY_POINTS * len(entries), now)
         if not self.is_connected and self.handshake is not None:
+            # handlePeerList: the first list behind the peer's handshake finishes it, an empty one as well.
             self.is_connected = True
             events.append(self.handshake)
         addresses: list[ClaimedIpPort] = []
@@ -279,11 +301,13 @@ class PeerProtocol:
             try:
                 addresses.append(parse_claimed_ip_port(entry))
             except MalformedAddress:
+                # A node would disconnect (handlePeerList). The other entries and the peer's shares are worth more.
                 self._add_cost(_MALFORMED_POINTS, now)
         if addresses:
             events.append(PeersGossiped(tuple(addresses)))
 
     def _refuse_request(self, body: bytes, now: float) -> None:
+        # network/p2p/router.go: a handler ID that is not registered is refused with an AppError of code -2.
         chain_id, request_id = decode_app_request_ids(body)
         self._add_cost(_REQUEST_POINTS, now)
         error = encode_app_error(chain_id, request_id, UNREGISTERED_HANDLER_CODE, UNREGISTERED_HANDLER_TEXT, self._zstd)
@@ -298,6 +322,7 @@ class PeerProtocol:
             raise ProtocolError(CloseReason.FLOOD, f"{self.undecodable} undecodable, {self.unexpected} unexpected")
 
     def _check_stream(self, now: float) -> None:
+        # msg_length.go: an announced length above 2 MiB ends the connection.
         if self._decoder.overflow is not None:
             raise ProtocolError(CloseReason.FRAME_TOO_LONG, f"{self._decoder.overflow} bytes announced")
         skipped = self._decoder.skipped_bytes >> _BULK_SHIFT
