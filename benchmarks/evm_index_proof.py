@@ -27,7 +27,6 @@ from benchmarks.report import Aim, Figure, Report
 from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
-from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
@@ -42,6 +41,7 @@ from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.identity import ChainIdentity
 from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
 
 ROUNDS: Final = 6

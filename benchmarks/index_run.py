@@ -28,11 +28,11 @@ from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import open_worker_process
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import open_session
 
 AT_ONCE = 16
 ROUNDS = 3

@@ -11,7 +11,7 @@ from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.advice import advise
 from warpseal.delivery.destination import Destination
 from warpseal.delivery.warp_rules import WarpRules
-from warpseal.node.proposervm import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 CHAIN = ChainID(b"\x01" * 32)

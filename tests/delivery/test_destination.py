@@ -32,7 +32,7 @@ from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.destination import Destination
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import WarpRules
-from warpseal.node.proposervm import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, parse_id
 

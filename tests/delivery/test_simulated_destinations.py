@@ -14,7 +14,6 @@ from tests.delivery.preflights import PreflightSetup
 from tests.node.recorded_node import RecordedNode
 from tests.simnet.sessions import Clock
 from tests.validators.fixtures import ValidatorServices
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.simnet.destination import RefusalCode
@@ -25,6 +24,7 @@ from warpseal.simnet.settings import NodeSettings as SimNodeSettings
 from warpseal.simnet.signing import sign, signing_height
 from warpseal.simnet.warp_config import WarpRule
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import open_session
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator, bootstrap_validation_id

@@ -22,11 +22,11 @@ from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import IndexedNetwork, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Processors, Worker
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import open_session
 
 GENESIS = parse_p_genesis(genesis_bytes("localnet"))
 FAST = IndexerSettings(

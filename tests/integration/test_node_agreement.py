@@ -16,7 +16,6 @@ from tests.integration.message_verifier import verify_signed_message
 from tests.simnet.sessions import Clock
 from warpseal.node.p_chain import ValidatorEntry
 from warpseal.node.platform import PlatformClient
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.simnet.fees import FeeConfig
@@ -26,6 +25,7 @@ from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.settings import NodeSettings as SimulatedSettings
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodesDisagree
+from warpseal.upstream.node import open_session
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 
 PLAN = Plan(validators=6, l1s=(L1Plan(shared=True), L1Plan(validators=3)), nodes=3, churn_every=1)

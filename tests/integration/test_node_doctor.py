@@ -12,15 +12,15 @@ from tests.integration.daemon import build_config, run_network
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
 from warpseal.doctor.nodes import check_heights, compare_nodes
-from warpseal.node.pool import NodeResult
-from warpseal.node.probe import EndpointAnswer
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.settings import NodeSettings
+from warpseal.upstream.node import open_session
+from warpseal.upstream.pool import NodeResult
+from warpseal.upstream.probe import EndpointAnswer
 from warpseal.warp.ids import id_text
 
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), nodes=3, churn_every=1)

@@ -16,13 +16,11 @@ from warpseal.config.keys import Config
 from warpseal.forwarding.evm.build import forward_chain
 from warpseal.forwarding.evm.forwarder import LoadChainConfig
 from warpseal.forwarding.evm.logs import EvmLogClient
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.l1.context import L1Deps
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
 from warpseal.metrics.registry import Metrics
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
@@ -30,6 +28,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.store.store import Store, open_store
 from warpseal.upstream.endpoint import EvmChain
+from warpseal.upstream.node import open_session, open_sessions
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
@@ -93,7 +92,7 @@ async def run_service(
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
         store = await stack.enter_async_context(open_store(config.store, folder))
-        sessions = await stack.enter_async_context(open_sessions(config.evm_rpc))
+        sessions = await stack.enter_async_context(open_sessions())
         forwarded = [
             forward_chain(chain, sessions, config.evm_rpc, _no_chain_config(chain)) for chain in config.node.evm_chains
         ]

@@ -14,11 +14,11 @@ import aiohttp
 from aiohttp import web
 
 from tests import paths
-from warpseal.node.rpc import CallObserver, open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.simnet.listener import reserve_port
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import CallObserver, open_session
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 RECORDINGS = paths.LOCALNET

@@ -26,10 +26,10 @@ from tests.node.recorded_node import (
     recorded_result,
     serve_nodes,
 )
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream
 from warpseal.upstream.errors import HeightAhead, NodesDisagree, NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import open_session
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text, parse_id
 
 SETS = "platform.getValidatorsAt"

@@ -21,10 +21,10 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.errors import CallRefused
-from warpseal.node.chain_rpc import ChainRpcClient
-from warpseal.node.rpc import open_session
+from warpseal.node.chain_apis import ChainRpcClient
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.node import open_session
 
 CONFIG = {"chainId": 12345, "warpConfig": {"blockTimestamp": 0}}
 CALL = {"to": "0x" + "05" * 20, "data": "0x01"}

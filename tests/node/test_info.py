@@ -17,8 +17,8 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.node.info import PeerHint
-from warpseal.node.rpc import open_session
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.node import open_session
 
 
 async def test_the_first_node_that_answers_decides_the_network_once() -> None:

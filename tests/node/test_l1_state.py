@@ -21,10 +21,10 @@ from tests.node.recorded_node import (
 )
 from warpseal.node.p_chain import L1ValidatorState, TxStatus, ValidationAt
 from warpseal.node.platform import PlatformClient
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.json_values import decode_checked_hex
+from warpseal.upstream.node import open_session
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 REGISTER = parse_id("2ekbx2VQwAfqRrKwqMruJipCM654fAdiXM31g8GqEAr34DxtQq")

@@ -12,9 +12,9 @@ from aiohttp import web
 from tests.eventually import finish, stopped_clock
 from tests.node.recorded_node import RecordedNode, RpcFault, build_settings, connect, open_upstream, serve_nodes
 from warpseal.node.info import builtin_upgrades
-from warpseal.node.rpc import open_session
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import open_session
 
 METHOD = "platform.getBlockByHeight"
 ETNA = "etnaTime"

@@ -21,9 +21,9 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
-from warpseal.node.rpc import open_session
 from warpseal.upstream.errors import HeightAhead, NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import open_session
 
 
 def status(code: int) -> Any:
@@ -288,7 +288,7 @@ async def test_an_error_response_does_not_put_a_node_out_of_service() -> None:
 async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "warpseal.node")
+    caplog.set_level(logging.INFO, "warpseal.upstream")
     node = RecordedNode({"platform.getHeight": status(500)})
     async with open_upstream(node) as upstream:
         for _ in range(3):

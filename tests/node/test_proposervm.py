@@ -20,10 +20,10 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.chains.proposervm import Epoch
-from warpseal.node.proposervm import NO_EPOCH
-from warpseal.node.rpc import open_session
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.node import open_session
 from warpseal.warp.ids import P_CHAIN, id_text
 
 METHOD = "proposervm.getCurrentEpoch"

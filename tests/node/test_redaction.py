@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import open_session
 
 CANARY = "canary-5ecret"
 

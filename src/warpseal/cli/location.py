@@ -14,7 +14,6 @@ from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, config_file, load_config
 from warpseal.config.load import find_data_dir, find_value, names_nodes
 from warpseal.errors import StartupError
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.peers.data_dir import find_files
@@ -23,6 +22,7 @@ from warpseal.store.settings import StoreSettings
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.node import open_session
 from warpseal.usage.database import metrics_database_url
 from warpseal.usage.settings import UsageSettings
 

@@ -15,12 +15,12 @@ from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import NO_WARP_MESSAGE, describe, describe_transaction, id_forms, unwrap
 from warpseal.messages.verification import verify_at
 from warpseal.node.platform import PlatformClient
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings, endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import RpcRefusal
+from warpseal.upstream.node import open_session
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage

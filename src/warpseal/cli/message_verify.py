@@ -23,12 +23,12 @@ from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightReque
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import unwrap
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import RpcRefusal
+from warpseal.upstream.node import open_session
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache

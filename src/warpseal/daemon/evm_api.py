@@ -14,12 +14,12 @@ from warpseal.errors import StartupError
 from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
 from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
-from warpseal.forwarding.evm.node import Sessions, open_sessions
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.process import os_error_text
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.node import Sessions, open_sessions
 from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class EvmApi:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Hold the sessions to the nodes of the configured chains; no node is called yet."""
-        async with open_sessions(self._config.evm_rpc) as self._sessions:
+        async with open_sessions(self._config.evm_rpc.connections_per_node) as self._sessions:
             for chain in self._config.node.evm_chains:
                 self.add(chain)
             yield
@@ -125,6 +125,6 @@ class EvmApi:
 
 async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:
     """Report the EVM chain id of a chain as soon as a node reports it."""
-    while chain.pool.identity is None:  # noqa: ASYNC110 - a background task asks the node
+    while chain.pool.identity.expected is None:  # noqa: ASYNC110 - a background task asks the node
         await asyncio.sleep(1.0)
-    on_chain_id(chain.chain_id, chain.pool.identity.chain_id)
+    on_chain_id(chain.chain_id, chain.pool.identity.expected.chain_id)

@@ -30,7 +30,6 @@ from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
@@ -56,7 +55,6 @@ from warpseal.indexer.settings import primary_chain
 from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.ipc import serve_commands
 from warpseal.ops.logs.ipc import level_handlers
@@ -85,6 +83,7 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, redacted_url
 from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.node import open_session, open_sessions
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 log = logging.getLogger(__name__)
@@ -208,7 +207,7 @@ async def _verify_evm_indexes(
 ) -> tuple[IndexFinding, ...]:
     entries = {chain.blockchain_id: chain for chain in config.node.indexed_evm_chains}
     node, findings = config.node.index_l1s_at, list[IndexFinding]()
-    async with open_sessions(config.evm_rpc) as sessions:
+    async with open_sessions() as sessions:
         for location in locations:
             chain, name = entries.get(location.chain_id), id_text(location.chain_id)
             if chain is None and node is not None:
@@ -420,7 +419,7 @@ async def _index_evm_chains(
 ) -> None:
     """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
     rpc, node = config.evm_rpc, config.node
-    async with open_sessions(rpc) as sessions, open_fetcher(config.metadata) as fetcher:
+    async with open_sessions() as sessions, open_fetcher(config.metadata) as fetcher:
 
         async def load_rules(chain_id: ChainID) -> BlockRules:
             return await _block_rules(upstream, network_id, chain_id)

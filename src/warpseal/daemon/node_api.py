@@ -17,7 +17,6 @@ from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.build import Gateway
-from warpseal.forwarding.primary.pool import PrimaryPool
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
@@ -52,6 +51,7 @@ from warpseal.resources.aliases import (
 from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.pool import NodePool
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
 
@@ -92,7 +92,7 @@ class NodeApi:
         self._held = ExitStack()
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
-        self.gateway_pools: Mapping[str, PrimaryPool] = {}
+        self.gateway_pools: Mapping[str, NodePool[int]] = {}
         self._primary_chains = asyncio.Event()
         self._chains: PrimaryChains | None = None
         self.health = HealthRegistry(config.health)

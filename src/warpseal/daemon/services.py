@@ -35,7 +35,6 @@ from warpseal.metrics.samples import (
     SubnetSample,
     ValidatorSample,
 )
-from warpseal.node.rpc import open_session
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
@@ -43,6 +42,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
+from warpseal.upstream.node import open_session
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.balances import describe_underfunded, underfunded_validations
 from warpseal.validators.chain_validator_list import CurrentValidations

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from warpseal.daemon.evm_api import EvmApi
     from warpseal.daemon.node_api import NodeApi
     from warpseal.daemon.services import Services
-    from warpseal.forwarding.evm.pool import ForwardingPool
     from warpseal.indexer.status import IndexStatus
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation
+    from warpseal.upstream.pool import NodePool
     from warpseal.usage.recorder import MethodUsage
     from warpseal.validators.forecast.service import ForecastService
     from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -206,7 +206,7 @@ class DaemonStatus:
                 )
             yield from map(_indexed_chain, sources.index_status.samples())
         for chain in self._evm_api.chains:
-            evm_id = None if chain.pool.identity is None else chain.pool.identity.chain_id
+            evm_id = None if chain.pool.identity.expected is None else chain.pool.identity.expected.chain_id
             yield _forwarded_chain("evm", _id_text(chain.chain_id), chain.pool, evm_id)
         for name, pool in self._node_api.gateway_pools.items():
             yield _forwarded_chain("gateway", name, pool)
@@ -364,8 +364,8 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
     )
 
 
-def _forwarded_chain(kind: str, name: str, pool: ForwardingPool[Any], evm_chain_id: int | None = None) -> ChainSummary:
-    faults, progress = pool.faults(), pool.head_progress()
+def _forwarded_chain(kind: str, name: str, pool: NodePool[Any], evm_chain_id: int | None = None) -> ChainSummary:
+    faults, progress = pool.failures(), pool.head_progress()
     return ChainSummary(
         kind=kind,
         name=name,
@@ -374,7 +374,7 @@ def _forwarded_chain(kind: str, name: str, pool: ForwardingPool[Any], evm_chain_
         blocks_per_second=_rate(progress.blocks_s),
         eta_seconds=_whole(progress.eta_s),
         evm_chain_id=evm_chain_id,
-        nodes_up=sum(node.is_verified and node.fault is None for node in pool.nodes),
+        nodes_up=sum(node.is_verified and node.failure is None for node in pool.nodes),
         nodes=len(pool.nodes),
         errors={str(position): reason for position, reason in sorted(faults.items())} or None,
     )

@@ -19,9 +19,8 @@ from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule, parse_schedule
 from warpseal.errors import WarpsealError
-from warpseal.node.chain_rpc import ChainRpcClient
+from warpseal.node.chain_apis import NO_EPOCH, ChainRpcClient
 from warpseal.node.info import InfoClient
-from warpseal.node.proposervm import NO_EPOCH
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache

@@ -22,7 +22,7 @@ from warpseal.delivery.statement import EthCall, StatementCheck, StatementChecke
 from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
 from warpseal.errors import CallRefused, InvalidRequest, WarpsealError
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
-from warpseal.node.proposervm import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.runtime.process import ungrouped
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup

@@ -11,7 +11,7 @@ from warpseal.delivery.candidates import CandidateHeight, HeightLabel
 from warpseal.delivery.destination import Destination
 from warpseal.delivery.warp_rules import RulesSource, SignerSource
 from warpseal.l1.request import HeightSource
-from warpseal.node.proposervm import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.warp.ids import SubnetID, id_text
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"

@@ -31,7 +31,7 @@ from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
 from warpseal.l1.service import L1MessageService
-from warpseal.node.proposervm import NO_EPOCH
+from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import HeightTooNew

@@ -24,9 +24,6 @@ from warpseal.doctor.nodes import check_heights, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
-from warpseal.node.pool import INFO_PATHS, NodeResult
-from warpseal.node.probe import EndpointAnswer, probe_endpoint
-from warpseal.node.rpc import open_session
 from warpseal.node.settings import NodeSettings
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
@@ -37,6 +34,10 @@ from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
 from warpseal.upstream.errors import NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.identity import INFO_PATHS
+from warpseal.upstream.node import open_session
+from warpseal.upstream.pool import NodeResult
+from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text

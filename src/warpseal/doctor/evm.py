@@ -16,16 +16,17 @@ from warpseal.chains.evm.blocks import MalformedBlock, decode_receipts
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.node import RpcNodeError, Sessions, open_sessions
 from warpseal.forwarding.evm.served_l1s import BlockchainsOf, ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.block_reader import BLOCK, BLOCK_RECEIPTS
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
-from warpseal.node.probe import probe_endpoint
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint, TraceMode
+from warpseal.upstream.errors import CallFailure
 from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcResponse, rpc_call
+from warpseal.upstream.node import Sessions, open_sessions
+from warpseal.upstream.probe import probe_endpoint
 from warpseal.warp.ids import P_CHAIN, id_text
 
 BYTES_PER_BLOCK: Final = 100
@@ -57,7 +58,7 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
     if not node.has_evm_index:
         return []
     findings: list[Finding] = []
-    async with open_sessions(config.evm_rpc) as sessions:
+    async with open_sessions() as sessions:
         chains = [(chain, "evm-chains") for chain in node.indexed_evm_chains]
         if node.index_l1s_at is not None:
             known = [chain.blockchain_id for chain in node.evm_chains]
@@ -118,7 +119,7 @@ class _ChainCheck:
     async def _check_node(self, node: ChainNode) -> list[Finding]:
         where = f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}] {node.node.display}"
         detail = {"chain": id_text(self._chain.blockchain_id), "setting": f"rpc[{node.position}]"}
-        identity, fault = self._nodes.identity, node.node.fault
+        identity, fault = self._nodes.identity, node.node.failure
         try:
             if fault is not None:
                 return [await self._describe_fault(node, where, fault, detail)]
@@ -127,18 +128,18 @@ class _ChainCheck:
             if head is None:
                 advice = "the node may still be starting"
                 return [Finding(Grade.WARNING, f"{where} has no latest block", advice, detail)]
-            node.node.set_head(head, asyncio.get_running_loop().time())
+            node.node.set_head(head)
             findings = [*await self._check_blocks(node, head, where, detail)]
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
-        except RpcNodeError as error:
-            return [Finding(Grade.WARNING, f"{where}: {error.kind}", "is the node overloaded?", detail)]
+        except CallFailure as error:
+            return [Finding(Grade.WARNING, f"{where}: {error.failure}", "is the node overloaded?", detail)]
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
         return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]
 
     async def _describe_fault(self, node: ChainNode, where: str, fault: str, detail: dict[str, Any]) -> Finding:
         """Return why a node cannot be used, and what its URL answers."""
-        if node.node.is_wrong_chain:
+        if node.node.mismatch is not None:
             advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
             return Finding(Grade.WARNING, f"{where} {fault}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]

@@ -11,24 +11,24 @@ from typing import Final, TypeVar
 
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
-from warpseal.node.answers import (
+from warpseal.node.chain_apis import ChainApi, api_endpoint
+from warpseal.node.p_chain import compare_subnets
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import Upstream
+from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.upstream.answers import (
     Answer,
     Compare,
     classify_answers,
     compare_fixed,
-    compare_subnets,
     contradict,
     make_digest,
 )
-from warpseal.node.chain_nodes import ChainApi, api_endpoint
-from warpseal.node.pool import NodeResult
-from warpseal.node.probe import EndpointAnswer, probe_endpoint
-from warpseal.node.rpc import open_session
-from warpseal.node.settings import NodeSettings
-from warpseal.node.upstream import Upstream
-from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.node import open_session
+from warpseal.upstream.pool import NodeResult
+from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
 MAX_LAGGING_BLOCKS: Final = 5

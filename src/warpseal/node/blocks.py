@@ -18,8 +18,6 @@ import msgspec
 
 from warpseal.node.info import InfoClient
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
-from warpseal.node.pool import NodePool, PoolNode
-from warpseal.node.rpc import NodeCall
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import (
     decode_checked_hex,
@@ -30,6 +28,8 @@ from warpseal.upstream.json_values import (
     u64,
 )
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import id_text
 
 X_CHAIN_PATHS: Final = ("/ext/bc/X",)
@@ -46,7 +46,7 @@ class PBlocksClient:
     `max_answer_bytes` counts as a failure.
     """
 
-    def __init__(self, pool: NodePool, info: InfoClient, *, max_concurrency: int, max_calls_per_s: int) -> None:
+    def __init__(self, pool: NodePool[int], info: InfoClient, *, max_concurrency: int, max_calls_per_s: int) -> None:
         self._pool = pool
         self._info = info
         self.max_concurrency = max_concurrency
@@ -76,7 +76,7 @@ class PBlocksClient:
 class XChainClient:
     """X-Chain calls. A gateway that does not serve the X-Chain does not count as failed."""
 
-    def __init__(self, pool: NodePool) -> None:
+    def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
@@ -121,7 +121,7 @@ class CChainBlock:
 class CBlocksClient:
     """C-Chain blocks by batch, and its heights."""
 
-    def __init__(self, pool: NodePool) -> None:
+    def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
     async def tips(self) -> tuple[int, ...]:
@@ -170,7 +170,7 @@ class Container:
 class ContainersClient:
     """Blocks with the proposervm's wrapping. Few nodes have the index API: it must be enabled before they bootstrap."""
 
-    def __init__(self, pool: NodePool) -> None:
+    def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:

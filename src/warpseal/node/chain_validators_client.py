@@ -12,9 +12,9 @@ from typing import Annotated, Final
 import msgspec
 
 from warpseal.errors import CallRefused
-from warpseal.node.rpc import NodeCall, UpstreamNode
 from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import list_decoder
+from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, node_id_text
 
 METHOD: Final = "validators.getCurrentValidators"
@@ -82,7 +82,7 @@ class ChainValidatorsClient:
                 if error.status in _NOT_SERVED:
                     self._not_before[id(node)] = self._now() + NOT_SERVED_S
                 else:
-                    attempts.append(NodeAttempt(position, error.failure))
+                    attempts.append(NodeAttempt(position, error.failure.public))
                 continue
             self._pin(node)
             return validators

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.node.pool import INFO_PATHS, NETWORK_ID, NodePool, NodeResult, ServedNetwork
-from warpseal.node.rpc import NodeCall
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
 from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
 _MAX_VERSION_LENGTH: Final = 64
@@ -47,16 +48,16 @@ class InfoPeers:
 class InfoClient:
     """info.* calls of the daemon itself to a list of nodes."""
 
-    def __init__(self, pool: NodePool, served: ServedNetwork) -> None:
+    def __init__(self, pool: NodePool[int], served: ServedNetwork) -> None:
         self._pool = pool
         self._served = served
         self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
         """Return the served network's id; the first node that answers decides it. Raises NodeUnavailable."""
-        if self._served.network_id is None:
-            self._served.network_id = await self._flights.run(None, lambda: self._pool.call(NETWORK_ID))
-        return self._served.network_id
+        if self._served.expected is None:
+            self._served.expected = await self._flights.run(None, lambda: self._pool.call(NETWORK_ID))
+        return self._served.expected
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the network id from each configured node, or its failure; for the operator."""

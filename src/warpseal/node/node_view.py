@@ -20,12 +20,8 @@ from msgspec import UNSET, UnsetType
 from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx
 from warpseal.ledger.params import builtin_parameters
-from warpseal.node.agreement import NodeAgreement
-from warpseal.node.answers import Difference, compare_amounts, compare_fixed, compare_grown
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.platform import PlatformClient
-from warpseal.node.pool import INFO_PATHS, NodePool
-from warpseal.node.rpc import NodeCall
 from warpseal.node.state import decode_asset
 from warpseal.resources.blocks import Blockchain, p_chain
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChains
@@ -35,8 +31,13 @@ from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import BlsCredentials
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.upstream.agreement import NodeAgreement
+from warpseal.upstream.answers import Difference, compare_amounts, compare_fixed, compare_grown
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,
@@ -71,7 +72,7 @@ _MAX_TEXT: Final = 64
 class NodeViewClient:
     """Calls nodes on demand; every method raises NodeUnavailable."""
 
-    def __init__(self, platform: PlatformClient, p_chain: NodeAgreement, info: NodePool) -> None:
+    def __init__(self, platform: PlatformClient, p_chain: NodeAgreement, info: NodePool[int]) -> None:
         self._platform = platform
         self._p_chain = p_chain
         self._info = info

@@ -7,7 +7,8 @@ are accepted. Every decoder raises ValueError for JSON of another shape.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from warpseal.ledger.params import L1FeeConfig
+from warpseal.upstream.answers import Difference
 from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
@@ -322,3 +324,48 @@ decode_current_validations: Final = field_decoder("validators", list[_Current] |
 decode_tx_status: Final = field_decoder("status", str, TxStatus)
 decode_subnets: Final = field_decoder("subnets", list[_SubnetListed] | None, _parse_subnet_ids, default=None)
 _decode_tx: Final = field_decoder("tx", str, decode_checked_hex)
+
+
+def compare_subnets(first: Subnet, second: Subnet) -> Difference:
+    """Compare two records of a subnet: it is converted once, for ever."""
+    if first == second:
+        return Difference.NONE
+    return Difference.CONFLICT if first.is_l1 and second.is_l1 else Difference.HEIGHT
+
+
+def compare_validations(first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]) -> Difference:
+    """Compare the current validations of a subnet, in any order."""
+    before, after = _by_id(first), _by_id(second)
+    if before == after:
+        return Difference.NONE
+    if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
+        return Difference.CONFLICT
+    is_same = {name: _without_balance(found) for name, found in before.items()} == {
+        name: _without_balance(found) for name, found in after.items()
+    }
+    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+
+
+def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
+    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the fee."""
+    before, after = first.state, second.state
+    if before == after:
+        return Difference.NONE
+    if before is None or after is None:
+        return Difference.HEIGHT
+    if before.subnet_id != after.subnet_id:
+        return Difference.CONFLICT
+    is_same = replace(before, balance=after.balance) == after and (before.balance > 0) == (after.balance > 0)
+    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+
+
+def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:
+    return {validation.validation_id: validation for validation in validations}
+
+
+def _fixed(validation: CurrentValidation) -> tuple[object, ...]:
+    return validation.node_id, validation.is_l1
+
+
+def _without_balance(validation: CurrentValidation) -> CurrentValidation:
+    return replace(validation, balance=None if validation.balance is None else int(validation.is_active))

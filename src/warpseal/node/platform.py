@@ -19,15 +19,6 @@ from typing import Any, Final, TypeVar
 from cachetools import LRUCache
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.agreement import NodeAgreement, height_call
-from warpseal.node.answers import (
-    compare_amounts,
-    compare_fixed,
-    compare_grown,
-    compare_l1_validations,
-    compare_subnets,
-    compare_validations,
-)
 from warpseal.node.p_chain import (
     P_CHAIN_PATHS,
     CurrentValidation,
@@ -37,6 +28,9 @@ from warpseal.node.p_chain import (
     TxStatus,
     ValidationAt,
     ValidatorEntry,
+    compare_l1_validations,
+    compare_subnets,
+    compare_validations,
     decode_all_sets,
     decode_current_validations,
     decode_fee_config,
@@ -52,11 +46,13 @@ from warpseal.node.p_chain import (
     decode_validates,
     decode_validators_at,
 )
-from warpseal.node.pool import NodePool, NodeResult, PoolNode
-from warpseal.node.rpc import NodeCall
 from warpseal.runtime.locks import ThreadLock
+from warpseal.upstream.agreement import NodeAgreement
+from warpseal.upstream.answers import compare_amounts, compare_fixed, compare_grown
 from warpseal.upstream.errors import CallFailure, HeightAhead, NodeUnavailable, NotFoundByNode, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 T = TypeVar("T")
@@ -77,7 +73,7 @@ class PlatformClient:
     """
 
     def __init__(
-        self, pool: NodePool, agreement: NodeAgreement, check_key: Callable[[bytes], object] | None = None
+        self, pool: NodePool[int], agreement: NodeAgreement, check_key: Callable[[bytes], object] | None = None
     ) -> None:
         self._pool = pool
         self._agreement = agreement
@@ -269,6 +265,11 @@ class _RecentSets:
         # cachetools refuses a value that is larger than the whole cache.
         with self._lock, suppress(ValueError):
             self._sets[subnet_id] = digest, entries
+
+
+def height_call(origin: CallOrigin) -> NodeCall[int]:
+    """Return the call of the height of a node's last accepted block."""
+    return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
 
 
 def _decode_sorted_set(result: bytes) -> tuple[ValidatorEntry, ...]:

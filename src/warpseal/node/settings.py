@@ -39,6 +39,7 @@ from warpseal.upstream.endpoint import (
     NodeEndpoint,
     TraceMode,
 )
+from warpseal.upstream.node import NodeLimits
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -306,6 +307,21 @@ class NodeSettings:
         "URL|JSON",
         group=Group.EVM,
     )
+
+    @property
+    def limits(self) -> NodeLimits:
+        """The limits of the calls to each node."""
+        return NodeLimits(
+            timeout_s=self.call_timeout_s,
+            max_bytes=self.max_answer_bytes,
+            max_large_bytes=self.max_set_bytes,
+            in_flight=self.upstream_max_concurrency,
+            per_s=self.upstream_calls_per_s,
+            background_in_flight=self.follow_max_concurrency,
+            background_per_s=self.follow_calls_per_s,
+            cooldown_s=self.retry_failed_after_s,
+            caller_cooldown_s=3 * self.retry_failed_after_s,
+        )
 
     @property
     def indexed_evm_chains(self) -> tuple[EvmChain, ...]:

@@ -16,11 +16,11 @@ from warpseal.chains.ids import AssetID
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.blocks import X_CHAIN_PATHS
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_fee_config, decode_height
-from warpseal.node.pool import NodePool, PoolNode
-from warpseal.node.rpc import NodeCall
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, NotFoundByNode, RpcRefusal
 from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import ValidationID, id_text, parse_id
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class NodeState:
 class StateClient:
     """The nodes, to be called one by one."""
 
-    def __init__(self, pool: NodePool) -> None:
+    def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
     async def nodes(self) -> tuple[NodeState, ...]:

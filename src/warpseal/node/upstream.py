@@ -8,20 +8,19 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from warpseal.node.agreement import NodeAgreement
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
-from warpseal.node.chain_nodes import ChainApi, ChainApiNodes, api_endpoint
-from warpseal.node.chain_rpc import ChainRpcClient
+from warpseal.node.chain_apis import ChainApi, ChainApiNodes, ChainRpcClient, ProposerVMClient, api_endpoint
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
-from warpseal.node.platform import PlatformClient
-from warpseal.node.pool import NodePool, ServedNetwork
-from warpseal.node.proposervm import ProposerVMClient
-from warpseal.node.rpc import CallObserver, UpstreamNode
+from warpseal.node.platform import PlatformClient, height_call
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient
+from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
+from warpseal.upstream.identity import ServedNetwork
+from warpseal.upstream.node import CallObserver, UpstreamNode
+from warpseal.upstream.pool import NodePool
 from warpseal.warp.ids import ChainID
 
 
@@ -55,58 +54,55 @@ def connect_upstream(
     executor: decodes large answers; it should have a single thread, since decoding holds the interpreter lock and
     several threads would keep the event loop waiting. check_key: see PlatformClient.
     """
-    served = ServedNetwork()
+    served, limits = ServedNetwork(), settings.limits
     nodes: list[UpstreamNode] = []
+
+    def build_node(endpoint: NodeEndpoint) -> UpstreamNode:
+        return UpstreamNode(endpoint, session, limits, observer=observer, executor=executor)
 
     def node_at(endpoint: NodeEndpoint) -> UpstreamNode:
         for node in nodes:
             if node.endpoint == endpoint:
                 return node
-        nodes.append(UpstreamNode(endpoint, session, settings, observer, executor))
+        nodes.append(build_node(endpoint))
         return nodes[-1]
 
     platform_nodes = [node_at(endpoint) for endpoint in settings.p_chain_api]
     info_nodes = [node_at(endpoint) for endpoint in settings.info_api]
-    retry_s = settings.retry_failed_after_s
-    info = InfoClient(NodePool(info_nodes, served, retry_failed_after_s=retry_s), served)
+    info = InfoClient(NodePool(info_nodes, served, limits), served)
 
-    def pool(members: Sequence[UpstreamNode]) -> NodePool:
-        return NodePool(
-            members,
-            served,
-            learn_network=info.network_id,
-            retry_failed_after_s=retry_s,
-            on_contradiction=None if observer is None else observer.count_disagreement,
-        )
+    def pool(members: Sequence[UpstreamNode]) -> NodePool[int]:
+        on_contradiction = None if observer is None else observer.count_disagreement
+        return NodePool(members, served, limits, learn_identity=info.network_id, on_contradiction=on_contradiction)
 
     def own_nodes(chain: EvmChain, api: ChainApi) -> list[UpstreamNode]:
         endpoints = (api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint for endpoint in chain.rpc)
-        return [UpstreamNode(endpoint, session, settings, observer, executor) for endpoint in endpoints if endpoint]
+        return [build_node(endpoint) for endpoint in endpoints if endpoint]
 
-    def chain_nodes(api: ChainApi) -> ChainApiNodes:
+    def chain_api(api: ChainApi) -> ChainApiNodes:
         # The URLs of an entry are those of one chain: its nodes need not say to which network they belong.
         own = {
-            chain.blockchain_id: NodePool(found, ServedNetwork(), retry_failed_after_s=retry_s)
+            chain.blockchain_id: NodePool(members, ServedNetwork(), limits)
             for chain in settings.evm_chains
-            if (found := own_nodes(chain, api))
+            if (members := own_nodes(chain, api))
         }
         return ChainApiNodes(api, pool(nodes), own)
 
-    def agreement(members: NodePool) -> NodeAgreement:
-        return NodeAgreement(members, settings.p_chain_quorum, claim_grace_s=settings.height_claim_grace_s)
+    def agreement(members: NodePool[int]) -> NodeAgreement:
+        return NodeAgreement(members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s)
 
     p_chain = pool(platform_nodes)
     platform = PlatformClient(p_chain, agreement(p_chain), check_key)
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(chain_nodes(ChainApi.PROPOSERVM)),
-        chain_rpc=ChainRpcClient(chain_nodes(ChainApi.RPC)),
+        proposervm=ProposerVMClient(chain_api(ChainApi.PROPOSERVM)),
+        chain_rpc=ChainRpcClient(chain_api(ChainApi.RPC)),
         blocks=PBlocksClient(
             pool(platform_nodes),
             info,
-            max_concurrency=settings.follow_max_concurrency,
-            max_calls_per_s=settings.follow_calls_per_s,
+            max_concurrency=limits.background_in_flight,
+            max_calls_per_s=limits.background_per_s,
         ),
         x_chain=XChainClient(pool(nodes)),
         c_blocks=CBlocksClient(pool(nodes)),

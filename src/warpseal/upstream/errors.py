@@ -26,7 +26,7 @@ _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$",
 
 
 class NodeFailure(StrEnum):
-    """How an upstream node failed, as far as a caller may know."""
+    """Why a call to a node has no usable reply."""
 
     TIMEOUT = "timeout"
     REFUSED = "refused"
@@ -34,6 +34,21 @@ class NodeFailure(StrEnum):
     WRONG_NETWORK = "wrong_network"
     BAD_ANSWER = "bad_answer"
     BUSY = "busy"
+    UNREACHABLE = "unreachable"
+    LOST = "lost"
+    TOO_LARGE = "too_large"
+
+    @property
+    def public(self) -> NodeFailure:
+        """The failure as callers of the daemon get it: the state of a connection is the operator's business."""
+        return _PUBLIC.get(self, self)
+
+
+_PUBLIC = {
+    NodeFailure.UNREACHABLE: NodeFailure.REFUSED,
+    NodeFailure.LOST: NodeFailure.REFUSED,
+    NodeFailure.TOO_LARGE: NodeFailure.BAD_ANSWER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +142,21 @@ def parse_refusal(code: int, message: str, redacted: str) -> RpcRefusal:
 
 
 class CallFailure(Exception):
-    """One node gave no usable answer. detail: for the log; status: the HTTP status, if that is the reason.
+    """One node gave no usable reply. detail: for the log; status: the HTTP status, if that is the reason.
 
-    blames_node: false if the call never left the daemon. asks_to_wait: the node says that it gets too many requests;
-    retry_after_s: for how long it wants none, None if it does not say.
+    blames_node: false if the call never left the daemon.
     """
 
     def __init__(
-        self, failure: NodeFailure, detail: str, status: int | None = None, *, blames_node: bool = True
+        self, failure: NodeFailure, detail: str = "", status: int | None = None, *, blames_node: bool = True
     ) -> None:
-        super().__init__(f"{failure}: {detail}")
+        super().__init__(f"{failure}: {detail}" if detail else failure)
         self.failure = failure
         self.detail = detail
         self.status = status
         self.blames_node = blames_node
-        self.asks_to_wait = False
-        self.retry_after_s: float | None = None
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the node may have received the call, and executed it."""
+        return self.failure is not NodeFailure.UNREACHABLE

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from warpseal.chains.proposervm import Epoch
+from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
-from warpseal.node.proposervm import NO_EPOCH, ProposerVMClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, RpcRefusal

@@ -15,11 +15,11 @@ from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.evm.build import forward_chain
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.aliases import ChainAliases
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
 L1: Final = recorded_chain("localnet", "l1-0")
@@ -60,7 +60,7 @@ async def evm_setup(
         async def nothing() -> None:
             return None
 
-        async with open_sessions(SETTINGS) as sessions:
+        async with open_sessions() as sessions:
             chain = forward_chain(configured, sessions, SETTINGS, nothing)
             services = EvmChainServices(aliases, contract_infos)
             services.add(EvmChainService(configured, EvmChainReader(chain.forwarder, load_rules, 2.0), index_reader))

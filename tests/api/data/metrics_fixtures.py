@@ -20,7 +20,6 @@ from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.build import forward_chain
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
@@ -31,6 +30,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.resources.aliases import ChainAliases
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.node import open_sessions
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.settings import UsageSettings
 from warpseal.warp.ids import ChainID, id_text
@@ -111,7 +111,7 @@ async def metrics_setup(
 
     async with AsyncExitStack() as stack:
         services = EvmChainServices(aliases, contract_infos)
-        sessions = await stack.enter_async_context(open_sessions(SETTINGS))
+        sessions = await stack.enter_async_context(open_sessions())
         for chain in chains:
             entry = EvmChain(chain.blockchain_id, (NO_NODE,), index=chain.indexing)
             index = None

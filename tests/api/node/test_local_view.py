@@ -18,11 +18,11 @@ from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_set
 from tests.validators.fixtures import Clock
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_nodes import ChainApi, api_endpoint
+from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient
-from warpseal.node.rpc import UpstreamNode, open_session
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import UpstreamNode, open_session
 from warpseal.validators.chain_validator_list import RETRY_S, ChainValidatorList, CurrentValidations, LocalView
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import ChainID, id_text
@@ -70,7 +70,9 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
             api_endpoint(NodeEndpoint(node.uri + PATH.replace("/validators", "/rpc")), ChainApi.VALIDATORS)
             for node in nodes
         ]
-        of_nodes = ChainValidatorsClient([UpstreamNode(entry, session, settings) for entry in behind if entry], clock)
+        of_nodes = ChainValidatorsClient(
+            [UpstreamNode(entry, session, settings.limits) for entry in behind if entry], clock
+        )
         node_api = await stack.enter_async_context(started_node_api())
         for chain_id, item in (
             (L1_CHAIN_ID, of_nodes),

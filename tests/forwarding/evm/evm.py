@@ -20,12 +20,12 @@ from tests.eventually import until
 from warpseal.forwarding.evm.build import ForwardedChain, forward_chain
 from warpseal.forwarding.evm.chain_config import ChainConfig, chain_config
 from warpseal.forwarding.evm.forwarder import EvmForwarder, ForwardingObserver
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.node.info import decode_upgrades
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
 RECORDED = paths.LOCALNET / "evm-chains.jsonl"
@@ -301,7 +301,7 @@ async def open_chain(
         return config
 
     chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), tuple(map(NodeEndpoint, ws)), deny_methods=deny)
-    async with open_sessions(settings) as sessions:
+    async with open_sessions() as sessions:
         yield forward_chain(chain, sessions, settings, configured, observer)
 
 

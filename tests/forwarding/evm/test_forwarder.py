@@ -21,7 +21,8 @@ from tests.forwarding.evm.evm import (
     serve_node,
 )
 from warpseal.forwarding.evm.forwarder import EvmForwarder
-from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure, RpcNodeReply
+from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.node import NodeReply
 
 UNREACHABLE = (-32000, "no node of this chain can be reached")
 UNSURE = (-32000, "the node did not answer; it may have done what it was asked")
@@ -31,7 +32,7 @@ DEAD = "http://127.0.0.1:1/rpc"
 async def single(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
     body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).encode()
     reply = await forwarder.forward_call(call(method, *params), body)
-    return json.loads(reply.body) if isinstance(reply, RpcNodeReply) else call_outcome(reply)
+    return json.loads(reply.body) if isinstance(reply, NodeReply) else call_outcome(reply)
 
 
 async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -> None:
@@ -39,7 +40,7 @@ async def test_the_response_to_a_single_call_is_returned_as_sent_by_the_node() -
         assert await single(chain.forwarder, "eth_call", {"to": "0x1"}) == {"jsonrpc": "2.0", "id": 9, "result": "0x12"}
         node.status = 403
         reply = await chain.forwarder.forward_call(call("eth_call"), b"{}")
-        assert isinstance(reply, RpcNodeReply)
+        assert isinstance(reply, NodeReply)
         assert (reply.status, reply.body, reply.content_type) == (403, b"not now", "text/plain; charset=utf-8")
 
 
@@ -137,13 +138,13 @@ async def test_a_node_of_another_chain_is_refused() -> None:
         open_chain(good.url, other.url, fork.url) as chain,
     ):
         await chain.pool.check()
-        assert sorted(chain.pool.refused()) == [1, 2]
-        assert "another chain: chain id 5" in chain.pool.refused()[1]
+        assert sorted(chain.pool.mismatches()) == [1, 2]
+        assert "another chain: chain id 5" in chain.pool.mismatches()[1]
         good.status = 503
         reply = await chain.forwarder.forward_call(
             call("eth_gasPrice"), b'{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}'
         )
-        assert isinstance(reply, RpcNodeReply)
+        assert isinstance(reply, NodeReply)
         assert reply.status == 503
         assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
 
@@ -169,7 +170,7 @@ async def test_a_lagging_node_is_not_called_while_another_is_up() -> None:
         assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second"
         assert await call_in_batch(chain.forwarder, "eth_blockNumber") == "0x11"
         second.status = 503
-        await until(lambda: chain.pool.nodes[1].fault is not None)
+        await until(lambda: chain.pool.nodes[1].failure is not None)
         assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "first"
         watching.cancel()
 
@@ -235,7 +236,7 @@ async def test_a_filter_is_dropped_once_its_node_is_of_another_chain() -> None:
     async with serve_node(node), open_chain(node.url) as chain:
         assert (await single(chain.forwarder, "eth_newBlockFilter"))["result"] == "0xf1"
         node.answers["eth_chainId"] = "0x5"
-        chain.pool.note_error(chain.pool.nodes[0], RpcNodeError(RpcNodeFailure.LOST))
+        chain.pool.note_failure(chain.pool.nodes[0], CallFailure(NodeFailure.LOST))
         await chain.pool.check()
         assert await single(chain.forwarder, "eth_getFilterChanges", "0xf1") == UNREACHABLE
         assert node.count("eth_getFilterChanges") == 0
@@ -254,7 +255,7 @@ async def test_a_call_without_time_left_is_not_a_node_failure() -> None:
             first.rule = answer_late
             assert await single(chain.forwarder, "eth_gasPrice") == (-32002, "request timed out")
             assert second.count("eth_gasPrice") == 0
-            assert chain.pool.faults() == {0: "timeout"}
+            assert chain.pool.failures() == {0: "timeout"}
             assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "0x2"
 
 
@@ -266,7 +267,7 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
         for status, wanted in ((200, "0x1"), (503, "0x2")):
             first.status = status
             reply = await chain.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
-            assert isinstance(reply, RpcNodeReply)
+            assert isinstance(reply, NodeReply)
             assert [entry["id"] for entry in json.loads(reply.body)] == ["a", 100]
             assert json.loads(reply.body)[0]["result"] == wanted
         assert observer.seen.count(("read", "0", "ok")) == observer.seen.count(("read", "1", "ok")) == 2
@@ -289,7 +290,7 @@ async def test_a_status_about_the_request_does_not_count_as_a_node_failure() -> 
         await chain.pool.check()
         node.status = 413
         await chain.forwarder.forward_batch([call("eth_call"), call("eth_gasPrice")])
-        assert chain.pool.faults() == {}
+        assert chain.pool.failures() == {}
         node.status = 429
         await chain.forwarder.forward_batch([call("eth_call"), call("eth_gasPrice")])
-        assert chain.pool.faults() == {0: "busy"}
+        assert chain.pool.failures() == {0: "busy"}

@@ -21,7 +21,7 @@ from tests.forwarding.evm.evm import (
 )
 from tests.forwarding.evm.test_forwarder import single
 from warpseal.forwarding.evm.methods import head_in, reveals_head
-from warpseal.forwarding.evm.pool import HeadProgress
+from warpseal.upstream.pool import HeadProgress
 
 
 def node_at(height: int, name: str) -> Node:
@@ -61,7 +61,7 @@ async def test_a_node_that_returns_with_fewer_blocks_is_behind() -> None:
             proxy.is_cut = False
             clock.advance(SETTINGS.retry_after_s)
             await chain.pool.check()
-            assert chain.pool.faults() == {}
+            assert chain.pool.failures() == {}
             assert await call_in_batch(chain.forwarder, "eth_gasPrice") == "second"
 
 

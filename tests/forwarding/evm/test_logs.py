@@ -135,4 +135,4 @@ async def test_logs_and_forwarded_calls_share_the_state_of_the_nodes() -> None:
         assert len(await client.logs(ALL)) == 8
         assert len(await client.logs(ALL)) == 8
         assert (first.count("eth_getLogs"), second.count("eth_getLogs")) == (1, 2)
-        assert list(chain.pool.faults()) == [0]
+        assert list(chain.pool.failures()) == [0]

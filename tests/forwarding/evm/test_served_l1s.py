@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from tests.eventually import until
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.runtime.process import running
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 SUBNETS = SubnetID(bytes([1]) * 32), SubnetID(bytes([2]) * 32)
@@ -53,7 +53,7 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
         return tuple(blockchains[subnet_id])
 
     settings = EvmRpcSettings()
-    async with serving_chains(served) as url, open_sessions(settings) as sessions:
+    async with serving_chains(served) as url, open_sessions() as sessions:
         node = NodeEndpoint(url, http_headers={"key": "x"})
         # The third chain is configured by itself.
         finder = ServedL1s(L1sNode(node), SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
@@ -77,7 +77,7 @@ async def test_a_node_whose_chain_id_is_no_text_serves_no_chain() -> None:
         return (CHAINS[0],)
 
     settings, found = EvmRpcSettings(), list[EvmChain]()
-    async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions(settings) as sessions:
+    async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions() as sessions:
         finder = ServedL1s(
             L1sNode(NodeEndpoint(url)), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01
         )

@@ -24,7 +24,6 @@ from tests.indexer.replay import serving as serving_node
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.build import Gateway, build_gateway
 from warpseal.forwarding.primary.routes import ROUTES
@@ -33,6 +32,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.process import running
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.node import open_sessions
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text
 
@@ -142,7 +142,7 @@ class ServedGateway:
 
         def are_checked() -> bool:
             unknown = (None, "not asked yet")
-            return all(node.head is not None or node.fault not in unknown for pool in pools for node in pool.nodes)
+            return all(node.head is not None or node.failure not in unknown for pool in pools for node in pool.nodes)
 
         await until(are_checked)
 
@@ -166,7 +166,7 @@ async def serve_gateway(
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
     interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)
-    async with open_sessions(FORWARDING) as sessions:
+    async with open_sessions() as sessions:
         gateway = build_gateway(GatewaySettings(endpoints, **settings), sessions, FORWARDING, NETWORK_ID)
         for route in ROUTES:
             chain_id = CHAINS.id_of(route.chain)

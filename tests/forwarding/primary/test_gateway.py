@@ -171,7 +171,7 @@ async def test_a_node_of_another_network_is_not_asked() -> None:
             assert await served.call(P, "platform.getHeight") == {"height": "19"}
         assert {method for method, count in first.asked.items() if count} == {"info.getNetworkID"}
         pool = served.gateway.forwarders[PrimaryChain.P].pool
-        assert pool.refused() == {0: "is of another network: 1"}
+        assert pool.mismatches() == {0: "is of another network: 1"}
 
 
 async def test_a_lagging_node_is_asked_only_if_no_other_is_up() -> None:
@@ -204,7 +204,7 @@ async def test_reads_go_to_the_next_node_and_issue_tx_is_sent_once() -> None:
         assert await served.call(P, "platform.getTx") == {"tx": "0x00"}
         for path, method in ((P, "platform.issueTx"), (X, "avm.issueTx"), (AVAX, "avax.issueTx")):
             pool = served.gateway.forwarders[PrimaryChain[path[8]]].pool
-            await until(lambda: pool.nodes[0].fault is None and pool.nodes[0].head is not None)  # noqa: B023
+            await until(lambda: pool.nodes[0].failure is None and pool.nodes[0].head is not None)  # noqa: B023
             assert await served.call(path, method, {"tx": "0x00"}) == NOT_ANSWERED
             assert (first.asked[method], second.asked[method]) == (1, 0)
             assert await served.call(path, method, {"tx": "0x00"}) == {"txID": TX_ID}
@@ -216,7 +216,7 @@ async def test_a_node_that_hangs_is_avoided_and_its_calls_end() -> None:
         await served.until_checked()
         first.answers |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
         pool = served.gateway.forwarders[PrimaryChain.P].pool
-        await until(lambda: pool.nodes[0].fault == "timeout")
+        await until(lambda: pool.nodes[0].failure == "timeout")
         assert await served.call(P, "platform.getSubnets") != (-32002, "request timed out")
         assert not first.asked["platform.getSubnets"]
 

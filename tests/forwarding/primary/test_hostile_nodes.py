@@ -101,14 +101,12 @@ async def test_a_reply_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatc
     assert json.loads(body)["error"]["code"] == -32003
 
 
-@pytest.mark.parametrize(
-    "result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"5","more":"' + b"x" * 100_000 + b'"}']
-)
-async def test_a_height_that_cannot_be_read_or_is_hidden_in_a_long_reply_is_none(result: bytes) -> None:
+@pytest.mark.parametrize("result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"-5"}'])
+async def test_a_height_that_cannot_be_read_is_none(result: bytes) -> None:
     reply = b'{"jsonrpc":"2.0","result":' + result + b',"id":1}'
     async with serve_bytes(sized(OK, reply)) as url, serve_gateway([url, url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool
-        assert await pool.read_height(pool.nodes[0]) is None
+        assert await pool.identity.read_height(pool.nodes[0].node, 10.0) is None
         body = b'{"jsonrpc":"2.0","id":1,"method":"platform.getHeight"}'
         answered = await served.send("POST", P, body, content_type="application/json")
         assert answered == (200, "application/json", reply)
@@ -119,4 +117,4 @@ async def test_a_node_whose_network_id_is_no_text_is_refused() -> None:
     reply = sized(OK, b'{"jsonrpc":"2.0","result":{"networkID":"\xff"},"id":1}')
     async with serve_bytes(reply, probe_reply=reply) as url, serve_gateway([url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool
-        await until(lambda: pool.faults() == {0: "returns no network id"})
+        await until(lambda: pool.failures() == {0: "returns no network id"})

@@ -16,7 +16,6 @@ from tests.eventually import until
 from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.database import evm_index_url, reading_evm_index
@@ -27,6 +26,7 @@ from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
 SETTINGS: Final = IndexerSettings(poll_s=0.02, retry_first_s=0.01, retry_cap_s=0.05, retry_stopped_s=0.1)
@@ -92,7 +92,7 @@ async def indexing(
     async def ask_interfaces(chain: EvmChainContext, contracts: Collection[bytes], height: int) -> Mapping[bytes, bool]:
         return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
-    async with open_sessions(RPC) as sessions:
+    async with open_sessions() as sessions:
         parts = EvmIndexerParts(
             sessions,
             RPC,

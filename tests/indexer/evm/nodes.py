@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
 CHAIN = ChainID(bytes([7]) * 32)
@@ -18,7 +18,7 @@ CHAIN = ChainID(bytes([7]) * 32)
 async def open_chain_nodes(*urls: str) -> AsyncIterator[ChainNodes]:
     """Call a chain at these nodes, in the order of preference, if their heads are equal."""
     settings = EvmRpcSettings(connect_timeout_s=20.0)
-    async with open_sessions(settings) as sessions:
+    async with open_sessions() as sessions:
         chain = EvmChain(CHAIN, tuple(map(NodeEndpoint, urls)), index=EvmIndexing())
         yield ChainNodes(chain, sessions, settings)
 

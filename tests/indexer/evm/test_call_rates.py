@@ -12,13 +12,13 @@ from tests.eventually import StoppedClock, stopped_clock
 from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
-from warpseal.forwarding.evm.node import RpcNodeError, open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
 GATEWAY = "http://127.0.0.1:9650"
@@ -57,7 +57,7 @@ async def test_without_a_named_rate_a_public_node_gets_200_calls_per_second(
 async def chains_at_one_node(per_s: int) -> AsyncIterator[tuple[StoppedClock, ChainNode, ChainNode]]:
     """Yield a stopped clock, and the node as two chains see it."""
     settings, rates = EvmRpcSettings(), CallRates()
-    async with open_sessions(settings) as sessions:
+    async with open_sessions() as sessions:
         nodes: list[ChainNode] = []
         for number in (1, 2):
             rpc = (NodeEndpoint(f"{GATEWAY}/{number}"),)
@@ -103,7 +103,7 @@ async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_a
 ) -> None:
     node = EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after=retry_after)
     settings, rates = EvmRpcSettings(), CallRates()
-    async with serving_evm(node), open_sessions(settings) as sessions:
+    async with serving_evm(node), open_sessions() as sessions:
         chains = [
             ChainNodes(
                 EvmChain(CHAIN, (NodeEndpoint(f"{node.url}/{number}"),), index=EvmIndexing()), sessions, settings, rates
@@ -137,7 +137,7 @@ async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
         assert await nodes.heads() == (3,)
         requests = first.requests
         assert [node.position for node in await nodes.candidates()] == [1, 0]
-        with pytest.raises(RpcNodeError):
+        with pytest.raises(CallFailure):
             await nodes.nodes[0].call([rpc_call("eth_blockNumber")])
         assert first.requests == requests
 

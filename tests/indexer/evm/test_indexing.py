@@ -27,7 +27,6 @@ from tests.indexer.evm_chains import (
     word,
 )
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
@@ -38,6 +37,7 @@ from warpseal.indexer.evm.prover import BlockProver
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode
 from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import open_sessions
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 
@@ -524,7 +524,7 @@ async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path
     bomb = Log(contract, (CONSECUTIVE_TRANSFER, word(1), word(sender), word(sender)), word(10_000))
     for _ in range(12):
         made.add([Tx(sender, contract, [bomb])])
-    async with serving_evm(EvmReplayNode(made.chain)) as (node,), open_sessions(RPC) as sessions:
+    async with serving_evm(EvmReplayNode(made.chain)) as (node,), open_sessions() as sessions:
         nodes = ChainNodes(entry(made.chain, node), sessions, RPC)
         with ThreadPoolExecutor(1) as decoding:
             source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, BlockProver())

@@ -21,13 +21,13 @@ from tests.indexer.evm_chains import ServedChain, nft_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.blocks import decode_block
 from warpseal.chains.evm.checks import BlockContradiction, DisprovenBlock, UnprovenBlock, check_receipts_root
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
-from warpseal.node.rpc import INLINE_BYTES as INLINE_ANSWER_BYTES
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.node import INLINE_BYTES as INLINE_ANSWER_BYTES
+from warpseal.upstream.node import open_sessions
 
 CHAIN = nft_blocks(30, txs=3)
 
@@ -146,7 +146,7 @@ async def test_a_large_block_is_proven_on_the_thread_of_its_chain(
 
     monkeypatch.setattr(block_reader, "check_receipts_root", check)
     chain = nft_blocks(1, txs=txs)
-    async with serving_evm(EvmReplayNode(chain)) as (node,), open_sessions(RPC) as sessions:
+    async with serving_evm(EvmReplayNode(chain)) as (node,), open_sessions() as sessions:
         nodes = ChainNodes(entry(chain, node), sessions, RPC)
         with ThreadPoolExecutor(1, "decode") as decoding:
             source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, prover)

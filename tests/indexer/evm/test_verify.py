@@ -30,7 +30,6 @@ from tests.indexer.evm_chains import (
 )
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.forwarding.evm.node import open_sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
@@ -43,6 +42,7 @@ from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.verify import IndexFinding
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.node import open_sessions
 
 SETTINGS = IndexSettings()
 HELICON = BlockRules(asynchronous_from=0)
@@ -73,7 +73,7 @@ def write_index(
 async def verifying(folder: Path, node: EvmReplayNode, rules: BlockRules = L1) -> AsyncIterator[EvmIndexVerifier]:
     """Serve a node, and yield the verifier of its chain."""
     chain_id = node.chain.blockchain_id
-    async with serving_evm(node), open_sessions(EvmRpcSettings()) as sessions:
+    async with serving_evm(node), open_sessions() as sessions:
         entry = EvmChain(chain_id, rpc=(NodeEndpoint(node.url),), index=EvmIndexing())
         nodes = ChainNodes(entry, sessions, EvmRpcSettings())
         yield EvmIndexVerifier("chain", nodes, rules, evm_index_url(SETTINGS, folder, chain_id), SETTINGS)

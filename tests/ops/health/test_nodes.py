@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.eventually import until
-from warpseal.node.pool import NodeResult
 from warpseal.ops.health.check import CheckOutcome
 from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.pool import NodeResult
 
 NodeReply = int | NodeFailure
 

@@ -11,10 +11,10 @@ from tests.simnet.sessions import Clock, small_network
 from tests.validators.fixtures import Clock as MonotonicClock
 from tests.validators.fixtures import ValidatorServices
 from tests.validators.forecast.fixtures import Observed, build_service
-from warpseal.node.rpc import open_session
 from warpseal.simnet.fees import FeeConfig
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
+from warpseal.upstream.node import open_session
 from warpseal.validators.forecast.outlook import TOP_UP_S
 from warpseal.validators.forecast.readings import ActiveSource
 from warpseal.validators.forecast.service import ForecastService, SubnetForecast

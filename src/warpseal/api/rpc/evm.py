@@ -34,8 +34,8 @@ from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import SUBNET_EVM
-from warpseal.forwarding.evm.node import RpcNodeReply
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
 
@@ -122,7 +122,7 @@ class EvmEndpoint:
     async def _handle_single(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         (call,) = request.calls
         reply = await self._forwarder.forward_call(call, encode_calls([call], is_batch=False))
-        if isinstance(reply, RpcNodeReply):
+        if isinstance(reply, NodeReply):
             return _unchanged_response(reply)
         responses = metered.responses = {0: reply}
         _set_source_header(scope, request, responses)
@@ -205,7 +205,7 @@ def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[in
         response_headers(scope)[SOURCE] = "derived" if is_derived else "node"
 
 
-def _unchanged_response(reply: RpcNodeReply) -> Response:
+def _unchanged_response(reply: NodeReply) -> Response:
     return Response(reply.body, reply.status, {"content-type": reply.content_type})
 
 

@@ -30,11 +30,11 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.errors import WarpsealError
-from warpseal.forwarding.evm.node import RpcNodeReply
 from warpseal.forwarding.primary.forwarder import GatewayForwarder
 from warpseal.forwarding.primary.methods import AllowedMethods
 from warpseal.forwarding.primary.routes import GatewayRoute
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse
+from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
 
@@ -112,7 +112,7 @@ class GatewayEndpoint:
         if not self._methods.allow(request.method):
             raise unknown_method(service, name)
         reply = await self._forwarder.forward(request.method, request.encode(), self._path)
-        if isinstance(reply, RpcNodeReply):
+        if isinstance(reply, NodeReply):
             return Response(reply.body, reply.status, {"content-type": reply.content_type})
         raise JsonRpcError(reply.code, reply.message)
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from warpseal.forwarding.evm.forwarder import EvmForwarder, ForwardingObserver, LoadChainConfig
 from warpseal.forwarding.evm.methods import DenyList
-from warpseal.forwarding.evm.node import RpcNode, Sessions
-from warpseal.forwarding.evm.pool import EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.upstream.endpoint import EvmChain
+from warpseal.upstream.identity import ChainIdentity, EvmIdentity
+from warpseal.upstream.node import Sessions, UpstreamNode
+from warpseal.upstream.pool import NodePool
 from warpseal.warp.ids import ChainID, id_text
 
 
@@ -24,7 +25,7 @@ class ForwardedChain:
     sockets: EvmSockets
 
     @property
-    def pool(self) -> EvmPool:
+    def pool(self) -> NodePool[ChainIdentity]:
         """Its nodes."""
         return self.forwarder.pool
 
@@ -37,8 +38,11 @@ def forward_chain(
     observer: ForwardingObserver | None = None,
 ) -> ForwardedChain:
     """Build a chain; no node is called yet."""
-    nodes = [RpcNode(endpoint, position, sessions, settings) for position, endpoint in enumerate(chain.rpc)]
-    pool = EvmPool(nodes, settings)
+    nodes = [
+        UpstreamNode(endpoint, sessions.pooled, settings.limits, write_session=sessions.single_use)
+        for endpoint in chain.rpc
+    ]
+    pool = NodePool(nodes, EvmIdentity(), settings.limits)
     denied = DenyList((*settings.deny_methods, *chain.deny_methods))
     forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)
     sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)

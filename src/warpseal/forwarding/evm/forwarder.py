@@ -28,10 +28,10 @@ from warpseal.forwarding.evm.methods import (
     head_in,
     reveals_head,
 )
-from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply
-from warpseal.forwarding.evm.pool import EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
+from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.identity import ChainIdentity
 from warpseal.upstream.jsonrpc import (
     MALFORMED,
     METHOD_NOT_FOUND,
@@ -45,6 +45,8 @@ from warpseal.upstream.jsonrpc import (
     decode_result,
     encode_numbered_calls,
 )
+from warpseal.upstream.node import NodeReply
+from warpseal.upstream.pool import NodePool, PoolNode
 
 NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
 NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
@@ -67,7 +69,7 @@ class ForwardingObserver(Protocol):
         """Note calls. chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
         if no node was called.
 
-        outcome: "ok", "refused", "denied", "derived", or the value of an RpcNodeFailure.
+        outcome: "ok", "refused", "denied", "derived", or the value of an NodeFailure.
         """
 
 
@@ -77,7 +79,7 @@ class EvmForwarder:
     def __init__(
         self,
         name: str,
-        pool: EvmPool,
+        pool: NodePool[ChainIdentity],
         denied: DenyList,
         settings: EvmRpcSettings,
         load_config: LoadChainConfig,
@@ -91,7 +93,7 @@ class EvmForwarder:
         self._observer = observer
         self._filters = FilterRegistry()
 
-    async def forward_call(self, call: RpcCall, body: bytes) -> RpcNodeReply | RpcResponse:
+    async def forward_call(self, call: RpcCall, body: bytes) -> NodeReply | RpcResponse:
         """Return a node's unchanged reply to a single call, or the daemon's response. body: the call as it came."""
         checked = self.answer_locally(call)
         if isinstance(checked, RpcResponse):
@@ -103,7 +105,7 @@ class EvmForwarder:
 
     async def forward_read_batch(
         self, methods: AbstractSet[str], body: bytes, count: int
-    ) -> RpcNodeReply | RpcResponse | None:
+    ) -> NodeReply | RpcResponse | None:
         """Return a node's unchanged reply to a batch, or the error of all its calls; None: forward the calls singly.
 
         methods: those of its calls, none of which is a notification. A batch may have been sent even for None.
@@ -113,13 +115,13 @@ class EvmForwarder:
         if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
             return None
         reply = await self._forward(RpcCall(next(iter(methods))), body, await self.pool.candidates(), count)
-        is_single_response = isinstance(reply, RpcNodeReply) and reply.is_ok and reply.body[:1] != b"["
+        is_single_response = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
         return None if is_single_response else reply
 
     async def forward_batch(self, calls: Sequence[RpcCall]) -> list[RpcResponse]:
         """Return the responses to calls, in their order, derived if no node has the method and the daemon can."""
         responses: dict[int, RpcResponse] = {}
-        by_node: dict[RpcNode | None, dict[int, RpcCall]] = {}
+        by_node: dict[PoolNode | None, dict[int, RpcCall]] = {}
         for number, call in enumerate(calls):
             checked = self.answer_locally(call)
             if isinstance(checked, RpcResponse):
@@ -161,25 +163,25 @@ class EvmForwarder:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
 
     async def read(
-        self, call: RpcCall, nodes: Sequence[RpcNode] | None = None, timeout_s: float | None = None
+        self, call: RpcCall, nodes: Sequence[PoolNode] | None = None, timeout_s: float | None = None
     ) -> RpcResponse:
         """Return the response of these nodes, or any, to a call that only reads."""
         nodes = await self.pool.candidates() if nodes is None else nodes
         return (await self._send_batch({0: call}, nodes, timeout_s))[0]
 
-    def _node_of_filter(self, call: RpcCall) -> RpcNode | None:
+    def _node_of_filter(self, call: RpcCall) -> PoolNode | None:
         is_filter = class_of(call.method) is MethodClass.USE_FILTER
         return self._filters.node_of(call.params) if is_filter else None
 
-    async def _candidates(self, node: RpcNode | None) -> Sequence[RpcNode]:
+    async def _candidates(self, node: PoolNode | None) -> Sequence[PoolNode]:
         """Return the nodes to try: only the node of a filter if there is one, and none that is of another chain."""
         if node is None:
             return await self.pool.candidates()
-        return () if node.is_wrong_chain else (node,)
+        return () if node.mismatch is not None else (node,)
 
     async def _forward(
-        self, call: RpcCall, body: bytes, nodes: Sequence[RpcNode], count: int = 1
-    ) -> RpcNodeReply | RpcResponse:
+        self, call: RpcCall, body: bytes, nodes: Sequence[PoolNode], count: int = 1
+    ) -> NodeReply | RpcResponse:
         """Forward a body unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
         method_class = class_of(call.method)
         is_read = method_class is MethodClass.READ
@@ -188,9 +190,9 @@ class EvmForwarder:
         for node in nodes:
             try:
                 reply = await self._post(node, body, {method_class: count}, until - _now())
-            except RpcNodeError as error:
-                error_kind = error.kind
-                if error_kind is RpcNodeFailure.TOO_LARGE or (error.was_written and not is_read) or _now() >= until:
+            except CallFailure as error:
+                error_kind = error.failure
+                if error_kind is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or _now() >= until:
                     break
                 continue
             if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
@@ -200,20 +202,20 @@ class EvmForwarder:
         return reply if reply is not None else RpcResponse(error=error_for(error_kind, call))
 
     async def _send_batch(
-        self, calls: dict[int, RpcCall], nodes: Sequence[RpcNode], timeout_s: float | None = None
+        self, calls: dict[int, RpcCall], nodes: Sequence[PoolNode], timeout_s: float | None = None
     ) -> dict[int, RpcResponse]:
         """Call these nodes, one after another, until all calls have responses or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
-        error_kind: RpcNodeFailure | None = None
+        error_kind: NodeFailure | None = None
         until = _now() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
             try:
                 reply = await self._post(node, encode_numbered_calls(waiting), classes, until - _now())
                 if not reply.is_ok:
-                    raise RpcNodeError(RpcNodeFailure.BUSY)
-            except RpcNodeError as error:
-                error_kind = error.kind
+                    raise CallFailure(NodeFailure.BUSY)
+            except CallFailure as error:
+                error_kind = error.failure
                 responses |= _final_errors(waiting, error)
                 waiting = {number: call for number, call in waiting.items() if number not in responses}
                 if not waiting or _now() >= until:
@@ -222,20 +224,18 @@ class EvmForwarder:
                 return responses | self._decode_responses(waiting, reply, node)
         return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
 
-    async def _post(
-        self, node: RpcNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float
-    ) -> RpcNodeReply:
-        """Send a body to a node and note the outcome. classes: those of its calls. Raises RpcNodeError."""
+    async def _post(self, node: PoolNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float) -> NodeReply:
+        """Send a body to a node and note the outcome. classes: those of its calls. Raises CallFailure."""
         try:
             reply = await self.pool.post(node, body, left_s, is_write=MethodClass.WRITE in classes)
-        except RpcNodeError as error:
-            self._count_all(classes, node, error.kind)
+        except CallFailure as error:
+            self._count_all(classes, node, error.failure)
             raise
         self._count_all(classes, node, "ok" if reply.is_ok else "refused")
         return reply
 
     def _decode_responses(
-        self, calls: Mapping[int, RpcCall], reply: RpcNodeReply, node: RpcNode
+        self, calls: Mapping[int, RpcCall], reply: NodeReply, node: PoolNode
     ) -> dict[int, RpcResponse]:
         numbers = [number for number, call in calls.items() if not call.is_notification]
         decoded = decode_responses(reply.body, numbers) if numbers else {}
@@ -244,7 +244,7 @@ class EvmForwarder:
             self._learn(call, responses[number].result, node)
         return responses
 
-    def _learn(self, call: RpcCall, result: msgspec.Raw | None, node: RpcNode) -> None:
+    def _learn(self, call: RpcCall, result: msgspec.Raw | None, node: PoolNode) -> None:
         """Note the filter or the head that a response reveals."""
         if result is None:
             return
@@ -264,32 +264,32 @@ class EvmForwarder:
         checked = self.answer_locally(call)
         return checked if isinstance(checked, RpcResponse) else await derive(checked, config, self.read)
 
-    def _count_all(self, classes: Mapping[MethodClass, int], node: RpcNode, outcome: str) -> None:
+    def _count_all(self, classes: Mapping[MethodClass, int], node: PoolNode, outcome: str) -> None:
         for method_class, calls in classes.items():
             self.count(method_class, str(node.position), outcome, calls)
 
 
-def _final_errors(calls: Mapping[int, RpcCall], error: RpcNodeError) -> dict[int, RpcResponse]:
+def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int, RpcResponse]:
     """Return the errors of the calls that the node may have executed: no other node may receive them."""
-    is_final = error.kind is RpcNodeFailure.TOO_LARGE
+    is_final = error.failure is NodeFailure.TOO_LARGE
     return {
-        number: RpcResponse(error=error_for(error.kind, call))
+        number: RpcResponse(error=error_for(error.failure, call))
         for number, call in calls.items()
-        if is_final or (error.was_written and class_of(call.method) is not MethodClass.READ)
+        if is_final or (error.was_sent and class_of(call.method) is not MethodClass.READ)
     }
 
 
-def error_for(kind: RpcNodeFailure | None, call: RpcCall) -> RpcError:
+def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
     """Return the error of a call that no node answered. A filter is lost with its node, as after a restart."""
     method_class = class_of(call.method)
-    if method_class is MethodClass.USE_FILTER and kind in (RpcNodeFailure.UNREACHABLE, RpcNodeFailure.LOST):
+    if method_class is MethodClass.USE_FILTER and kind in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
         return FILTER_NOT_FOUND
     errors = {
         None: NO_NODE,
-        RpcNodeFailure.UNREACHABLE: NO_NODE,
-        RpcNodeFailure.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
-        RpcNodeFailure.TIMEOUT: TIMED_OUT,
-        RpcNodeFailure.TOO_LARGE: TOO_LARGE,
+        NodeFailure.UNREACHABLE: NO_NODE,
+        NodeFailure.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
+        NodeFailure.TIMEOUT: TIMED_OUT,
+        NodeFailure.TOO_LARGE: TOO_LARGE,
     }
     return errors.get(kind, NOT_ANSWERED)
 
@@ -298,9 +298,9 @@ class FilterRegistry:
     """Nodes by the id of the filter that they made: no other node knows it. Least recently used ids are dropped."""
 
     def __init__(self, max_filters: int = _MAX_FILTERS) -> None:
-        self._nodes: LRUCache[str, RpcNode] = LRUCache(max_filters)
+        self._nodes: LRUCache[str, PoolNode] = LRUCache(max_filters)
 
-    def register(self, result: msgspec.Raw, node: RpcNode) -> None:
+    def register(self, result: msgspec.Raw, node: PoolNode) -> None:
         """Note that a node has made the filter whose id is this result."""
         try:
             filter_id = msgspec.json.decode(result, type=str)
@@ -309,7 +309,7 @@ class FilterRegistry:
         if len(filter_id) <= _MAX_FILTER_ID_CHARACTERS:
             self._nodes[filter_id.lower()] = node
 
-    def node_of(self, params: msgspec.Raw | None) -> RpcNode | None:
+    def node_of(self, params: msgspec.Raw | None) -> PoolNode | None:
         """Return the node of the filter that is the first argument; None if it is unknown."""
         if params is None or memoryview(params).nbytes > _MAX_FILTER_PARAMS_BYTES:
             return None

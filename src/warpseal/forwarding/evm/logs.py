@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarder
-from warpseal.forwarding.evm.methods import BLOCK_NUMBER
-from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.identity import BLOCK_NUMBER
 from warpseal.upstream.json_values import decode_hex, decode_quantity
 from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import INLINE_BYTES
 
 T = TypeVar("T")
 

@@ -28,12 +28,12 @@ from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_fac
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
-from warpseal.forwarding.evm.node import RpcNode
-from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
+from warpseal.upstream.node import INLINE_BYTES
+from warpseal.upstream.pool import PoolNode
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class EvmChainReader:
     async def chain_id(self) -> int | None:
         """Return the EVM's chain id; None while no node answers."""
         await self._forwarder.pool.candidates()
-        identity = self._forwarder.pool.identity
+        identity = self._forwarder.pool.identity.expected
         return None if identity is None else identity.chain_id
 
     async def is_up(self) -> bool:
@@ -133,7 +133,7 @@ class EvmChainReader:
             return None
         raise NodeUnavailable("the block", attempts)
 
-    async def _block_at(self, node: RpcNode, block: int | bytes) -> EvmBlockFacts | None:
+    async def _block_at(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts | None:
         """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
         if isinstance(block, int):
             call = rpc_call("eth_getBlockByNumber", hex(block), False)
@@ -159,7 +159,7 @@ class EvmChainReader:
         except (BlockContradiction, MalformedBlock):
             raise _NodeFault(NodeFailure.BAD_ANSWER) from None
 
-    async def _receipts(self, node: RpcNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
+    async def _receipts(self, node: PoolNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
         try:
             return await self._read(node, rpc_call("eth_getBlockReceipts", header.number), decode_receipts)
@@ -173,7 +173,7 @@ class EvmChainReader:
             receipts += [receipt for receipt in found if receipt is not None]
         return tuple(receipts) if len(receipts) == len(header.transactions) else None
 
-    async def _read(self, node: RpcNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
+    async def _read(self, node: PoolNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
         """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""
         response = await self._forwarder.read(call, [node], self._timeout_s)
         if response.result is None:

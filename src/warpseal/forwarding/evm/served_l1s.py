@@ -8,15 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
-from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, Sessions
-from warpseal.forwarding.evm.pool import CHAIN_ID_CALL
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode
-from warpseal.upstream.errors import NodeUnavailable
-from warpseal.upstream.json_values import quantity_or_none
-from warpseal.upstream.jsonrpc import MALFORMED, decode_result, encode_calls
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
+from warpseal.upstream.identity import CHAIN_ID, read_value
+from warpseal.upstream.node import Sessions, UpstreamNode
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 log = logging.getLogger(__name__)
@@ -86,13 +82,8 @@ class ServedL1s:
 
     async def _is_served(self, entry: EvmChain) -> bool:
         """Return whether the node answers as an EVM chain does."""
-        node = RpcNode(entry.rpc[0], 0, self._sessions, self._settings)
+        node = UpstreamNode(entry.rpc[0], self._sessions.pooled, self._settings.limits)
         try:
-            reply = await node.post(encode_calls([CHAIN_ID_CALL], is_batch=False), self._settings.connect_timeout_s)
-        except RpcNodeError:
-            return False
-        result = decode_result(reply.body) if reply.is_ok else None
-        try:
-            return result is not None and quantity_or_none(msgspec.json.decode(result)) is not None
-        except MALFORMED:
+            return await read_value(node, CHAIN_ID, self._settings.connect_timeout_s) is not None
+        except CallFailure:
             return False

@@ -7,6 +7,7 @@ from typing import Final
 
 from warpseal.node.settings import method
 from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, list_of, seconds, setting
+from warpseal.upstream.node import NodeLimits
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
 
@@ -15,12 +16,12 @@ DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*"
 class EvmRpcSettings:
     """Limits of every EVM chain; those of one HTTP call hold for the gateway as well. Durations in seconds.
 
-    deny_methods: of all chains; the entry of a chain may name more. connections_per_node: concurrent HTTP connections
-    to one node. retry_after_s: time for which a failed node is used only if no other node is usable. poll_s: interval
-    at which the heads of several nodes of one chain are compared; single_poll_s: at which the head of an only node is
-    read, for the status. max_answer_bytes: size of one response of a node.
-    max_message_bytes: size of one WebSocket message of a node. max_queued, max_queued_bytes: messages queued for one
-    slow client; max_total_queued_bytes: for all clients of a chain. max_in_flight: calls of one WebSocket client.
+    deny_methods: of all chains; the entry of a chain may name more.
+    connections_per_node: concurrent HTTP connections to one node.
+    retry_after_s, poll_s, single_poll_s: cooldown_s and the others of NodeLimits.
+    max_answer_bytes: size of one response of a node; max_message_bytes: of one WebSocket message.
+    max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for all of a chain.
+    max_in_flight: calls of one WebSocket client.
     """
 
     deny_methods: tuple[str, ...] = setting(
@@ -56,3 +57,19 @@ class EvmRpcSettings:
     max_queued_bytes: int = 32 * MEBIBYTE
     max_total_queued_bytes: int = 256 * MEBIBYTE
     max_in_flight: int = 4_096
+
+    @property
+    def limits(self) -> NodeLimits:
+        """The limits of the calls to each node."""
+        return NodeLimits(
+            timeout_s=self.call_timeout_s,
+            connect_timeout_s=self.connect_timeout_s,
+            max_bytes=self.max_answer_bytes,
+            max_pause_s=60.0,
+            has_default_pauses=False,
+            cooldown_s=self.retry_after_s,
+            caller_cooldown_s=self.retry_after_s,
+            check_timeout_s=self.connect_timeout_s,
+            poll_s=self.poll_s,
+            single_poll_s=self.single_poll_s,
+        )

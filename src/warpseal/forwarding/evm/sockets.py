@@ -16,26 +16,25 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from warpseal.forwarding.evm.pool import (
-    CHAIN_ID_CALL,
-    GENESIS_CALL,
-    HEAD_CALL,
-    ChainIdentity,
-    EvmPool,
-    find_identity_fault,
-    parse_identity,
-)
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, parse_identity
 from warpseal.upstream.json_values import quantity_or_none
-from warpseal.upstream.jsonrpc import decode_responses, encode_calls
+from warpseal.upstream.jsonrpc import decode_responses, encode_numbered_calls, rpc_call
+from warpseal.upstream.pool import NodePool
 
 log = logging.getLogger(__name__)
 
 _ADDRESS_PARTS: Final = 4
 _HEARTBEAT_S: Final = 20.0
 _RECHECK_S: Final = 60.0
+_IDENTITY_CALLS: Final = (
+    rpc_call("eth_chainId"),
+    rpc_call("eth_getBlockByNumber", "0x0", False),
+    rpc_call(BLOCK_NUMBER),
+)
 
 
 class WebSocketUnavailable(Exception):
@@ -81,7 +80,7 @@ class EvmSockets:
         self,
         endpoints: Sequence[NodeEndpoint],
         session: aiohttp.ClientSession,
-        pool: EvmPool,
+        pool: NodePool[ChainIdentity],
         settings: EvmRpcSettings,
     ) -> None:
         self.clients = 0
@@ -89,6 +88,9 @@ class EvmSockets:
         self.refused: dict[int, str] = {}
         self._highest_head = 0
         self._endpoints = tuple(endpoints)
+        # The node of each endpoint, with one state for both transports; None for a host without an RPC URL.
+        by_host = {_host(node.node.endpoint): node for node in reversed(pool.nodes)}
+        self._nodes = [by_host.get(_host(endpoint)) for endpoint in endpoints]
         self._session = session
         self._pool = pool
         self._settings = settings
@@ -126,19 +128,19 @@ class EvmSockets:
     async def run(self) -> None:
         """Check periodically that all endpoints are of this chain, until cancelled."""
         while True:
-            if self._pool.identity is not None:
+            if self._pool.identity.expected is not None:
                 for position in range(len(self._endpoints)):
                     opened = await self._try_connect(position)
                     if opened is not None:
                         await opened.close()
-            await asyncio.sleep(_RECHECK_S if self._pool.identity is not None else self._settings.poll_s)
+            await asyncio.sleep(_RECHECK_S if self._pool.identity.expected is not None else self._settings.poll_s)
 
     async def _connect_best(self) -> NodeSocket:
-        if self._pool.identity is None:
+        if self._pool.identity.expected is None:
             await self._pool.candidates()
         best: NodeSocket | None = None
         try:
-            for position in range(len(self._endpoints)):
+            for position in sorted(range(len(self._endpoints)), key=self._is_avoided):
                 best = await _keep_higher(best, await self._try_connect(position))
                 head = best.head if best is not None else 0
                 self._highest_head = max(self._highest_head, self._pool.highest, head)
@@ -152,9 +154,14 @@ class EvmSockets:
             raise WebSocketUnavailable
         return best
 
+    def _is_avoided(self, position: int) -> bool:
+        """Return whether other endpoints are tried first: calls to their node failed, by either transport."""
+        node = self._nodes[position]
+        return node is not None and self._pool.is_avoided(node)
+
     async def _try_connect(self, position: int) -> NodeSocket | None:
         """Return a connection to the node at this position; None if it cannot be used now."""
-        endpoint = self._endpoints[position]
+        endpoint, node = self._endpoints[position], self._nodes[position]
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._settings.connect_timeout_s):
@@ -168,15 +175,20 @@ class EvmSockets:
                     identity, head = await _handshake(socket)
             except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
                 log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": error_words(error)})
+                # No process listens there: HTTP calls go to other nodes as well. Other errors concern WebSockets only.
+                if node is not None and isinstance(error, aiohttp.ClientConnectorError):
+                    self._pool.note_failure(node, CallFailure(NodeFailure.UNREACHABLE, error_words(error)))
                 return None
-            fault = find_identity_fault(identity, self._pool.identity)
-            if fault is None:
+            mismatch = self._pool.identity.find_mismatch(identity)
+            if mismatch is None:
                 self.refused.pop(position, None)
                 stack.pop_all()
+                if node is not None:
+                    self._pool.note_head(node, head)
                 return NodeSocket(socket, position, head)
             if position not in self.refused:
-                log.warning("node refused", extra={"node": endpoint.display, "reason": fault})
-            self.refused[position] = fault
+                log.warning("node refused", extra={"node": endpoint.display, "reason": mismatch})
+            self.refused[position] = mismatch
             return None
 
 
@@ -191,8 +203,13 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
 
 async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
     """Return the identity of a node's chain, and its head."""
-    await socket.send_str(encode_calls((CHAIN_ID_CALL, GENESIS_CALL, HEAD_CALL), is_batch=True).decode())
-    responses = decode_responses((await socket.receive_str()).encode(), range(3))
-    results = [responses[number].result for number in range(3)]
+    await socket.send_str(encode_numbered_calls(dict(enumerate(_IDENTITY_CALLS))).decode())
+    responses = decode_responses((await socket.receive_str()).encode(), range(len(_IDENTITY_CALLS)))
+    results = [response.result for response in responses.values()]
     chain_id, block, head = (None if result is None else msgspec.json.decode(result) for result in results)
     return parse_identity(quantity_or_none(chain_id), block), quantity_or_none(head) or 0
+
+
+def _host(endpoint: NodeEndpoint) -> tuple[str | None, int | None]:
+    url = endpoint.url("")
+    return url.host, url.port

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from warpseal.forwarding.evm.node import RpcNode, Sessions
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.forwarding.primary.forwarder import GatewayForwarder
+from warpseal.forwarding.primary.forwarder import GatewayForwarder, decode_height
 from warpseal.forwarding.primary.methods import AllowedMethods
-from warpseal.forwarding.primary.pool import PrimaryPool
 from warpseal.forwarding.primary.routes import C_CHAIN_RPC, C_CHAIN_WS
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
-from warpseal.upstream.limits import RetryAfter
+from warpseal.upstream.identity import HEAD, PrimaryNetwork
+from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall, Sessions, UpstreamNode
+from warpseal.upstream.pool import NodePool
 from warpseal.warp.ids import ChainID
+
+_HEIGHTS: Final = {
+    PrimaryChain.P: NodeCall("platform.getHeight", {}, ("/ext/bc/P",), decode_height, CallOrigin.DAEMON),
+    PrimaryChain.X: NodeCall("avm.getHeight", {}, ("/ext/bc/X",), decode_height, CallOrigin.DAEMON),
+    PrimaryChain.C: replace(HEAD, paths=(C_CHAIN_RPC,)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +45,15 @@ def build_gateway(
     settings: GatewaySettings, sessions: Sessions, forwarding: EvmRpcSettings, network_id: int
 ) -> Gateway:
     """Build the gateway of a network; no node is called yet."""
-    pauses = [RetryAfter() for _ in settings.nodes]
+    limits = forwarding.limits
+    # A node that fails for one chain may serve the others, so the state of a node is that of each pool.
+    nodes = [
+        UpstreamNode(endpoint, sessions.pooled, limits, write_session=sessions.single_use)
+        for endpoint in settings.nodes
+    ]
 
     def forwarder(chain: PrimaryChain) -> GatewayForwarder:
-        nodes = [
-            RpcNode(endpoint, position, sessions, forwarding, pause)
-            for position, (endpoint, pause) in enumerate(zip(settings.nodes, pauses, strict=True))
-        ]
-        return GatewayForwarder(PrimaryPool(nodes, forwarding, chain, network_id), forwarding)
+        return GatewayForwarder(NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding)
 
     methods = AllowedMethods(settings.allow_methods, settings.deny_methods)
     return Gateway({chain: forwarder(chain) for chain in PrimaryChain}, methods)

@@ -39,15 +39,14 @@ from warpseal.chains.evm.checks import (
     needs_proof,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
 from warpseal.indexer.evm.prover import BlockProver
-from warpseal.node.rpc import INLINE_BYTES
 from warpseal.runtime.retry import Retrier
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
+from warpseal.upstream.node import INLINE_BYTES
 
 T = TypeVar("T")
 
@@ -145,7 +144,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 if await self._node_has(node, height):
                     return True
-            except RpcNodeError:
+            except CallFailure:
                 continue
             answered = True
         if not answered:
@@ -162,7 +161,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
-            except (RpcNodeError, _NotHere, BlockContradiction, MalformedBlock):
+            except (CallFailure, _NotHere, BlockContradiction, MalformedBlock):
                 continue
             if block not in found:
                 found.append(block)
@@ -191,8 +190,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, self._parent_of(first))
-            except RpcNodeError as error:
-                if error.kind is RpcNodeFailure.TOO_LARGE:
+            except CallFailure as error:
+                if error.failure is NodeFailure.TOO_LARGE:
                     fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
                 continue
             except _NotHere:
@@ -220,7 +219,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
         parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
-        there or cannot be right: RpcNodeError, _NotHere, MalformedBlock, BlockContradiction.
+        there or cannot be right: CallFailure, _NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
         headers, fault = await self._run(partial(_decode_headers, responses), responses)
@@ -265,7 +264,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _read_receipts(
         self, node: ChainNode, headers: Sequence[EvmHeader], first: int
     ) -> dict[int, _RawReceipts]:
-        """Return the receipts of blocks from height `first` on by their place. Raises RpcNodeError."""
+        """Return the receipts of blocks from height `first` on by their place. Raises CallFailure."""
         places = [place for place, header in enumerate(headers) if header.transactions]
         if not places:
             return {}
@@ -331,7 +330,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                     first = min(ours) + len(theirs)
                     found = await self._read_from(other, first, max(ours) + 1 - first)
                     theirs |= {block.number: block.events for block in found}
-            except (RpcNodeError, _NotHere, MalformedBlock, BlockContradiction):
+            except (CallFailure, _NotHere, MalformedBlock, BlockContradiction):
                 continue
             wrong = next((number for number, events in theirs.items() if events != ours[number]), None)
             if wrong is None:
@@ -346,7 +345,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             for other in self._nodes.nodes
             if other is not node
             and other.node.is_verified
-            and other.node.fault is None
+            and other.node.failure is None
             and (other.head or 0) >= height
             and not other.lacks(resource, height)
         ]
@@ -357,7 +356,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             headers, _ = _decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
-        except (RpcNodeError, ValueError):
+        except (CallFailure, ValueError):
             return None
 
     def _learn(self, node: ChainNode, resource: NodeResource, height: int) -> None:

@@ -16,10 +16,9 @@ from typing import Final
 import msgspec
 
 from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
-from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.runtime.settings import MEBIBYTE
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import (
     REQUEST_TIMED_OUT,
@@ -144,17 +143,17 @@ class EvmCaller:
         try:
             encoded = [_encode(call, block) for call in calls]
             return await node.call(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
-        except RpcNodeError as error:
-            if error.kind not in (RpcNodeFailure.TIMEOUT, RpcNodeFailure.TOO_LARGE):
+        except CallFailure as error:
+            if error.failure not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
                 return [UNREADABLE] * len(calls)
             if len(calls) == 1:
-                return [await self._blame(node, error.kind)]
+                return [await self._blame(node, error.failure)]
         middle = len(calls) // 2
         return [*await self._post(node, calls[:middle], block), *await self._post(node, calls[middle:], block)]
 
-    async def _blame(self, node: ChainNode, kind: RpcNodeFailure) -> RpcResponse:
+    async def _blame(self, node: ChainNode, kind: NodeFailure) -> RpcResponse:
         """Return why a single call has no response: the contract, unless the node answers nothing else either."""
-        if kind is RpcNodeFailure.TOO_LARGE:
+        if kind is NodeFailure.TOO_LARGE:
             return _TOO_LARGE
         return _TOO_SLOW if await responds(node, self._timeout_s) else UNREADABLE
 
@@ -163,7 +162,7 @@ async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
     """Return whether a node that was too slow for one call answers another one."""
     try:
         await node.call([rpc_call("eth_chainId")], timeout_s=timeout_s)
-    except RpcNodeError:
+    except CallFailure:
         return False
     return True
 

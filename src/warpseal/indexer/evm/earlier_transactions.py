@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
 
@@ -56,7 +55,7 @@ class EarlierTransactions:
             try:
                 calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
                 counts = list(map(_count_in, await node.call(calls, is_background=True)))
-            except RpcNodeError:
+            except CallFailure:
                 continue
             found = counts[: counts.index(None)] if None in counts else counts
             if found:

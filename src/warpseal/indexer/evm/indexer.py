@@ -15,8 +15,6 @@ from typing import Final, Protocol
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.node import Sessions
-from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.index.checkpoint import ChainStatus
@@ -43,6 +41,8 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.identity import ChainIdentity
+from warpseal.upstream.node import Sessions
 from warpseal.warp.ids import ChainID, id_text
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class IndexedChain:
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
                 if (known := await context.write(EvmIndexWriter.identity)) is not None:
-                    nodes.pool.identity = ChainIdentity(known.evm_chain_id, "0x" + known.genesis_hash.hex())
+                    nodes.pool.identity.expected = ChainIdentity(known.evm_chain_id, "0x" + known.genesis_hash.hex())
                 await self._index(context, decoding)
             finally:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))

@@ -15,15 +15,13 @@ from typing import Final
 import msgspec
 from cachetools import TTLCache
 
-from warpseal.forwarding.evm.methods import BLOCK_NUMBER
-from warpseal.forwarding.evm.node import RpcNode, RpcNodeError, RpcNodeFailure, RpcNodeReply, Sessions
-from warpseal.forwarding.evm.pool import ChainIdentity, EvmPool
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.indexer.evm.call_rates import CallRate, CallRates
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.endpoint import EvmChain
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, EvmIdentity
 from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import (
     LIMIT_EXCEEDED,
@@ -37,6 +35,8 @@ from warpseal.upstream.jsonrpc import (
     encode_numbered_calls,
     rpc_call,
 )
+from warpseal.upstream.node import NodeReply, Sessions, UpstreamNode
+from warpseal.upstream.pool import NodePool, PoolNode
 
 MAX_BATCH: Final = 1_000
 TARGET_BYTES: Final = 4 * MEBIBYTE
@@ -99,7 +99,7 @@ class BatchSize:
 class ChainNode:
     """One node. node: its state in the pool, which says whether it is usable. rate: of all chains at this node."""
 
-    def __init__(self, node: RpcNode, pool: EvmPool, rate: CallRate) -> None:
+    def __init__(self, node: PoolNode, pool: NodePool[ChainIdentity], rate: CallRate) -> None:
         self.node = node
         self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
         self._pool = pool
@@ -135,7 +135,7 @@ class ChainNode:
     async def call(
         self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
     ) -> list[RpcResponse]:
-        """Return the responses to calls of one method, in their order, from one batch or several. Raises RpcNodeError.
+        """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
 
         A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
         node go first.
@@ -168,38 +168,38 @@ class ChainNode:
         try:
             body = encode_numbered_calls(dict(enumerate(calls)))
             if is_batch:
-                reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
+                reply = await self.node.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
             else:
                 reply = await self._post_single(body, timeout_s)
-        except RpcNodeError as error:
-            if is_batch and error.kind in (RpcNodeFailure.TIMEOUT, RpcNodeFailure.TOO_LARGE):
+        except CallFailure as error:
+            if is_batch and error.failure in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
                 size.halve(len(calls))
                 return []
-            raise self._failed(error.kind) from None
+            raise self._failed(error.failure) from None
         if is_batch and self._is_refused(reply, len(calls), size):
             return []
         if not reply.is_ok:
-            raise self._failed(RpcNodeFailure.BUSY)
+            raise self._failed(NodeFailure.BUSY)
         self._pool.note_success(self.node)
         size.learn(len(calls), len(reply.body), clock() - started_at)
         return self._complete(calls, reply, size)
 
     def _check_pause(self) -> None:
-        """Raise RpcNodeError while the node wants no requests: another one may have what this one would return."""
-        if self.node.is_paused:
-            raise RpcNodeError(RpcNodeFailure.BUSY)
+        """Raise CallFailure while the node wants no requests: another one may have what this one would return."""
+        if self.node.node.pause_s:
+            raise CallFailure(NodeFailure.BUSY)
 
-    async def _post_single(self, body: bytes, timeout_s: float) -> RpcNodeReply:
+    async def _post_single(self, body: bytes, timeout_s: float) -> NodeReply:
         """Return the answer to a single call; one with very many bytes is read alone."""
         try:
-            return await self.node.post(body, timeout_s, _MAX_BATCH_BYTES)
-        except RpcNodeError as error:
-            if error.kind is not RpcNodeFailure.TOO_LARGE:
+            return await self.node.node.post(body, timeout_s, _MAX_BATCH_BYTES)
+        except CallFailure as error:
+            if error.failure is not NodeFailure.TOO_LARGE:
                 raise
         async with self._large_call:
-            return await self.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
+            return await self.node.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
 
-    def _is_refused(self, reply: RpcNodeReply, count: int, size: BatchSize) -> bool:
+    def _is_refused(self, reply: NodeReply, count: int, size: BatchSize) -> bool:
         """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
         if reply.is_busy or reply.body.lstrip()[:1] == b"[":
             return False
@@ -207,28 +207,29 @@ class ChainNode:
         if reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
             size.halve(count)
         elif error is not None and error.code == LIMIT_EXCEEDED:
-            raise self._failed(RpcNodeFailure.BUSY)
+            raise self._failed(NodeFailure.BUSY)
         else:
             size.refuse(count)
         return True
 
-    def _complete(self, calls: Sequence[RpcCall], reply: RpcNodeReply, size: BatchSize) -> list[RpcResponse]:
+    def _complete(self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize) -> list[RpcResponse]:
         """Return the responses before the first that says that the batch is too large, or that cannot be read."""
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []
         for number, response in decoded.items():
             code = None if response.error is None else response.error.code
             if code == LIMIT_EXCEEDED:
-                raise self._failed(RpcNodeFailure.BUSY)
+                raise self._failed(NodeFailure.BUSY)
             if len(calls) > 1 and (code in _TOO_MUCH or response is UNREADABLE):
                 size.halve(2 * number if number else len(calls))
                 break
             responses.append(response)
         return responses
 
-    def _failed(self, kind: RpcNodeFailure) -> RpcNodeError:
-        error = RpcNodeError(kind)
-        self._pool.note_error(self.node, error)
+    def _failed(self, kind: NodeFailure) -> CallFailure:
+        error = CallFailure(kind)
+        if kind is not NodeFailure.TOO_LARGE:
+            self._pool.note_failure(self.node, error)
         return error
 
 
@@ -241,17 +242,18 @@ class ChainNodes:
         assert chain.index is not None
         rates = rates or CallRates()
         shared = [rates.of(endpoint, chain.index.calls_per_s) for endpoint in chain.rpc]
+        limits = settings.limits
         nodes = [
-            RpcNode(endpoint, position, sessions, settings, rate.pause)
-            for position, (endpoint, rate) in enumerate(zip(chain.rpc, shared, strict=True))
+            UpstreamNode(endpoint, sessions.pooled, limits, pause=rate.pause)
+            for endpoint, rate in zip(chain.rpc, shared, strict=True)
         ]
-        self.pool = EvmPool(nodes, settings)
-        self.nodes = tuple(ChainNode(node, self.pool, rate) for node, rate in zip(nodes, shared, strict=True))
+        self.pool = NodePool(nodes, EvmIdentity(), limits)
+        self.nodes = tuple(ChainNode(node, self.pool, rate) for node, rate in zip(self.pool.nodes, shared, strict=True))
 
     @property
     def identity(self) -> ChainIdentity | None:
         """The identity of the chain, as soon as a node has reported it."""
-        return self.pool.identity
+        return self.pool.identity.expected
 
     async def candidates(self, resource: NodeResource | None = None, height: int = 0) -> list[ChainNode]:
         """Return the nodes that may be called, best first. Raises NodeUnavailable if there is none.
@@ -263,7 +265,7 @@ class ChainNodes:
             raise NodeUnavailable("eth_chainId")
         return found if resource is None else sorted(found, key=lambda node: node.lacks(resource, height))
 
-    async def acquire(self, node: RpcNode, count: int) -> None:
+    async def acquire(self, node: PoolNode, count: int) -> None:
         """Wait until `count` calls in the background may go to a node of this chain."""
         await self.nodes[node.position].acquire(count, is_background=True)
 
@@ -289,11 +291,11 @@ class ChainNodes:
             await asyncio.sleep(_CHECK_S)
 
     async def _read_head(self, node: ChainNode) -> int | None:
-        with suppress(RpcNodeError):
+        with suppress(CallFailure):
             (response,) = await node.call([rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S)
             head = None if response.result is None else _json_value(response.result)
             if (height := quantity_or_none(head)) is not None:
-                node.node.set_head(height, asyncio.get_running_loop().time())
+                node.node.set_head(height)
                 return height
         return None
 

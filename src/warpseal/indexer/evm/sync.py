@@ -9,7 +9,6 @@ from functools import partial
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.forwarding.evm.pool import ChainIdentity
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason
@@ -18,6 +17,7 @@ from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.identity import ChainIdentity
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         try:
             await nodes.candidates()
         except NodeUnavailable:
-            if refused := nodes.pool.refused():
+            if refused := nodes.pool.mismatches():
                 detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
                 raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise

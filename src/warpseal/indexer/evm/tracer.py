@@ -18,7 +18,6 @@ from typing import Final
 
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
-from warpseal.forwarding.evm.node import RpcNodeError, RpcNodeFailure
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.block_reader import BLOCK
@@ -26,7 +25,7 @@ from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import ChainNode, NodeResource
 from warpseal.runtime.retry import Backoff, RetryDelays
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
@@ -104,7 +103,7 @@ class Tracer:
     async def _has_tracing_node(self) -> bool:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
         for node in await self._tracing_nodes():
-            with suppress(RpcNodeError):
+            with suppress(CallFailure):
                 (response,) = await node.call([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
                 if not _is_unknown_method(node, response):
                     return True
@@ -192,8 +191,8 @@ class Tracer:
         """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
         try:
             responses = await node.call(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
-        except RpcNodeError as error:
-            return await self._call_singly(node, heights, error.kind)
+        except CallFailure as error:
+            return await self._call_singly(node, heights, error.failure)
         results: _Results = {}
         for height, response in zip(heights, responses, strict=True):
             results[height] = await self._read(node, height, response)
@@ -204,12 +203,12 @@ class Tracer:
             node.note_missing(NodeResource.TRACES, await self._find_lacking(node, lacking[-1]))
         return results | await self._confirm(node, results)
 
-    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: RpcNodeFailure) -> _Results:
+    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: NodeFailure) -> _Results:
         """Return the traces of blocks of which one is too large, or takes too long."""
-        if kind not in (RpcNodeFailure.TIMEOUT, RpcNodeFailure.TOO_LARGE):
+        if kind not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
             return dict.fromkeys(heights, _Missing.LATER)
         if len(heights) == 1:
-            is_lacking = kind is RpcNodeFailure.TOO_LARGE or await responds(node)
+            is_lacking = kind is NodeFailure.TOO_LARGE or await responds(node)
             return {heights[0]: _Missing.LACKING if is_lacking else _Missing.LATER}
         results: _Results = {}
         for height in heights:
@@ -221,7 +220,7 @@ class Tracer:
     async def _find_lacking(self, node: ChainNode, height: int) -> int:
         """Return up to which height a node cannot trace, from one that it cannot: it lacks the state of all below."""
         high = max(height, self._chain.height or 0)
-        with suppress(RpcNodeError):
+        with suppress(CallFailure):
             while height < high:
                 middle = (height + high + 1) // 2
                 (response,) = await node.call([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
@@ -254,7 +253,7 @@ class Tracer:
             return {}
         try:
             responses = await node.call([rpc_call(BLOCK, hex(block.number), False) for block in creating])
-        except RpcNodeError:
+        except CallFailure:
             return {block.number: _Missing.LATER for block in creating}
         return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}
 

@@ -38,7 +38,6 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
-from warpseal.forwarding.evm.node import RpcNodeError
 from warpseal.index.consistency import check_file
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.evm import consistency, holder_consistency
@@ -53,7 +52,7 @@ from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, rpc_call
 
 T = TypeVar("T")
@@ -217,7 +216,7 @@ class EvmIndexVerifier:
             if header is None or receipts is None:
                 return None
             facts = block_facts(header, receipts, self._rules)
-        except (RpcNodeError, MalformedBlock, BlockContradiction):
+        except (CallFailure, MalformedBlock, BlockContradiction):
             return None
         candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
         denied = await self._read(partial(consistency.denied_contracts, contracts=candidates)) if candidates else set()
@@ -409,7 +408,7 @@ class EvmIndexVerifier:
                 await self._call(node, "eth_getLogs", span), type=list[_Log] | None
             )
             return found
-        except (NodeUnavailable, RpcNodeError, msgspec.MsgspecError, ValueError):
+        except (NodeUnavailable, CallFailure, msgspec.MsgspecError, ValueError):
             return None
 
     async def _read(self, query: Callable[[Connection], T]) -> T:

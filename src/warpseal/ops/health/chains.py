@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.forwarding.evm.build import ForwardedChain
-from warpseal.forwarding.evm.pool import ForwardingPool
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
+from warpseal.upstream.pool import NodePool
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
@@ -97,11 +97,11 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
 
     def run() -> CheckOutcome:
         pool = chain.pool
-        identity = pool.identity
-        nodes = {str(position): error for position, error in sorted(pool.faults().items())}
+        identity = pool.identity.expected
+        nodes = {str(position): error for position, error in sorted(pool.failures().items())}
         message: Mapping[str, Any] = {"chainID": identity.chain_id if identity else None, "nodes": nodes}
         nodes |= {f"ws{position}": error for position, error in sorted(chain.sockets.refused.items())}
-        errors = [f"rpc[{position}] {reason}" for position, reason in sorted(pool.refused().items())]
+        errors = [f"rpc[{position}] {reason}" for position, reason in sorted(pool.mismatches().items())]
         errors += [f"ws[{position}] {reason}" for position, reason in sorted(chain.sockets.refused.items())]
         if not pool.is_up:
             errors.append("no node of this chain can be reached")
@@ -110,7 +110,7 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
     return HealthCheck(f"evm-{id_text(chain.chain_id)}", run)
 
 
-def gateway_check(pools: Mapping[str, ForwardingPool[int]]) -> HealthCheck:
+def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:
     """Return the check of the nodes of the gateway, by chain, named by their positions in the operator's list.
 
     Nodes need not serve all chains: a chain is missed if a node has shown a block of it since the start. Before any
@@ -119,10 +119,10 @@ def gateway_check(pools: Mapping[str, ForwardingPool[int]]) -> HealthCheck:
 
     def run() -> CheckOutcome:
         message = {
-            chain: {str(position): error for position, error in sorted(pool.faults().items())}
+            chain: {str(position): error for position, error in sorted(pool.failures().items())}
             for chain, pool in pools.items()
         }
-        refused = {position: reason for pool in pools.values() for position, reason in pool.refused().items()}
+        refused = {position: reason for pool in pools.values() for position, reason in pool.mismatches().items()}
         errors = [f"gateway-nodes[{position}] {reason}" for position, reason in sorted(refused.items())]
         expected = {chain: pool for chain, pool in pools.items() if pool.has_blocks} or pools
         errors += [f"no node of the {chain}-Chain can be reached" for chain, pool in expected.items() if not pool.is_up]

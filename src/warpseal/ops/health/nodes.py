@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from warpseal.node.answers import find_quorum_height
-from warpseal.node.pool import NodeResult
 from warpseal.ops.health.chains import ChainProgress, LagTimer
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.health.settings import HealthSettings
+from warpseal.upstream.answers import find_quorum_height
 from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.pool import NodeResult
 
 P_CHAIN_API: Final = "p-chain-api"
 INFO_API: Final = "info-api"

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import RecordedNode, refusing_uri, serve_nodes
-from warpseal.node.pool import INFO_PATHS
-from warpseal.node.probe import EndpointAnswer, probe_endpoint
-from warpseal.node.rpc import open_session
 from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.identity import INFO_PATHS
+from warpseal.upstream.node import open_session
+from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
 
 METHOD = "info.getNetworkID"
 

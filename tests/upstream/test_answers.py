@@ -9,7 +9,17 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.node.answers import (
+from warpseal.node.p_chain import (
+    CurrentValidation,
+    L1ValidatorState,
+    Subnet,
+    ValidationAt,
+    ValidatorEntry,
+    compare_l1_validations,
+    compare_subnets,
+    compare_validations,
+)
+from warpseal.upstream.answers import (
     Answer,
     Difference,
     HeightClaims,
@@ -17,16 +27,12 @@ from warpseal.node.answers import (
     classify_answers,
     compare_fixed,
     compare_grown,
-    compare_l1_validations,
-    compare_subnets,
-    compare_validations,
     contradict,
     count_lacking,
     find_agreement,
     find_quorum_height,
     make_digest,
 )
-from warpseal.node.p_chain import CurrentValidation, L1ValidatorState, Subnet, ValidationAt, ValidatorEntry
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
 
 SUBNET = SubnetID(bytes([1]) * 32)

@@ -8,15 +8,13 @@ node may order the members of a set as it likes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from hashlib import sha256
 from itertools import combinations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-
-from warpseal.node.p_chain import CurrentValidation, Subnet, ValidationAt
 
 T = TypeVar("T")
 
@@ -172,13 +170,6 @@ def compare_fixed(first: T, second: T) -> Difference:
     return Difference.NONE if first == second else Difference.CONFLICT
 
 
-def compare_subnets(first: Subnet, second: Subnet) -> Difference:
-    """Compare two records of a subnet: it is converted once, for ever."""
-    if first == second:
-        return Difference.NONE
-    return Difference.CONFLICT if first.is_l1 and second.is_l1 else Difference.HEIGHT
-
-
 def compare_grown(first: Sequence[Hashable], second: Sequence[Hashable]) -> Difference:
     """Compare lists in any order to which chains are added, and from which none is removed."""
     before, after = set(first), set(second)
@@ -187,44 +178,6 @@ def compare_grown(first: Sequence[Hashable], second: Sequence[Hashable]) -> Diff
     return Difference.HEIGHT if before < after or after < before else Difference.CONFLICT
 
 
-def compare_validations(first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]) -> Difference:
-    """Compare the current validations of a subnet, in any order."""
-    before, after = _by_id(first), _by_id(second)
-    if before == after:
-        return Difference.NONE
-    if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
-        return Difference.CONFLICT
-    is_same = {name: _without_balance(found) for name, found in before.items()} == {
-        name: _without_balance(found) for name, found in after.items()
-    }
-    return Difference.AMOUNTS if is_same else Difference.HEIGHT
-
-
 def compare_amounts(first: T, second: T) -> Difference:
     """Compare amounts and times that change with every block."""
     return Difference.NONE if first == second else Difference.AMOUNTS
-
-
-def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
-    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the fee."""
-    before, after = first.state, second.state
-    if before == after:
-        return Difference.NONE
-    if before is None or after is None:
-        return Difference.HEIGHT
-    if before.subnet_id != after.subnet_id:
-        return Difference.CONFLICT
-    is_same = replace(before, balance=after.balance) == after and (before.balance > 0) == (after.balance > 0)
-    return Difference.AMOUNTS if is_same else Difference.HEIGHT
-
-
-def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:
-    return {validation.validation_id: validation for validation in validations}
-
-
-def _fixed(validation: CurrentValidation) -> tuple[object, ...]:
-    return validation.node_id, validation.is_l1
-
-
-def _without_balance(validation: CurrentValidation) -> CurrentValidation:
-    return replace(validation, balance=None if validation.balance is None else int(validation.is_active))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from warpseal.errors import WarpsealError
-from warpseal.node.answers import (
+from warpseal.upstream.answers import (
     Answer,
     Compare,
     HeightClaims,
@@ -25,14 +25,10 @@ from warpseal.node.answers import (
     find_quorum_height,
     make_digest,
 )
-from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height
-from warpseal.node.pool import NodePool, PoolNode, find_failure, find_final_error
-from warpseal.node.rpc import NodeCall
 from warpseal.upstream.errors import (
     AnswerClass,
     CallFailure,
     HeightAhead,
-    MethodMissing,
     NodeAttempt,
     NodesDisagree,
     NodeUnavailable,
@@ -40,6 +36,8 @@ from warpseal.upstream.errors import (
     RpcRefusal,
 )
 from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, PoolNode, attempt_of, find_final_error, refusal_of
 
 T = TypeVar("T")
 
@@ -76,12 +74,16 @@ class _Found(Generic[T]):
 class NodeAgreement:
     """The nodes of a list and how many of them must agree. Used from one event loop; calls may run concurrently.
 
+    height_call: of the height of a node, by which differing replies are explained.
     claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach while theirs grows.
     Methods raise NodesDisagree if answers differ, and NodeUnavailable if too few nodes answer.
     """
 
-    def __init__(self, pool: NodePool, quorum: int = 1, *, claim_grace_s: float = 60.0) -> None:
+    def __init__(
+        self, pool: NodePool[int], quorum: int, height_call: Callable[[CallOrigin], NodeCall[int]], claim_grace_s: float
+    ) -> None:
         self._pool = pool
+        self._height_call = height_call
         self._claims = HeightClaims(quorum, claim_grace_s)
         self.quorum = quorum
 
@@ -143,7 +145,7 @@ class NodeAgreement:
             raise NodeUnavailable(call.method, found.attempts)
         for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
-            self._pool.rest(found.nodes[position], call.method, detail)
+            self._pool.note_contradiction(found.nodes[position], call.method, detail)
         return agreed
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
@@ -171,7 +173,7 @@ class NodeAgreement:
         """Read the answers again until enough agree, or all are of known heights and do not."""
         nodes = [found.nodes[answer.position] for answer in found.answers]
         for _ in range(_FRESH_READINGS):
-            answers = await _read_at_heights(nodes, question)
+            answers = await self._read_at_heights(nodes, question)
             if len(answers) > 1:
                 found.answers = answers
             agreed = find_agreement(answers, question.quorum, question.compare)
@@ -185,7 +187,7 @@ class NodeAgreement:
         for answer in found.answers:
             if answer.position not in positions and await self._contradicts(question, found, agreed, answer):
                 detail = f"{make_digest(answer.value)}; the others agree on {make_digest(agreed[0].value)}"
-                self._pool.rest(found.nodes[answer.position], question.method, detail)
+                self._pool.note_contradiction(found.nodes[answer.position], question.method, detail)
 
     async def _contradicts(
         self, question: _Question[T], found: _Found[T], agreed: Sequence[Answer[T]], other: Answer[T]
@@ -199,8 +201,24 @@ class NodeAgreement:
         if other.height is not None:
             return False
         nodes = [found.nodes[answer.position] for answer in (*agreed, other)]
-        fresh = await _read_at_heights(nodes, question)
+        fresh = await self._read_at_heights(nodes, question)
         return len(fresh) == len(nodes) and _contradicts_all(fresh[-1], fresh[:-1], question)
+
+    async def _read_at_heights(self, nodes: Sequence[PoolNode], question: _Question[T]) -> list[Answer[T]]:
+        """Return the answers of the nodes that answer, with their heights."""
+
+        async def read(node: PoolNode) -> Answer[T] | None:
+            call = self._height_call(question.origin)
+            try:
+                async with asyncio.timeout(_FRESH_TIMEOUT_S):
+                    before = await node.call(call)
+                    value = await question.attempt(node)
+                    after = await node.call(call)
+            except (CallFailure, RpcRefusal, TimeoutError):
+                return None
+            return Answer(node.position, value, before if before == after else None)
+
+        return [answer for answer in await asyncio.gather(*map(read, nodes)) if answer is not None]
 
     def _error(self, question: _Question[T], found: _Found[T]) -> WarpsealError | RpcRefusal:
         classes = classify_answers(found.answers, question.compare)
@@ -236,34 +254,10 @@ async def _ask(nodes: Sequence[PoolNode], question: _Question[T], found: _Found[
         if isinstance(result, Answer):
             found.answers.append(result)
             continue
-        found.attempts.append(NodeAttempt(node.position, find_failure(result)))
-        if isinstance(result, RpcRefusal):
-            found.refusals.append(result)
-        elif question.optional and result.status is not None:
-            found.refusals.append(MethodMissing(0, f"HTTP status {result.status}"))
-
-
-async def _read_at_heights(nodes: Sequence[PoolNode], question: _Question[T]) -> list[Answer[T]]:
-    """Return the answers of the nodes that answer, with their heights."""
-
-    async def read(node: PoolNode) -> Answer[T] | None:
-        call = height_call(question.origin)
-        try:
-            async with asyncio.timeout(_FRESH_TIMEOUT_S):
-                before = await node.call(call)
-                value = await question.attempt(node)
-                after = await node.call(call)
-        except (CallFailure, RpcRefusal, TimeoutError):
-            return None
-        return Answer(node.position, value, before if before == after else None)
-
-    return [answer for answer in await asyncio.gather(*map(read, nodes)) if answer is not None]
+        found.attempts.append(attempt_of(node, result))
+        if (refusal := refusal_of(result, is_optional=question.optional)) is not None:
+            found.refusals.append(refusal)
 
 
 def _ahead(refusals: Iterable[RpcRefusal]) -> Iterable[HeightAhead]:
     return (refusal for refusal in refusals if isinstance(refusal, HeightAhead))
-
-
-def height_call(origin: CallOrigin) -> NodeCall[int]:
-    """Return the call of the height of a node's last accepted block."""
-    return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)

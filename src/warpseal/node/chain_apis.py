@@ -1,0 +1,170 @@
+"""The APIs that each chain has at its nodes: the RPC API of an EVM chain, and the proposervm.
+
+The nodes of a chain are those of `p-chain-api` and `info-api` that run it, and those of its entry of `evm-chains`,
+which has the complete URLs of the RPC API; the other APIs are next to it. Source of truth: ACP-181; avalanchego
+`vms/proposervm/service.go`, `graft/subnet-evm/internal/ethapi/api_extra.go`; the Ethereum JSON-RPC specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.chains.proposervm import Epoch
+from warpseal.errors import CallRefused
+from warpseal.node.p_chain import decode_height
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import CallFailure, MethodMissing, NodeAttempt, NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, u64
+from warpseal.upstream.node import NodeCall
+from warpseal.upstream.pool import NodePool, attempt_of
+from warpseal.warp.ids import P_CHAIN, ChainID, id_text
+
+T = TypeVar("T")
+
+NO_EPOCH: Final = Epoch(p_chain_height=0, number=0, start_time_s=0)
+"""Before Granite: a block verifies messages at the P-Chain height in its own header."""
+_RPC: Final = "/rpc"
+_WHOLE_URL: Final = ("",)
+_LATEST: Final = "latest"
+
+
+class ChainApi(StrEnum):
+    """An API of a chain: the last part of its path."""
+
+    RPC = "rpc"
+    PROPOSERVM = "proposervm"
+    VALIDATORS = "validators"
+
+
+class ChainApiNodes:
+    """The nodes of one API of all chains. shared: nodes of all chains; own: those of single chains, by chain."""
+
+    def __init__(self, api: ChainApi, shared: NodePool[int], own: Mapping[ChainID, NodePool[int]]) -> None:
+        self._api = api
+        # Statuses by which a node says that it does not run the chain, or forbids the call.
+        self._absent: Container[int | None] = range(500) if api is ChainApi.PROPOSERVM else (404, 405)
+        self._shared = shared
+        self._own = own
+        self._own_first: set[ChainID] = set()
+
+    async def call(
+        self,
+        chain_id: ChainID,
+        method: str,
+        params: Mapping[str, Any] | Sequence[Any],
+        decode: Callable[[bytes], T],
+        *,
+        is_refusal_final: bool = False,
+    ) -> T | None:
+        """Return the first usable result; None if all nodes say that they do not run the chain, or lack the method.
+
+        A node that fails may run it, so then NodeUnavailable is raised. is_refusal_final: the first refusal is raised
+        as CallRefused.
+        """
+        attempts: list[NodeAttempt] = []
+        has_failed = False
+        for pool, paths in self._lists(chain_id):
+            call = NodeCall(method, params, paths, decode, optional=True)
+            try:
+                nodes = await pool.candidates(call.origin)
+            except NodeUnavailable as error:
+                attempts += error.attempts
+                has_failed = True
+                continue
+            for node in nodes:
+                try:
+                    result = await node.call(call)
+                except MethodMissing:
+                    continue
+                except RpcRefusal as refusal:
+                    if is_refusal_final:
+                        raise CallRefused(refusal.text, refusal.data) from None
+                    attempts.append(attempt_of(node, refusal))
+                except CallFailure as error:
+                    if error.status not in self._absent or error.failure is NodeFailure.BUSY:
+                        attempts.append(attempt_of(node, error))
+                else:
+                    # The list that has the chain is called first from now on.
+                    (self._own_first.discard if pool is self._shared else self._own_first.add)(chain_id)
+                    return result
+        if has_failed or attempts:
+            raise NodeUnavailable(method, attempts)
+        return None
+
+    def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
+        """Return the lists of nodes in the order in which to call them, each with the paths of the API."""
+        names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
+        shared = (self._shared, tuple(f"/ext/bc/{name}/{self._api.value}" for name in names))
+        own = self._own.get(chain_id)
+        if own is None:
+            return (shared,)
+        return ((own, _WHOLE_URL), shared) if chain_id in self._own_first else (shared, (own, _WHOLE_URL))
+
+
+def api_endpoint(rpc: NodeEndpoint, api: ChainApi) -> NodeEndpoint | None:
+    """Return the endpoint of an API next to a chain's RPC endpoint; None if the URL has no /rpc."""
+    base, separator, rest = rpc.base_url.rpartition(_RPC)
+    return replace(rpc, base_url=f"{base}/{api.value}{rest}") if separator else None
+
+
+class ChainRpcClient:
+    """eth_* calls to the nodes of a chain, with the results of `ChainApiNodes.call`."""
+
+    def __init__(self, nodes: ChainApiNodes) -> None:
+        self._nodes = nodes
+
+    async def chain_config(self, chain_id: ChainID, decode: Callable[[bytes], T]) -> T | None:
+        """Return the configuration of a chain, decoded from its JSON; `decode` raises ValueError."""
+        return await self._nodes.call(chain_id, "eth_getChainConfig", [], decode)
+
+    async def latest_block_time_s(self, chain_id: ChainID) -> int | None:
+        """Return the time of the last accepted block, Unix seconds."""
+        return await self._nodes.call(chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time)
+
+    async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
+        """Return the result of a call at the last accepted block. Raises CallRefused with a node's message and data.
+
+        transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
+        """
+        params = [dict(transaction), _LATEST]
+        return await self._nodes.call(chain_id, "eth_call", params, _decode_bytes, is_refusal_final=True)
+
+
+class ProposerVMClient:
+    """proposervm.* calls to the nodes of a chain, with the results of `ChainApiNodes.call`."""
+
+    def __init__(self, nodes: ChainApiNodes) -> None:
+        self._nodes = nodes
+
+    async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
+        """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
+        return await self._nodes.call(chain_id, "proposervm.getCurrentEpoch", {}, _decode_epoch)
+
+    async def proposed_height(self, chain_id: ChainID) -> int | None:
+        """Return the P-Chain height that a node would put into the header of the chain's next block."""
+        return await self._nodes.call(chain_id, "proposervm.getProposedHeight", {}, decode_height)
+
+
+class _Epoch(msgspec.Struct, rename="camel"):
+    number: int | str
+    start_time: int | str
+    p_chain_height: int | str
+
+
+_EPOCH: Final = msgspec.json.Decoder(_Epoch)
+_HEX: Final = msgspec.json.Decoder(str)
+_decode_block_time: Final = field_decoder("timestamp", str, decode_quantity)
+
+
+def _decode_epoch(result: bytes) -> Epoch:
+    epoch = _EPOCH.decode(result)
+    return Epoch(u64(epoch.p_chain_height), u64(epoch.number), u64(epoch.start_time))
+
+
+def _decode_bytes(result: bytes) -> bytes:
+    return decode_hex(_HEX.decode(result))

@@ -1,0 +1,158 @@
+"""How the nodes of a pool are recognized: by the id of their network, or by the chain id and block 0 of an EVM chain.
+
+Source of truth: avalanchego `api/info/service.go`; the Ethereum JSON-RPC specification.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final, Generic, TypeVar
+
+import msgspec
+
+from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
+from warpseal.upstream.json_values import NUMBER, decode_quantity, field_decoder, u32
+from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeCall, UpstreamNode
+
+T = TypeVar("T")
+IdentityT = TypeVar("IdentityT")
+
+INFO_PATHS: Final = ("/ext/info",)
+NETWORK_ID: Final = NodeCall(
+    "info.getNetworkID", {}, INFO_PATHS, field_decoder("networkID", NUMBER, u32), CallOrigin.DAEMON
+)
+BLOCK_NUMBER: Final = "eth_blockNumber"
+_HASH_CHARACTERS: Final = 66
+
+
+class NodeIdentity(ABC, Generic[IdentityT]):
+    """The identity of all nodes of a pool. expected: None while it is not known.
+
+    is_required: a node is used only once it has returned the right identity, which is then read again every minute;
+    else it is used unless it returned another one.
+    """
+
+    is_required: ClassVar[bool] = True
+
+    def __init__(self, expected: IdentityT | None = None) -> None:
+        self.expected = expected
+
+    @abstractmethod
+    async def read(self, node: UpstreamNode, timeout_s: float) -> IdentityT | None:
+        """Return the identity that a node reports; None if it reports none. Raises CallFailure."""
+
+    @abstractmethod
+    def find_mismatch(self, identity: IdentityT | None) -> str | None:
+        """Return why a node with this identity does not belong here; None if it does."""
+
+    async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
+        """Return the height of the last block of a node; None if it reports none. Raises CallFailure."""
+        return None
+
+
+class ServedNetwork(NodeIdentity[int]):
+    """The network id of this daemon, decided by the first info node. A gateway of the P-Chain need not report one."""
+
+    is_required = False
+
+    async def read(self, node: UpstreamNode, timeout_s: float) -> int | None:
+        """Return the network id of a node."""
+        return await read_value(node, NETWORK_ID, timeout_s)
+
+    def find_mismatch(self, identity: int | None) -> str | None:
+        """Return why a node is not of the daemon's network."""
+        if identity in (None, self.expected):
+            return None
+        return f"the node is of network {identity}, not {self.expected} as info-api says: correct its base-url"
+
+
+class PrimaryNetwork(NodeIdentity[int]):
+    """The network id of the nodes of one primary chain. height: the call of the chain's last height."""
+
+    def __init__(self, network_id: int, height: NodeCall[int]) -> None:
+        super().__init__(network_id)
+        self._height = height
+
+    async def read(self, node: UpstreamNode, timeout_s: float) -> int | None:
+        """Return the network id of a node."""
+        return await read_value(node, NETWORK_ID, timeout_s)
+
+    def find_mismatch(self, identity: int | None) -> str | None:
+        """Return why a node is not of the daemon's network."""
+        if identity is None:
+            return "returns no network id"
+        return None if identity == self.expected else f"is of another network: {identity}"
+
+    async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
+        """Return the height of the last block of the chain."""
+        return await read_value(node, self._height, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainIdentity:
+    """The identity of a chain, equal at all its nodes: the EVM's chain id and the hash of block 0."""
+
+    chain_id: int
+    genesis_hash: str
+
+
+class EvmIdentity(NodeIdentity[ChainIdentity]):
+    """The identity of the nodes of an EVM chain: that of the first node that reports one."""
+
+    async def read(self, node: UpstreamNode, timeout_s: float) -> ChainIdentity | None:
+        """Return chain id and hash of block 0."""
+        chain_id = await read_value(node, CHAIN_ID, timeout_s)
+        return parse_identity(chain_id, await read_value(node, GENESIS, timeout_s))
+
+    def find_mismatch(self, identity: ChainIdentity | None) -> str | None:
+        """Return why a node is not of this chain."""
+        if identity is None:
+            return "returns no chain id or no block 0"
+        if identity != self.expected:
+            return f"is of another chain: chain id {identity.chain_id}, block 0 {identity.genesis_hash}"
+        return None
+
+    async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
+        """Return the number of the last block."""
+        return await read_value(node, HEAD, timeout_s)
+
+
+async def read_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float) -> T | None:
+    """Return a node's result about itself; None if it refuses the call, or its result is malformed.
+
+    Raises CallFailure.
+    """
+    try:
+        return await node.call(call, timeout_s)
+    except RpcRefusal:
+        return None
+    except CallFailure as error:
+        if error.failure is NodeFailure.BAD_ANSWER:
+            return None
+        if error.failure is NodeFailure.HTTP_STATUS:
+            raise CallFailure(NodeFailure.BUSY, error.detail, error.status) from None
+        raise
+
+
+def parse_identity(chain_id: int | None, genesis_block: object) -> ChainIdentity | None:
+    """Return the identity that a chain id and block 0 make; None if one of them is malformed."""
+    genesis_hash = genesis_block.get("hash") if isinstance(genesis_block, dict) else None
+    if chain_id is None or not isinstance(genesis_hash, str) or len(genesis_hash) != _HASH_CHARACTERS:
+        return None
+    return ChainIdentity(chain_id, genesis_hash.lower())
+
+
+def _evm_call(method: str, decode: Callable[[bytes], T], *params: object) -> NodeCall[T]:
+    return NodeCall(method, params, ("",), decode, CallOrigin.DAEMON)
+
+
+def _decode_number(result: bytes) -> int:
+    return decode_quantity(msgspec.json.decode(result, type=str))
+
+
+CHAIN_ID: Final = _evm_call("eth_chainId", _decode_number)
+GENESIS: Final[NodeCall[object]] = _evm_call("eth_getBlockByNumber", msgspec.json.decode, "0x0", False)
+HEAD: Final = _evm_call(BLOCK_NUMBER, _decode_number)

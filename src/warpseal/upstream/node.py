@@ -1,0 +1,372 @@
+"""One HTTP call to one upstream node: bounded in time and bytes, within the limits of the node.
+
+`post` passes a body on unchanged; `call` makes a typed JSON-RPC call. A failure says exactly whether the request can
+have reached the node, so that the caller does not send it twice by mistake. Source of truth: geth's `rpc/http.go`,
+avalanchego `utils/rpc` and `utils/json/codec.go`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from warpseal.runtime.http_session import new_session, read_body
+from warpseal.runtime.process import error_words
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.endpoint import NodeEndpoint
+from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
+from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
+from warpseal.upstream.limits import MAX_PAUSE_S, CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
+
+T = TypeVar("T")
+
+INLINE_BYTES: Final = 32 * 1024
+"""Decoding more than this on the event loop could hold it up for a millisecond."""
+JSON: Final = "application/json"
+_NO_LIMIT: Final = nullcontext()
+_MAX_ERROR_DATA: Final = 2 * 4096
+_MAX_TYPE_CHARACTERS: Final = 256
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+_TOO_MANY_REQUESTS: Final = 429
+_BUSY: Final = frozenset({_TOO_MANY_REQUESTS, 502, 503, 504})
+_ASKS_TO_WAIT: Final = frozenset({_TOO_MANY_REQUESTS, 503})
+_STATUSES: Final = range(_OK, 600)
+
+
+class CallObserver(Protocol):
+    """Counts calls and their latency."""
+
+    def observe_call(self, method: str, outcome: str, seconds: float) -> None:
+        """Note one call to one node. `seconds` does not include the wait for a slot.
+
+        outcome: "ok", "refused", "cancelled" or a NodeFailure's value.
+        """
+
+    def count_disagreement(self, position: int, method: str) -> None:
+        """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """Limits of the calls to each node of a list. Durations in seconds, sizes of one response in bytes.
+
+    connect_timeout_s: None: a connection may take as long as the call.
+    max_pause_s: the longest pause that a node gets by its Retry-After.
+    has_default_pauses: whether a 429 without a Retry-After is a pause as well.
+    in_flight, per_s: of typed calls on behalf of requests.
+    background_in_flight, background_per_s: of the calls of the follower of blocks, or of the indexer.
+    cooldown_s: time for which a failed node is used only if no other node is usable.
+    caller_cooldown_s: the same for typed calls on behalf of requests.
+    check_timeout_s: timeout of a call for the identity or the head of a node.
+    poll_s: interval at which the heads of several nodes are compared.
+    single_poll_s: interval at which the head of an only node is read, for the status.
+    """
+
+    timeout_s: float = 5.0
+    connect_timeout_s: float | None = None
+    max_bytes: int = MEBIBYTE
+    max_large_bytes: int = 16 * MEBIBYTE
+    max_pause_s: float = MAX_PAUSE_S
+    has_default_pauses: bool = True
+    in_flight: int = 8
+    per_s: int = 50
+    background_in_flight: int = 4
+    background_per_s: int = 20
+    cooldown_s: float = 10.0
+    caller_cooldown_s: float = 30.0
+    check_timeout_s: float = 2.0
+    poll_s: float = 2.0
+    single_poll_s: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCall(Generic[T]):
+    """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
+
+    paths: below the base URL; the second is tried if the node returns 404 for the first, and so on.
+    optional: a node that lacks or forbids the method does not count as failed. batch: the params of each call of a
+    JSON-RPC batch, instead of `params`; `decode` then gets the JSON list of the results, in that order.
+    """
+
+    method: str
+    params: Mapping[str, Any] | Sequence[Any]
+    paths: tuple[str, ...]
+    decode: Callable[[bytes], T]
+    origin: CallOrigin = CallOrigin.CALLER
+    large: bool = False
+    optional: bool = False
+    batch: tuple[Sequence[Any], ...] = ()
+
+
+class NodeReply(NamedTuple):
+    """The HTTP response of a node."""
+
+    status: int
+    body: bytes
+    content_type: str
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the body holds the responses to the calls."""
+        return self.status == _OK
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this node cannot serve the request now, while another may."""
+        return self.status in _BUSY
+
+
+class Sessions(NamedTuple):
+    """HTTP sessions to nodes. single_use: a new connection for each request. websockets: those have a cap of their own.
+
+    The node may have closed a pooled connection in the meantime, and it is then unknown whether it received the
+    request. A request that must not be sent twice therefore never uses a pooled connection.
+    """
+
+    pooled: aiohttp.ClientSession
+    single_use: aiohttp.ClientSession
+    websockets: aiohttp.ClientSession
+
+
+@asynccontextmanager
+async def open_sessions(connections_per_node: int = 256) -> AsyncIterator[Sessions]:
+    """Hold the sessions to nodes to which calls are forwarded."""
+    pooled = aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_node, keepalive_timeout=15)
+    single_use = aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_node, force_close=True)
+    websockets = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with new_session(pooled) as first, new_session(single_use) as second, new_session(websockets) as third:
+        yield Sessions(first, second, third)
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Return the HTTP session of all typed calls, which only read, to be held by `async with`."""
+    return new_session(aiohttp.TCPConnector(limit=256, keepalive_timeout=30))
+
+
+class UpstreamNode:
+    """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
+
+    write_session: for calls that must not be sent twice; None: there are none. pause: the nodes of several chains
+    behind one gateway may share it. executor: decodes large replies.
+    """
+
+    def __init__(
+        self,
+        endpoint: NodeEndpoint,
+        session: aiohttp.ClientSession,
+        limits: NodeLimits,
+        *,
+        write_session: aiohttp.ClientSession | None = None,
+        pause: RetryAfter | None = None,
+        observer: CallObserver | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        # All pools call other nodes first until then: this one contradicted them.
+        self.cooldown_until = float("-inf")
+        self._session = session
+        self._write_session = write_session or session
+        self._limits = limits
+        self._observer = observer
+        self._executor = executor
+        self._slots = {
+            CallOrigin.CALLER: UpstreamLimit(limits.in_flight, limits.per_s),
+            CallOrigin.FOLLOWER: UpstreamLimit(limits.background_in_flight, limits.background_per_s),
+        }
+        self._pause = pause or RetryAfter()
+        self._working_paths: dict[tuple[str, ...], str] = {}
+        self._urls: dict[str, URL] = {}
+        self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
+
+    @property
+    def pause_s(self) -> float:
+        """The seconds for which the node wants no requests; 0 if it takes them."""
+        return self._pause.remaining_s(asyncio.get_running_loop().time())
+
+    async def post(
+        self,
+        body: bytes,
+        timeout_s: float | None,
+        max_bytes: int | None = None,
+        *,
+        is_write: bool = False,
+        path: str = "",
+    ) -> NodeReply:
+        """Send a body and return the response. is_write: it must not be sent twice. Raises CallFailure.
+
+        max_bytes: of the response; None: as the limits say. path: below the URL of the node.
+        """
+        session = self._write_session if is_write else self._session
+        try:
+            url = self._urls.get(path)
+            if url is None:
+                url = self._urls[path] = self.endpoint.url(path)
+            timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._limits.connect_timeout_s)
+            async with session.post(
+                url, data=body, headers=self._headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                if response.status in _ASKS_TO_WAIT:
+                    self._note_pause(response)
+                if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    raise CallFailure(NodeFailure.BAD_ANSWER, "the response is compressed, which was not requested")
+                limit = max_bytes or self._limits.max_bytes
+                content = await read_body(response, limit)
+                if content is None:
+                    detail = f"the response exceeds {limit} bytes"
+                    raise CallFailure(
+                        NodeFailure.TOO_LARGE, detail, None if response.status == _OK else response.status
+                    )
+                if response.status not in _STATUSES:
+                    raise CallFailure(NodeFailure.LOST, f"HTTP status {response.status}")
+                return NodeReply(response.status, content, _content_type(response))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            failure = CallFailure(NodeFailure.UNREACHABLE, error_words(error))
+        except ValueError as error:
+            failure = CallFailure(NodeFailure.BAD_ANSWER, error_words(error))
+        except TimeoutError:
+            failure = CallFailure(NodeFailure.TIMEOUT)
+        except (aiohttp.ClientError, OSError) as error:
+            failure = CallFailure(NodeFailure.LOST, error_words(error))
+        # Raised here, so that no foreign error, which may quote the URL, stays attached to it.
+        raise failure
+
+    async def call(self, call: NodeCall[T], timeout_s: float | None = None) -> T:
+        """Wait for a slot, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
+        async with self._slots.get(call.origin, _NO_LIMIT):
+            self.check_pause(call.origin)
+            return await self._call_observed(call, timeout_s or self._limits.timeout_s)
+
+    def check_pause(self, origin: CallOrigin) -> None:
+        """Raise CallFailure if this call is the follower's and the node asked for a pause that is not over."""
+        if origin is CallOrigin.FOLLOWER and (left_s := self.pause_s) > 0:
+            detail = f"the node asked for no requests for another {left_s:.0f} s"
+            raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
+
+    async def _call_observed(self, call: NodeCall[T], timeout_s: float) -> T:
+        clock = asyncio.get_running_loop().time
+        started_at = clock()
+        outcome = "cancelled"
+        try:
+            result = await self._call_within(call, timeout_s)
+            outcome = "ok"
+            self._pause.record_success(clock())
+            return result
+        except RpcRefusal:
+            outcome = "refused"
+            raise
+        except CallFailure as error:
+            outcome = error.failure.public.value
+            raise
+        finally:
+            if self._observer is not None:
+                self._observer.observe_call(call.method, outcome, clock() - started_at)
+
+    async def _call_within(self, call: NodeCall[T], timeout_s: float) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._try_paths(call)
+        except TimeoutError:
+            failure = CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
+        raise failure
+
+    async def _try_paths(self, call: NodeCall[T]) -> T:
+        working_path = self._working_paths.get(call.paths)
+        *others, last = (working_path,) if working_path is not None else call.paths
+        for path in others:
+            try:
+                return await self._call_path(call, path)
+            except CallFailure as error:
+                if error.status != _NOT_FOUND:
+                    raise
+        return await self._call_path(call, last)
+
+    async def _call_path(self, call: NodeCall[T], path: str) -> T:
+        try:
+            result = await self._send(call, path)
+        except CallFailure:
+            self._working_paths.pop(call.paths, None)
+            raise
+        if len(call.paths) > 1:
+            self._working_paths[call.paths] = path
+        return result
+
+    async def _send(self, call: NodeCall[T], path: str) -> T:
+        if self._session.closed:
+            # A lookup that goes on without its callers is under way while the daemon stops.
+            raise CallFailure(NodeFailure.REFUSED, "the daemon stops", blames_node=False)
+        calls = [
+            RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params))) for params in call.batch or (call.params,)
+        ]
+        body = encode_numbered_calls(dict(enumerate(calls, 1)))
+        limit = self._limits.max_large_bytes if call.large else self._limits.max_bytes
+        try:
+            reply = await self.post(body, None, limit, path=path)
+        except CallFailure as error:
+            if error.failure is not NodeFailure.LOST:
+                raise
+            # The node closed an idle connection while the request was written. All typed calls only read.
+            reply = await self.post(body, None, limit, path=path)
+        if len(reply.body) > INLINE_BYTES:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor, self._decode, call, reply)
+        return self._decode(call, reply)
+
+    def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:
+        """Return the decoded result. Runs on a worker thread if the reply is large."""
+        if reply.status == _TOO_MANY_REQUESTS:
+            # A gateway returned this, whatever the body says, and not the node.
+            raise _status_failure(reply.status)
+        responses = decode_responses(reply.body, range(1, 1 + (len(call.batch) or 1))).values()
+        errors = [response.error for response in responses if response.error is not None]
+        refusal = next((error for error in errors if error is not UNREADABLE.error), None)
+        if refusal is not None:
+            error = parse_refusal(refusal.code, refusal.message, self.endpoint.scrub(refusal.message))
+            error.data = _error_data(refusal.data)
+            raise error
+        if reply.status != _OK:
+            raise _status_failure(reply.status)
+        if errors:
+            raise CallFailure(NodeFailure.BAD_ANSWER, errors[0].message)
+        results = [bytes(response.result or b"null") for response in responses]
+        try:
+            return call.decode(b"[" + b",".join(results) + b"]" if call.batch else results[0])
+        except (ValueError, RecursionError) as reason:
+            detail = self.endpoint.scrub(str(reason))
+        raise CallFailure(NodeFailure.BAD_ANSWER, detail)
+
+    def _note_pause(self, response: aiohttp.ClientResponse) -> None:
+        wait_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), self._limits.max_pause_s)
+        is_limited = response.status == _TOO_MANY_REQUESTS and self._limits.has_default_pauses
+        if wait_s is not None or is_limited:
+            self._pause.record_request(asyncio.get_running_loop().time(), wait_s)
+
+
+def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
+    if not isinstance(data, msgspec.Raw) or memoryview(data).nbytes > _MAX_ERROR_DATA:
+        return b""
+    try:
+        return decode_hex(msgspec.json.decode(data, type=str))
+    except ValueError:
+        return b""
+
+
+def _status_failure(status: int) -> CallFailure:
+    failure = NodeFailure.BUSY if status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
+    return CallFailure(failure, f"HTTP status {status}", status)
+
+
+def _content_type(response: aiohttp.ClientResponse) -> str:
+    """Return the type of a body; JSON if it is missing, or no text that a header of ours can carry."""
+    header = response.headers.get("Content-Type", JSON)[:_MAX_TYPE_CHARACTERS]
+    return header if header.isascii() and header.isprintable() else JSON
