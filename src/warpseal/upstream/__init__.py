@@ -1,1 +1,1 @@
-"""Calls to upstream nodes, and their errors."""
+"""The one way to call an upstream node. Start with `node.py` (one HTTP call), then `pool.py` (several nodes as one)."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from warpseal.errors import RETRY_SOON_S, WarpsealError
 
@@ -23,6 +24,10 @@ _HEIGHT_AHEAD = re.compile(
 _METHOD_MISSING = re.compile(r"rpc: can't find (?:method|service)|method .{0,200} does not exist", re.DOTALL)
 # "is not a blockchain" and "is not a subnet": the id belongs to a transaction of another kind.
 _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$", re.IGNORECASE)
+
+
+PublicFailure = Literal["timeout", "refused", "http_status", "wrong_network", "bad_answer", "busy"]
+"""The failures that callers of the daemon get."""
 
 
 class NodeFailure(StrEnum):

@@ -39,7 +39,7 @@ _MAX_TYPE_CHARACTERS: Final = 256
 _OK: Final = 200
 _NOT_FOUND: Final = 404
 _TOO_MANY_REQUESTS: Final = 429
-_BUSY: Final = frozenset({_TOO_MANY_REQUESTS, 502, 503, 504})
+BUSY_STATUSES: Final = frozenset({_TOO_MANY_REQUESTS, 502, 503, 504})
 _ASKS_TO_WAIT: Final = frozenset({_TOO_MANY_REQUESTS, 503})
 _STATUSES: Final = range(_OK, 600)
 
@@ -124,7 +124,7 @@ class NodeReply(NamedTuple):
     @property
     def is_busy(self) -> bool:
         """Whether this node cannot serve the request now, while another may."""
-        return self.status in _BUSY
+        return self.status in BUSY_STATUSES
 
 
 class Sessions(NamedTuple):

@@ -113,6 +113,7 @@ class Node:
     headers: list[Mapping[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     status: int = 200
+    refuses_sockets: bool = False
     url: str = ""
     port: int = 0
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
@@ -168,6 +169,8 @@ class Node:
         )
 
     async def serve_socket(self, request: web.Request) -> web.WebSocketResponse:
+        if self.refuses_sockets:
+            raise web.HTTPServiceUnavailable
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.headers.append(request.headers)

@@ -17,9 +17,20 @@ from starlette.requests import Request
 
 from tests.eventually import TIMEOUT_S, finish, until
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
-from tests.forwarding.evm.evm import Node, capture_all_logs, missing, open_proxy, recorded_config, replay, serve_node
+from tests.forwarding.evm.evm import (
+    Node,
+    capture_all_logs,
+    missing,
+    open_chain,
+    open_proxy,
+    recorded_config,
+    replay,
+    serve_node,
+)
+from tests.forwarding.evm.evm import call as rpc
 from tests.forwarding.evm.test_endpoint import PATH, Admission, ServedChain, serve_chain, ws_of
 from tests.forwarding.evm.test_forwarder import RecordingObserver
+from tests.node.recorded_node import closed_port
 from warpseal.api.http.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.check import CheckOutcome
@@ -257,6 +268,39 @@ async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
         async with endpoint.socket() as client:
             await say(client, call(1, "eth_gasPrice"))
         assert behind.count("eth_gasPrice") == 1
+
+
+async def test_a_node_whose_http_calls_fail_is_the_last_that_a_websocket_is_opened_to() -> None:
+    first, second = Node(), Node()
+    async with (
+        serve_node(first),
+        serve_node(second),
+        open_chain(first.url, second.url, ws=(ws_of(first), ws_of(second))) as chain,
+    ):
+        await chain.pool.check()
+        first.status = 503
+        await chain.forwarder.read(rpc("eth_gasPrice"))
+        async with chain.sockets.connect("192.0.2.1") as opened:
+            assert opened.upstream == "ws1"
+
+
+async def test_a_node_that_accepts_no_websocket_is_on_cooldown_for_http_calls() -> None:
+    first, second = Node(), Node()
+    async with serve_node(first), serve_node(second), AsyncExitStack() as stack:
+        ws = (ws_of(first), ws_of(second))
+        chain = await stack.enter_async_context(open_chain(first.url, second.url, ws=ws))
+        await chain.pool.check()
+        assert [node.position for node in await chain.pool.candidates()] == [0, 1]
+        refusing = replace(first, port=closed_port())
+        other = open_chain(first.url, second.url, ws=(ws_of(refusing), ws_of(second)))
+        unpaired = await stack.enter_async_context(other)
+        await unpaired.pool.check()
+        async with unpaired.sockets.connect("192.0.2.1") as opened:
+            assert (opened.upstream, unpaired.pool.failures()) == ("ws1", {}), "another address is another node"
+        first.refuses_sockets = True
+        async with chain.sockets.connect("192.0.2.1") as opened:
+            assert (opened.upstream, chain.pool.failures()) == ("ws1", {0: "busy"})
+        assert [node.position for node in await chain.pool.candidates()] == [1, 0]
 
 
 async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:

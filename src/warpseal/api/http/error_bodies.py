@@ -13,7 +13,7 @@ from msgspec import field
 
 from warpseal.api.signing.bodies import DeliveryAdvice, SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.errors import PublicFailure
 
 
 class DisconnectedNode(Resource, frozen=True, gc=False, kw_only=True):
@@ -53,7 +53,7 @@ class FailedNode(Resource, frozen=True, gc=False, kw_only=True):
     """A node that gave no usable answer. position: in the setting, from 0."""
 
     position: int
-    failure: NodeFailure
+    failure: PublicFailure
 
 
 class EqualAnswers(Resource, frozen=True, gc=False, kw_only=True):

@@ -23,6 +23,7 @@ from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, parse_identity
 from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import decode_responses, encode_numbered_calls, rpc_call
+from warpseal.upstream.node import BUSY_STATUSES
 from warpseal.upstream.pool import NodePool
 
 log = logging.getLogger(__name__)
@@ -175,9 +176,9 @@ class EvmSockets:
                     identity, head = await _handshake(socket)
             except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
                 log.info("EVM node WebSocket failed", extra={"upstream": position, "reason": error_words(error)})
-                # No process listens there: HTTP calls go to other nodes as well. Other errors concern WebSockets only.
-                if node is not None and isinstance(error, aiohttp.ClientConnectorError):
-                    self._pool.note_failure(node, CallFailure(NodeFailure.UNREACHABLE, error_words(error)))
+                failure = _node_failure(error)
+                if node is not None and failure is not None:
+                    self._pool.note_failure(node, CallFailure(failure, error_words(error)))
                 return None
             mismatch = self._pool.identity.find_mismatch(identity)
             if mismatch is None:
@@ -199,6 +200,16 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
     higher, lower = (other, best) if other.head > best.head else (best, other)
     await lower.close()
     return higher
+
+
+def _node_failure(error: Exception) -> NodeFailure | None:
+    """Return the failure of a node that is down for HTTP calls as well; None if only its WebSockets fail."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NodeFailure.UNREACHABLE
+    if isinstance(error, TimeoutError):
+        return NodeFailure.TIMEOUT
+    is_busy = isinstance(error, aiohttp.WSServerHandshakeError) and error.status in BUSY_STATUSES
+    return NodeFailure.BUSY if is_busy else None
 
 
 async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
