@@ -100,9 +100,11 @@ def rate(url: str, chain: PrimaryChain, count: int) -> float:
 
 
 async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
-    settings = IndexerSettings(chains=(chain,), calls_per_s=1_000_000, max_concurrency=AT_ONCE, poll_s=0.05)
+    settings = IndexerSettings(chains=(chain,), poll_s=0.05)
     endpoint = (NodeEndpoint(url),)
-    nodes = indexer_node_settings(NodeSettings(endpoint, endpoint), settings)
+    nodes = indexer_node_settings(
+        NodeSettings(endpoint, endpoint, calls_in_flight=AT_ONCE * 8 // 3 + 1, calls_per_s=2_700_000), settings
+    )
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(nodes, session, executor=stack.enter_context(ThreadPoolExecutor(1)))

@@ -74,5 +74,5 @@ class DestinationLookup:
 @asynccontextmanager
 async def destinations_over(*nodes: RecordedNode) -> AsyncIterator[DestinationLookup]:
     """Serve the nodes and yield the lookup of destinations at them."""
-    async with open_upstream(*nodes, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
+    async with open_upstream(*nodes, call_timeout_s=2.0, calls_per_s=10_000) as upstream:
         yield DestinationLookup(upstream)

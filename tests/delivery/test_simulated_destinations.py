@@ -113,7 +113,7 @@ async def simulated(plan: Plan = PLAN) -> AsyncIterator[SimulatedDestinations]:
         open_session() as session,
     ):
         node = NodeEndpoint(network.node_uri)
-        settings = NodeSettings((node,), (node,), upstream_calls_per_s=100_000)
+        settings = NodeSettings((node,), (node,), calls_per_s=100_000)
         upstream = connect_upstream(settings, session)
         services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
         yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))

@@ -31,7 +31,6 @@ from warpseal.upstream.node import open_session
 GENESIS = parse_p_genesis(genesis_bytes("localnet"))
 FAST = IndexerSettings(
     chains=tuple(PrimaryChain),
-    calls_per_s=100_000,
     poll_s=0.02,
     retry_first_s=0.01,
     retry_cap_s=0.05,
@@ -58,7 +57,7 @@ class IndexedNode(Protocol):
 async def upstream_of(*nodes: IndexedNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
     """Open clients of the nodes."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
-    base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, retry_failed_after_s=0.05)
+    base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, calls_per_s=270_000, retry_failed_after_s=0.05)
     async with open_session() as session:
         yield connect_upstream(indexer_node_settings(base, settings), session)
 

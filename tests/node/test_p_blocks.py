@@ -100,7 +100,7 @@ async def test_concurrent_calls_and_calls_per_second_are_bounded() -> None:
 
     node = blocks_node(**{METHOD: slow})
     async with (
-        open_upstream(node, follow_max_concurrency=3, upstream_max_concurrency=1) as upstream,
+        open_upstream(node, calls_in_flight=24) as upstream,
         asyncio.TaskGroup() as tasks,
     ):
         calls = [tasks.create_task(upstream.blocks.block_at(height)) for height in range(8)]
@@ -114,7 +114,7 @@ async def test_concurrent_calls_and_calls_per_second_are_bounded() -> None:
 
 async def test_requests_per_second_are_bounded() -> None:
     node = blocks_node()
-    async with open_upstream(node, follow_calls_per_s=5, follow_max_concurrency=20) as upstream:
+    async with open_upstream(node, calls_per_s=40, calls_in_flight=160) as upstream:
         await upstream.info.network_id()
         with stopped_clock() as clock:
             calls = [asyncio.create_task(upstream.blocks.block_at(height)) for height in range(11)]

@@ -349,25 +349,25 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
 
 async def test_one_node_in_both_lists_has_one_limit() -> None:
     node = RecordedNode()
-    async with open_upstream(node, upstream_calls_per_s=3) as upstream:
+    async with open_upstream(node, calls_per_s=8) as upstream:
         await upstream.info.network_id()
         with stopped_clock() as clock:
-            await asyncio.gather(*(upstream.platform.height() for _ in range(3)))
-            fourth = asyncio.create_task(upstream.proposervm.current_epoch(NO_CHAIN))
+            await asyncio.gather(*(upstream.platform.height() for _ in range(4)))
+            fifth = asyncio.create_task(upstream.proposervm.current_epoch(NO_CHAIN))
             await upstream.platform.proposed_height(origin=CallOrigin.DAEMON)
             assert node.calls["proposervm.getCurrentEpoch"] == 0
             clock.advance(1.0)
-            assert await fourth is None
+            assert await fifth is None
 
 
-async def test_at_most_eight_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> None:
+async def test_at_most_twelve_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> None:
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
     async def slow(_: object) -> dict[str, str]:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        if running == 8:
+        if running == 12:
             full.set()
         await release.wait()
         running -= 1
@@ -379,7 +379,7 @@ async def test_at_most_eight_caller_calls_run_concurrently_and_daemon_calls_are_
             tasks.create_task(upstream.platform.height())
         await full.wait()
         assert await upstream.platform.proposed_height(origin=CallOrigin.DAEMON) == 19
-        assert most == 8
+        assert most == 12
         release.set()
     assert node.calls["platform.getHeight"] == 20
-    assert most == 8
+    assert most == 12

@@ -133,18 +133,19 @@ async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     async def answer(_: object) -> dict[str, str]:
-        started.set()
+        if node.calls["platform.getHeight"] == 4:
+            started.set()
         await release.wait()
         return {"height": "1"}
 
     node = RecordedNode({"platform.getHeight": answer})
-    async with open_upstream(node, upstream_max_concurrency=1) as upstream:
-        calls = [asyncio.create_task(upstream.platform.height()) for _ in range(2)]
+    async with open_upstream(node, calls_in_flight=8) as upstream:
+        calls = [asyncio.create_task(upstream.platform.height()) for _ in range(8)]
         await started.wait()
         assert await upstream.platform.proposed_height(origin=CallOrigin.DAEMON) == 19
-        assert node.calls["platform.getHeight"] == 1
+        assert node.calls["platform.getHeight"] == 4
         release.set()
-        assert await asyncio.gather(*calls) == [1, 1]
+        assert await asyncio.gather(*calls) == [1] * 8
 
 
 async def test_cancelled_waiters_leave_no_state() -> None:

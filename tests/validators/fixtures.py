@@ -74,7 +74,7 @@ async def started_services(
 ) -> AsyncIterator[ValidatorServices]:
     """Serve one node and build the validator services over it."""
     node = node or RecordedNode()
-    async with open_upstream(node, call_timeout_s=2.0, upstream_calls_per_s=10_000) as upstream:
+    async with open_upstream(node, call_timeout_s=2.0, calls_per_s=10_000) as upstream:
         yield ValidatorServices(node, upstream, ValidatorSettings(**settings), parse)
 
 

@@ -202,7 +202,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to verify in addition; may be repeated",
     )
-    limits = ("index-requests-per-second", "index-requests-in-flight")
+    limits = ("node-requests-per-second", "node-requests-in-flight")
     add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "index-chains", "genesis-file", *limits))
 
 

@@ -155,12 +155,12 @@ class Indexer:
         if chain is PrimaryChain.P:
             containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
             blocks = upstream.blocks
-            source = LinearSource(blocks, blocks.tips, containers, retrier, settings.max_concurrency)
+            source = LinearSource(blocks, blocks.tips, containers, retrier, upstream.blocks.max_concurrency)
             sync = PChainSync(source, worker, retrier)
         elif chain is PrimaryChain.X:
             containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
             client = upstream.x_chain
-            source = LinearSource(client, client.heights, containers, retrier, settings.max_concurrency)
+            source = LinearSource(client, client.heights, containers, retrier, upstream.blocks.max_concurrency)
             sync = XChainSync(source, client, upstream.containers, worker, retrier)
         else:
             sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)

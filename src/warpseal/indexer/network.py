@@ -81,11 +81,10 @@ async def first_available_node(nodes: Sequence[NodeState]) -> NodeState:
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:
-    """Return how the indexer calls nodes: with its own rate limits, and with large answers allowed."""
+    """Return how the indexer calls nodes: with its share of the limits, and with large answers allowed."""
     return replace(
         node,
-        follow_calls_per_s=indexer.calls_per_s,
-        follow_max_concurrency=indexer.max_concurrency,
+        background_eighths=3,
         max_answer_bytes=node.max_set_bytes,
         call_timeout_s=max(node.call_timeout_s, indexer.call_timeout_s),
     )

@@ -91,16 +91,6 @@ class IndexerSettings:
         "FILE",
         group=Group.INDEX,
     )
-    calls_per_s: int = setting(
-        100,
-        "index-requests-per-second",
-        integer(1, 10**6),
-        "calls per second to one node for the index",
-        group=Group.INDEX,
-    )
-    max_concurrency: int = setting(
-        8, "index-requests-in-flight", integer(1, 1000), "concurrent calls to one node for the index", group=Group.INDEX
-    )
     poll_s: float = 1.0
     call_timeout_s: float = 30.0
     low_priority: bool = setting(

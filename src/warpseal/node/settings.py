@@ -237,7 +237,8 @@ def _nodes(key: str, help: str) -> dict[str, Setting]:
 class NodeSettings:
     """Upstream nodes in order of preference, and the limits of calls to each of them.
 
-    upstream_*: limits of calls that requests cause; follow_*: of calls for the blocks of the P-Chain follower.
+    background_eighths: the share of the limits of one node that background work of this process has: 1 for the P-Chain
+    follower of the daemon, 3 for the index process. Calls of requests have 4, so that nothing delays signing.
     height_claim_grace_s: how long a node may report a height that too few others reach while theirs grows.
     max_set_bytes: size of responses with validator sets or peers; max_answer_bytes: of all others.
     """
@@ -259,34 +260,21 @@ class NodeSettings:
         "SECONDS",
         group=Group.LIMITS,
     )
-    upstream_max_concurrency: int = setting(
-        8,
-        "upstream-requests-in-flight",
-        integer(1, 10**4),
-        "concurrent calls to one node on behalf of requests",
+    calls_in_flight: int = setting(
+        24,
+        "node-requests-in-flight",
+        integer(8, 10**5),
+        "concurrent calls to one node: a half for requests, the rest for followed blocks and the index",
         group=Group.LIMITS,
     )
-    upstream_calls_per_s: int = setting(
-        50,
-        "upstream-requests-per-second",
-        integer(1, 10**5),
-        "calls per second to one node on behalf of requests",
+    calls_per_s: int = setting(
+        240,
+        "node-requests-per-second",
+        integer(8, 10**7),
+        "calls per second to one node: a half for requests, the rest for followed blocks and the index",
         group=Group.LIMITS,
     )
-    follow_max_concurrency: int = setting(
-        4,
-        "follow-requests-in-flight",
-        integer(1, 1000),
-        "concurrent calls to one node for followed blocks",
-        group=Group.LIMITS,
-    )
-    follow_calls_per_s: int = setting(
-        20,
-        "follow-requests-per-second",
-        integer(1, 10**5),
-        "calls per second to one node for followed blocks",
-        group=Group.LIMITS,
-    )
+    background_eighths: int = 1
     retry_failed_after_s: float = 10.0
     height_claim_grace_s: float = 60.0
     max_set_bytes: int = 16 * MEBIBYTE
@@ -315,10 +303,10 @@ class NodeSettings:
             timeout_s=self.call_timeout_s,
             max_bytes=self.max_answer_bytes,
             max_large_bytes=self.max_set_bytes,
-            in_flight=self.upstream_max_concurrency,
-            per_s=self.upstream_calls_per_s,
-            background_in_flight=self.follow_max_concurrency,
-            background_per_s=self.follow_calls_per_s,
+            in_flight=self.calls_in_flight // 2,
+            per_s=self.calls_per_s // 2,
+            background_in_flight=self.calls_in_flight * self.background_eighths // 8,
+            background_per_s=self.calls_per_s * self.background_eighths // 8,
             cooldown_s=self.retry_failed_after_s,
             caller_cooldown_s=3 * self.retry_failed_after_s,
         )

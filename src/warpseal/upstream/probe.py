@@ -32,7 +32,7 @@ _MEANINGS: Final = {
     403: "the key is refused, or the node does not allow this host name (http-allowed-hosts of the node)",
     _NOT_FOUND: "the base URL has a path too many, or this gateway does not serve the API",
     405: "a web server answers, not a node: check host and port",
-    429: "the gateway limits the calls: use another node, a key, or lower upstream-requests-per-second",
+    429: "the gateway limits the calls: use another node, a key, or lower node-requests-per-second",
 }
 
 

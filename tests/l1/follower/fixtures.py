@@ -195,9 +195,7 @@ class SettableLeadership(Leadership):
 @asynccontextmanager
 async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PBlocksClient]:
     """Serve nodes and yield the client of their blocks."""
-    async with open_upstream(
-        *nodes, follow_calls_per_s=per_s, follow_max_concurrency=8, retry_failed_after_s=0.05
-    ) as upstream:
+    async with open_upstream(*nodes, calls_per_s=8 * per_s, calls_in_flight=64, retry_failed_after_s=0.05) as upstream:
         yield upstream.blocks
 
 

@@ -29,7 +29,7 @@ STORY = Plan(validators=2, l1s=(L1Plan(validators=3, spare=1),), messages=0, hei
 @asynccontextmanager
 async def blocks_of(network: SimulatedNetwork) -> AsyncIterator[PBlocksClient]:
     uris = [node.uri for node in network.nodes]
-    settings = build_settings(*uris, follow_calls_per_s=1_000, follow_max_concurrency=8, retry_failed_after_s=0.05)
+    settings = build_settings(*uris, calls_per_s=8_000, calls_in_flight=64, retry_failed_after_s=0.05)
     async with open_session() as session:
         yield connect(session, settings).blocks
 

@@ -67,7 +67,7 @@ async def simulated_l1(fees: FeeConfig, *balances: int) -> AsyncIterator[Simulat
     l1s = (L1Plan(validators=len(balances), weights="/".join(str(20 + place) for place in range(len(balances)))),)
     network = small_network(clock, messages=0, l1s=l1s, rules=rules, fees=fees, etna_height=20)
     async with network, open_session() as session:
-        upstream = connect(session, build_settings(network.node_uri, upstream_calls_per_s=10_000))
+        upstream = connect(session, build_settings(network.node_uri, calls_per_s=10_000))
         services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
         yield SimulatedL1(network, clock, build_service(services, Observed(), service_clock), service_clock)
 

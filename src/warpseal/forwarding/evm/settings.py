@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.node.settings import method
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, list_of, seconds, setting
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, list_of, seconds, setting
 from warpseal.upstream.node import NodeLimits
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
@@ -21,7 +21,7 @@ class EvmRpcSettings:
     retry_after_s, poll_s, single_poll_s: cooldown_s and the others of NodeLimits.
     max_answer_bytes: size of one response of a node; max_message_bytes: of one WebSocket message.
     max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for all of a chain.
-    max_in_flight: calls of one WebSocket client.
+    max_sockets: WebSocket clients of one chain; max_subscriptions, max_in_flight: of one of them.
     """
 
     deny_methods: tuple[str, ...] = setting(
@@ -46,12 +46,8 @@ class EvmRpcSettings:
     poll_s: float = 2.0
     single_poll_s: float = 15.0
     max_answer_bytes: int = 64 * MEBIBYTE
-    max_sockets: int = setting(
-        4_096, "evm-max-sockets", integer(1, 10**9), "WebSocket clients of one EVM chain", group=Group.EVM
-    )
-    max_subscriptions: int = setting(
-        100, "evm-max-subscriptions", integer(1, 10**9), "subscriptions of one WebSocket client", group=Group.EVM
-    )
+    max_sockets: int = 4_096
+    max_subscriptions: int = 100
     max_message_bytes: int = 15 * MEBIBYTE
     max_queued: int = 256
     max_queued_bytes: int = 32 * MEBIBYTE
