@@ -97,8 +97,8 @@ class AskSchedule:
 
     def _covered_weight(self) -> int:
         """Return the weight of selected members that have signed, or are pending and connected."""
-        found = [member for member in self._table.members if member.is_selected and member.status <= SUSPECT]
-        return sum([member.weight for member in found if member.connections or member.status is not PENDING])
+        members = [member for member in self._table.members if member.is_selected and member.status <= SUSPECT]
+        return sum([member.weight for member in members if member.connections or member.status is not PENDING])
 
     def _select(self, cover_weight: int) -> list[NodeRecord]:
         """Select members until this weight is covered; return the nodes of theirs that can be asked now."""
@@ -119,8 +119,8 @@ class AskSchedule:
                 if member.status <= SUSPECT and (member.connections or member.status is not PENDING):
                     missing_weight -= member.weight
         nodes = table.nodes
-        found = [nodes[node_id] for member in selected for node_id in member.node_ids]
-        return [node for node in found if _may_be_asked(node)]
+        candidates = [nodes[node_id] for member in selected for node_id in member.node_ids]
+        return [node for node in candidates if _may_be_asked(node)]
 
     def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
         unasked, self._unasked = self._unasked, []

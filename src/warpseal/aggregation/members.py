@@ -221,8 +221,8 @@ class MemberTable:
         if nodes == self._inactive_nodes:
             return False
         self._inactive_nodes = nodes
-        found = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
-        inactive = [member for member in found if all(node_id in nodes for node_id in member.node_ids)]
+        members = {self.nodes[node_id].member for node_id in nodes if node_id in self.nodes}
+        inactive = [member for member in members if all(node_id in nodes for node_id in member.node_ids)]
         self.inactive = tuple(sorted(inactive, key=attrgetter("index")))
         self.order = self._sorted()
         return True
@@ -236,8 +236,12 @@ class MemberTable:
         if validations is self.underfunded:
             return
         self.underfunded = validations
-        inactive = [found for found in validations or () if found.balance == 0 and found.node_id not in self.nodes]
-        weight = self.keyless_weight if validations is None else sum(found.weight for found in inactive)
+        inactive = [
+            validation
+            for validation in validations or ()
+            if validation.balance == 0 and validation.node_id not in self.nodes
+        ]
+        weight = self.keyless_weight if validations is None else sum(validation.weight for validation in inactive)
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
         self.inactive_keyless_weight = min(weight, self.keyless_weight)
 

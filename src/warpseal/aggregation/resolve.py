@@ -118,9 +118,9 @@ class Resolver:
         NoValidators, HeightTooOld, HeightTooNew, NodeUnavailable; QuorumNotReached if the time is over while
         the height or the subnet's first validator is still to come.
         """
-        known = self._resolve_known(request)
-        if known is not None:
-            return known
+        resolved = self._resolve_known(request)
+        if resolved is not None:
+            return resolved
         subnet_id, height, is_empty = None, request.height, False
         try:
             async with asyncio.timeout_at(deadline):

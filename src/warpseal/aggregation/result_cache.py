@@ -65,16 +65,16 @@ class ResultCache:
 
         A result that missed its buffer serves the same quorum and buffer for a while.
         """
-        found: SignedResult | None = None
+        hit: SignedResult | None = None
         entry = self._entries.get((message_id, set_digest))
         if entry is not None:
-            found = next((result for result in entry.results if result.weight >= goal.target_weight), None)
+            hit = next((result for result in entry.results if result.weight >= goal.target_weight), None)
             until, below_buffer = entry.below_buffer.get((goal.quorum, goal.buffer), (now, None))
-            if found is None and now < until:
-                found = below_buffer
-        self.lookups.hits += found is not None
-        self.lookups.misses += found is None
-        return found
+            if hit is None and now < until:
+                hit = below_buffer
+        self.lookups.hits += hit is not None
+        self.lookups.misses += hit is None
+        return hit
 
     def put(self, message_id: MessageID, set_digest: bytes, result: SignedResult, goal: QuorumGoal, now: float) -> None:
         """Add a result that was made for `goal`."""

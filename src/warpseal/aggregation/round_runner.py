@@ -221,9 +221,9 @@ class RoundRunner:
         """Execute the round's actions until no caller waits."""
         for public_key, share in self._cache.subscribe(self._message_id, self._round).items():
             self._round.on_share_added(public_key, share)
-        found = sum(member.share is not None for member in self._round.table.members)
-        self._cache.lookups.hits += found
-        self._cache.lookups.misses += len(self.request.validators) - found
+        cached_shares = sum(member.share is not None for member in self._round.table.members)
+        self._cache.lookups.hits += cached_shares
+        self._cache.lookups.misses += len(self.request.validators) - cached_shares
         async with asyncio.TaskGroup() as tasks:
             with ExitStack() as stack:
                 stack.callback(self._close)

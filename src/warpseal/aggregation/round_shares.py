@@ -178,14 +178,14 @@ class RoundShares:
         """
         if not all(member.share is not None or member.is_in_partial for member, _ in check.members):
             return
-        found = self._unchecked()
+        members = self._unchecked()
         if not any(member.is_unchecked for member, _ in check.members):
             for member, _ in check.members:
                 member.is_checked = False
-            found = [member for member, _ in check.members if member.is_unchecked]
-        if not found:
+            members = [member for member, _ in check.members if member.is_unchecked]
+        if not members:
             raise AssertionError("shares that were all verified alone make no valid sum")
-        self._suspect(found)
+        self._suspect(members)
         self._thorough_until = self._measurements + _THOROUGH_SEARCH
         self.must_begin = True
 
@@ -213,9 +213,9 @@ class RoundShares:
 
     def suspect_unchecked(self) -> None:
         """Search shares that have been in no sum yet before they enter one, unless they are few."""
-        found = self._unchecked()
-        if len(found) >= _MIN_UNCHECKED:
-            self._suspect(found)
+        members = self._unchecked()
+        if len(members) >= _MIN_UNCHECKED:
+            self._suspect(members)
 
     def next_step(self) -> SearchStep:
         """Return the next step: groups that hold a bad share first, then the heaviest that are verified alone."""
@@ -231,7 +231,7 @@ class RoundShares:
         """Take the result of a search step; return the bad shares, which are dropped."""
         is_first, self.must_begin = self.must_begin, False
         self._measurements, self._unresolved = result.measurements, result.unresolved
-        clean, proven, bad = (self._current(found) for found in (result.clean, result.proven, result.bad))
+        clean, proven, bad = (self._current(shares) for shares in (result.clean, result.proven, result.bad))
         if is_first:
             # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
             # A bad share that another round of the message has dropped meanwhile counts as found.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from time import perf_counter
@@ -18,7 +18,6 @@ from cachetools import LRUCache, TTLCache
 
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.last_hour import LastHour
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
 from warpseal.aggregation.resolve import AggregationRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
@@ -29,6 +28,7 @@ from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_s
 from warpseal.bls import SHARE_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.metrics.samples import CacheSample
+from warpseal.usage.response_times import bucket_of
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -315,3 +315,40 @@ class _RequestTrace:
             fields |= {"required_weight": shortfall.required_weight, "counts": dict(shortfall.counts)}
             fields |= {"hints": shortfall.hints} if shortfall.hints else {}
         return fields
+
+
+MINUTES: Final = 60
+_MINUTE_S: Final = 60
+
+
+@dataclass(slots=True)
+class MinuteCounts:
+    """One minute. start_s: Unix seconds. outcomes: counts. times: of successful ones, counts by bucket of a sketch."""
+
+    start_s: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    times: Counter[int] = field(default_factory=Counter)
+
+
+class LastHour:
+    """Counts aggregations; a minute without any takes no place."""
+
+    def __init__(self) -> None:
+        self._minutes: deque[MinuteCounts] = deque(maxlen=MINUTES)
+
+    def add(self, ended_at: float, outcome: str, seconds: float, *, has_succeeded: bool) -> None:
+        """Count an aggregation that ended at a Unix time."""
+        start_s = int(ended_at) // _MINUTE_S * _MINUTE_S
+        # If the clock was set back, later minutes have not been yet.
+        while self._minutes and self._minutes[-1].start_s > start_s:
+            self._minutes.pop()
+        if not self._minutes or self._minutes[-1].start_s != start_s:
+            self._minutes.append(MinuteCounts(start_s))
+        minute = self._minutes[-1]
+        minute.outcomes[outcome] += 1
+        if has_succeeded:
+            minute.times[bucket_of(1_000 * seconds)] += 1
+
+    def minutes(self, unix_s: float) -> Sequence[MinuteCounts]:
+        """Return the minutes of the hour before a Unix time that have aggregations, oldest first."""
+        return [minute for minute in self._minutes if unix_s - MINUTES * _MINUTE_S < minute.start_s <= unix_s]

@@ -104,9 +104,9 @@ class ShareCache:
         """
         shares = self._messages.get(message_id)
         if shares is not None:
-            known = shares.get(public_key)
-            if known is not None:
-                return known
+            cached = shares.get(public_key)
+            if cached is not None:
+                return cached
         share = CachedShare(raw, decode_share(raw))
         cost_bytes = SHARE_COST_BYTES
         if shares is None:

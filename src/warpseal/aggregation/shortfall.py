@@ -91,7 +91,7 @@ def explain(
 
 def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
     """Return the validators whose share may not enter a sum, in canonical order, and last the weight without a key."""
-    found = [
+    shares = [
         _missing_share(member, table.nodes_of(member), stored_only=stored_only)
         for member in table.members
         if member.status is not SIGNED
@@ -99,7 +99,7 @@ def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingSh
     inactive = [_MissingShare(None, share.weight, _INACTIVE, None, share) for share in table.inactive_without_key]
     keyless_weight = table.keyless_weight - sum(share.weight for share in inactive)
     keyless = [_MissingShare(None, keyless_weight, _NO_BLS_KEY)] if keyless_weight else []
-    return [*found, *inactive, *keyless]
+    return [*shares, *inactive, *keyless]
 
 
 def _missing_share(member: MemberRecord, nodes: list[NodeRecord], *, stored_only: bool) -> _MissingShare:

@@ -142,9 +142,9 @@ class ShareVerifier:
         """Return the heaviest of these signatures whose signers are all in the set, verified as it is encoded there."""
         fitting: list[tuple[int, tuple[int, ...], bytes]] = []
         for stored in signatures:
-            found = [self._validators.index_of_key(public_key) for public_key in stored.public_keys]
-            indices = tuple(sorted({index for index in found if index is not None}))
-            if indices and len(indices) == len(found) and len(stored.signature) == SHARE_BYTES:
+            positions = [self._validators.index_of_key(public_key) for public_key in stored.public_keys]
+            indices = tuple(sorted({index for index in positions if index is not None}))
+            if indices and len(indices) == len(positions) and len(stored.signature) == SHARE_BYTES:
                 fitting.append((self._validators.weight_of(indices), indices, stored.signature))
         for _, indices, signature in nlargest(_MAX_ATTEMPTS, fitting):
             try:
@@ -197,20 +197,20 @@ class ShareAuditor:
     async def _audit_batch(self) -> bool:
         """Verify some shares; return whether there were any."""
         batch = await self._archive.unverified(_AUDIT_BATCH)
-        found = {
+        unverified = {
             (message.id, share.public_key, share.signature): (message, share)
             for message, shares in batch
             for share in shares
         }
         # The outcome is committed a little later, so a share may be returned twice.
-        self._audited &= found.keys()
-        new = [key for key in found if key not in self._audited]
+        self._audited &= unverified.keys()
+        new = [key for key in unverified if key not in self._audited]
         for key in new:
             self._audited.add(key)
-            await self._audit(*found[key])
-        if found and not new:
+            await self._audit(*unverified[key])
+        if unverified and not new:
             await asyncio.sleep(_AUDIT_PAUSE_S)
-        return bool(found)
+        return bool(unverified)
 
     async def _audit(self, message: UnsignedMessage, share: StoredShare) -> None:
         is_right, took_s = await self._pool.run_low_priority(lambda: self._timed(message, share))

@@ -22,8 +22,8 @@ from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
+from warpseal.l1.follower.block_reader import IndexedBlocks
 from warpseal.l1.follower.follower import PChainFollower
-from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
 from warpseal.metrics.registry import Metrics

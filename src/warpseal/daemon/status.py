@@ -39,8 +39,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_i
 from warpseal.warp.validator_set import Validator
 
 if TYPE_CHECKING:
-    from warpseal.aggregation.last_hour import MinuteCounts
-    from warpseal.aggregation.service import AggregationRecord
+    from warpseal.aggregation.service import AggregationRecord, MinuteCounts
     from warpseal.api.status.probes import ProbeEndpoints
     from warpseal.config.keys import Config
     from warpseal.daemon.evm_api import EvmApi

@@ -121,7 +121,7 @@ class Destinations:
         self._deps = deps
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._unix_now = unix_now
-        self._found: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
+        self._destinations: TtlCache[ChainID, Destination | WarpsealError] = TtlCache(_MAX_CHAINS, now)
         self._flights: SingleFlight[ChainID, Destination] = SingleFlight(outlives_callers=True)
         self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
         # The rules as they were evaluated last, with the time (Unix seconds) of that.
@@ -130,12 +130,12 @@ class Destinations:
         self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
         self._quorum_lookups: dict[ChainID, asyncio.Task[None]] = {}
         # The epochs of a chain that were noted last, by number; a node may lag, or forge one.
-        self._seen: LRUCache[ChainID, LRUCache[int, Epoch]] = LRUCache(_MAX_CHAINS)
+        self._epochs_seen: LRUCache[ChainID, LRUCache[int, Epoch]] = LRUCache(_MAX_CHAINS)
         self._epoch_duration_s: int | None = None
 
     def known(self, chain_id: ChainID) -> Destination | None:
         """Return what `resolve` would return without asking a node; None if it would ask one, or raise."""
-        cached = self._found.get(chain_id)
+        cached = self._destinations.get(chain_id)
         return cached.value if cached is not None and isinstance(cached.value, Destination) else None
 
     async def resolve(self, chain_id: ChainID) -> Destination:
@@ -144,7 +144,7 @@ class Destinations:
         A lookup goes on when its callers have left: its end shows which node hangs.
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, NodeUnavailable.
         """
-        cached = self._found.get(chain_id)
+        cached = self._destinations.get(chain_id)
         if cached is None:
             # Of chains that exist, so that no caller can start lookups without end.
             subnet_id = await self._deps.chains.subnet_of(chain_id)
@@ -158,32 +158,32 @@ class Destinations:
 
         Raises nothing. A lookup that takes longer goes on: its end shows which node hangs.
         """
-        known = self._rules.get(chain_id)
-        if known is None or self._now() - known.read_at > _RULES_TTL_S:
+        cached = self._rules.get(chain_id)
+        if cached is None or self._now() - cached.read_at > _RULES_TTL_S:
             lookup = self._quorum_lookups.get(chain_id)
             if lookup is None and self._rules_failed.get(chain_id) is None:
                 lookup = self._quorum_lookups[chain_id] = asyncio.create_task(self._look_up_rules(chain_id))
             if lookup is not None:
                 await asyncio.wait((lookup,), timeout=_QUORUM_TIMEOUT_S)
-            known = self._rules.get(chain_id)
-        rules = None if known is None else self._rules_now(chain_id, known)
+            cached = self._rules.get(chain_id)
+        rules = None if cached is None else self._rules_now(chain_id, cached)
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
         """Return the epoch before that of a destination; None if this daemon has not seen it, or there was none."""
-        seen, number = self._seen.get(destination.chain_id), destination.epoch.number - 1
+        seen, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
         # Epochs begin with 1.
         return None if seen is None or number < 1 else seen.get(number)
 
     async def _find(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
-            found = await self._read(chain_id, subnet_id)
+            destination = await self._read(chain_id, subnet_id)
         except (DestinationUnavailable, WarpDisabled) as error:
-            self._found.put(chain_id, error, _FAILURE_TTL_S)
+            self._destinations.put(chain_id, error, _FAILURE_TTL_S)
             raise
-        self._found.put(chain_id, found, _TTL_S)
-        self._seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[found.epoch.number] = found.epoch
-        return found
+        self._destinations.put(chain_id, destination, _TTL_S)
+        self._epochs_seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[destination.epoch.number] = destination.epoch
+        return destination
 
     async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
@@ -226,17 +226,17 @@ class Destinations:
 
     async def _known_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
         """Return the rules of a chain, at most half a minute old while its nodes answer. Raises NodeUnavailable."""
-        known = self._rules.get(chain_id)
-        age_s = float("inf") if known is None else self._now() - known.read_at
-        if known is not None and age_s <= (_MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S):
-            return known
+        cached = self._rules.get(chain_id)
+        age_s = float("inf") if cached is None else self._now() - cached.read_at
+        if cached is not None and age_s <= (_MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S):
+            return cached
         try:
             return await self._rules_flights.run(chain_id, lambda: self._read_rules(chain_id, subnet_id))
         except NodeUnavailable:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
-            if known is None or age_s > _MAX_RULES_AGE_S:
+            if cached is None or age_s > _MAX_RULES_AGE_S:
                 raise
-            return known
+            return cached
 
     async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
         if chain_id == P_CHAIN:
@@ -256,17 +256,17 @@ class Destinations:
             return 0
 
     def _note_rules(self, chain_id: ChainID, schedule: WarpSchedule, last_block_s: int) -> _KnownRules:
-        known = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())
-        return known
+        cached = self._rules[chain_id] = _KnownRules(schedule, last_block_s, self._now())
+        return cached
 
-    def _rules_now(self, chain_id: ChainID, known: _KnownRules) -> WarpRules | None:
+    def _rules_now(self, chain_id: ChainID, cached: _KnownRules) -> WarpRules | None:
         """Return the rules for the next block; its time is not before that of its parent."""
-        moment = max(int(self._unix_now()), known.last_block_s)
+        moment = max(int(self._unix_now()), cached.last_block_s)
         last = self._evaluated.get(chain_id)
-        if last is not None and last[0] is known.schedule and last[1] == moment:
+        if last is not None and last[0] is cached.schedule and last[1] == moment:
             return last[2]
-        rules = known.schedule.rules_at(moment)
-        self._evaluated[chain_id] = known.schedule, moment, rules
+        rules = cached.schedule.rules_at(moment)
+        self._evaluated[chain_id] = cached.schedule, moment, rules
         return rules
 
     async def _look_up_rules(self, chain_id: ChainID) -> None:

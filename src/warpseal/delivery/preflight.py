@@ -182,7 +182,7 @@ class PreflightResult:
     @property
     def current(self) -> HeightVerification:
         """The verification at the height of the next block."""
-        return next(found for found in self.heights if found.label == "current")
+        return next(height for height in self.heights if height.label == "current")
 
     @property
     def verifies_now(self) -> bool:
@@ -198,7 +198,8 @@ class PreflightResult:
     @property
     def advice(self) -> Advice | None:
         """What has to happen on the destination first; None if the message verifies now, or at no later height."""
-        later = [found.height for found in self.heights if found.verifies and found.height > self.destination.height]
+        current = self.destination.height
+        later = [item.height for item in self.heights if item.verifies and item.height > current]
         if self.verifies_now or not later:
             return None
         return advise(self.destination, min(later), self.destination.read_at)
@@ -207,11 +208,11 @@ class PreflightResult:
         """Return the body of an answer."""
         unsigned, destination = self.request.signed.unsigned, self.destination
         # Heights with equal sets share a result.
-        results = {id(found.result): found.result for found in self.heights if found.result is not None}
+        results = {id(height.result): height.result for height in self.heights if height.result is not None}
         weights = {key: _weights(result) for key, result in results.items()}
         body: dict[str, Any] = {
             "verifiesNow": self.verifies_now,
-            "verifiesAt": [found.label for found in self.heights if found.verifies],
+            "verifiesAt": [height.label for height in self.heights if height.verifies],
         }
         if self.reason is not None:
             body |= {"reason": self.reason, "reasonText": self.current.refusal_text or self.statement.text}
@@ -230,7 +231,7 @@ class PreflightResult:
                     "source": "request" if self.quorum > destination.rules.quorum else destination.rules.source,
                 },
             },
-            "heights": [found.as_json(weights.get(id(found.result), {})) for found in self.heights],
+            "heights": [height.as_json(weights.get(id(height.result), {})) for height in self.heights],
             "statement": self.statement.as_json(),
         }
         if self.advice is not None:
@@ -307,20 +308,20 @@ class Preflight:
     async def _find_candidates(self, destination: Destination) -> Sequence[_Candidate]:
         """Return the heights at which a block may verify the message."""
         epoch = destination.epoch
-        found: list[_Candidate] = []
+        candidates: list[_Candidate] = []
         if epoch == NO_EPOCH:
-            found.append(_Candidate("current", destination.height, None))
+            candidates.append(_Candidate("current", destination.height, None))
         else:
             previous = self._deps.destinations.previous_epoch(destination)
             if previous is not None:
-                found.append(_Candidate("previous", previous.p_chain_height, previous.number))
-            found.append(_Candidate("current", epoch.p_chain_height, epoch.number))
-            found.append(_Candidate("next", destination.proposed_height, epoch.number + 1))
+                candidates.append(_Candidate("previous", previous.p_chain_height, previous.number))
+            candidates.append(_Candidate("current", epoch.p_chain_height, epoch.number))
+            candidates.append(_Candidate("next", destination.proposed_height, epoch.number + 1))
         # The destination does not need this one.
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(OTHER_SET_TIMEOUT_S):
-                found.append(_Candidate("proposed", await self._deps.heights.first(), None))
-        return found
+                candidates.append(_Candidate("proposed", await self._deps.heights.first(), None))
+        return candidates
 
     async def _find_signer(self, request: PreflightRequest, destination: Destination) -> SignerSubnet:
         """Return the subnet with whose set the destination verifies. Raises UnknownChain, NodeUnavailable."""
@@ -434,5 +435,5 @@ def _weights(result: MessageVerification) -> dict[str, Any]:
 
 def _printable(text: str) -> str:
     """Return a node's text, bounded and without control characters."""
-    shown = text[:MAX_CALL_ERROR_CHARACTERS]
-    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+    excerpt = text[:MAX_CALL_ERROR_CHARACTERS]
+    return "".join(letter if letter.isprintable() else "?" for letter in excerpt)

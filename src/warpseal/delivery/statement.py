@@ -169,12 +169,12 @@ class StatementChecker:
         self, kind: str, message: UnsignedMessage, sender: bytes, content: _Content
     ) -> StatementCheck:
         if isinstance(content, RegisterL1Validator):
-            found = await self._registration(message.source_chain_id, sender, content)
+            refusal = await self._registration(message.source_chain_id, sender, content)
         elif isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
-            found = await self._weight(message.source_chain_id, sender, content)
+            refusal = await self._weight(message.source_chain_id, sender, content)
         else:
-            found = StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
-        return _result(kind, found)
+            refusal = StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
+        return _result(kind, refusal)
 
     async def _registration(
         self, source_id: ChainID, sender: bytes, message: RegisterL1Validator
@@ -205,8 +205,8 @@ class StatementChecker:
 
     async def _was_registered(self, validation_id: ValidationID) -> bool:
         """Return whether a validation exists, or is known to have existed."""
-        found = await self._platform.l1_validator(validation_id)
-        return (found is not None and found.state is not None) or await self._has_changes(validation_id)
+        validation = await self._platform.l1_validator(validation_id)
+        return (validation is not None and validation.state is not None) or await self._has_changes(validation_id)
 
     async def _has_changes(self, validation_id: ValidationID) -> bool:
         if self._records is None:
@@ -221,17 +221,17 @@ class StatementChecker:
         """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
         if message.nonce == _MAX_NONCE and message.weight:
             return StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
-        found = await self._platform.l1_validator(message.validation_id)
-        if found is None:
+        response = await self._platform.l1_validator(message.validation_id)
+        if response is None:
             raise NodeUnavailable("platform.getL1Validator")
-        if found.state is None:
+        if response.state is None:
             if not message.weight:
                 return StatementRefusal.ALREADY_DELIVERED, "the validation does not exist, as after its removal"
             return (
                 StatementRefusal.NO_VALIDATION,
                 "the P-Chain has no such validation: it was removed, or never began",
             )
-        state = found.state
+        state = response.state
         if message.nonce < state.min_nonce:
             if (state.min_nonce, state.weight) == (message.nonce + 1, message.weight):
                 return StatementRefusal.ALREADY_DELIVERED, "the P-Chain has made this change of weight"
@@ -331,9 +331,9 @@ class StatementChecker:
         return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
-        found = await self._platform.l1_validator(validation_id)
-        if found is not None and found.state is not None:
-            return found.state.subnet_id
+        validation = await self._platform.l1_validator(validation_id)
+        if validation is not None and validation.state is not None:
+            return validation.state.subnet_id
         if self._records is None:
             return None
         with suppress(StoreDown, MalformedMessage):

@@ -103,8 +103,8 @@ def choose_signing_subnet(
     return destination_subnet_id, "destination"
 
 
-def _warp_config(given: Any) -> Config:
-    config = precompile_as_json(_WARP, given)
+def _warp_config(value: Any) -> Config:
+    config = precompile_as_json(_WARP, value)
     begins, quorum = config["blockTimestamp"], config["quorumNumerator"]
     if begins is not None and not 0 <= begins <= _MAX_TIME:
         raise ValueError("the time of a Warp configuration is out of range")
@@ -113,10 +113,10 @@ def _warp_config(given: Any) -> Config:
     return config
 
 
-def _object(given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return given
+    return value
 
 
 _CONFIG: Final = msgspec.json.Decoder(dict[str, Any])

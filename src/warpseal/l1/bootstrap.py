@@ -53,7 +53,7 @@ class BootstrapSearch:
         self._subnets: dict[SubnetID, None] = {}
         self._listed_at = float("-inf")
         self._positions: LRUCache[ValidationID, int] = LRUCache(_MAX_TARGETS)
-        self._found: LRUCache[ValidationID, BootstrapOrigin] = LRUCache(_MAX_TARGETS)
+        self._origins: LRUCache[ValidationID, BootstrapOrigin] = LRUCache(_MAX_TARGETS)
         self._likely: LRUCache[SubnetID, None] = LRUCache(_MAX_LIKELY)
         self._likely_tried: LRUCache[tuple[ValidationID, SubnetID], None] = LRUCache(_MAX_TARGETS)
         self._waiting: dict[ValidationID, int] = {}
@@ -68,8 +68,8 @@ class BootstrapSearch:
 
         likely: subnets to try first. Raises NodeUnavailable if the list of subnets cannot be fetched.
         """
-        found = self._found.get(validation_id) or await self._try_likely(validation_id, likely)
-        return found or await self._try_all(validation_id)
+        origin = self._origins.get(validation_id) or await self._try_likely(validation_id, likely)
+        return origin or await self._try_all(validation_id)
 
     def progress(self, validation_id: ValidationID) -> dict[str, Any]:
         """Return the number of subnets that were tried, and of those that are known."""
@@ -83,17 +83,17 @@ class BootstrapSearch:
             await self._hash(chunk, {validation_id})
             for subnet_id in chunk:
                 self._likely_tried[validation_id, subnet_id] = None
-        return self._found.get(validation_id)
+        return self._origins.get(validation_id)
 
     async def _try_all(self, validation_id: ValidationID) -> BootstrapOrigin | None:
         self._waiting[validation_id] = self._waiting.get(validation_id, 0) + 1
         try:
             await self._list_subnets()
-            while (found := self._found.get(validation_id)) is None and self._position(validation_id) < len(
+            while (origin := self._origins.get(validation_id)) is None and self._position(validation_id) < len(
                 self._subnets
             ):
                 await self._passes.run("pass", self._pass)
-            return found
+            return origin
         finally:
             self._waiting[validation_id] -= 1
             if not self._waiting[validation_id]:
@@ -127,7 +127,7 @@ class BootstrapSearch:
         start = min((self._position(validation_id) for validation_id in self._waiting), default=len(subnets))
         for begin in range(start, len(subnets), _SUBNETS_PER_CHUNK):
             chunk = subnets[begin : begin + _SUBNETS_PER_CHUNK]
-            targets = [validation_id for validation_id in self._waiting if validation_id not in self._found]
+            targets = [validation_id for validation_id in self._waiting if validation_id not in self._origins]
             if not targets:
                 return
             await self._hash(chunk, set(targets))
@@ -140,7 +140,7 @@ class BootstrapSearch:
         for origin in await loop.run_in_executor(
             self._executor, search_initial_validators, subnets, self._suffixes, targets
         ):
-            self._found[origin.validation_id] = origin
+            self._origins[origin.validation_id] = origin
             log.info("found an initial validator by hashing", extra={"index": origin.index})
 
 
@@ -148,12 +148,12 @@ def search_initial_validators(
     subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: Collection[ValidationID]
 ) -> list[BootstrapOrigin]:
     """Return the origins of `targets` among the subnets; suffixes: the encoded indices. Runs in a worker thread."""
-    found: list[BootstrapOrigin] = []
+    origins: list[BootstrapOrigin] = []
     for subnet_id in subnets:
         for index, suffix in enumerate(suffixes):
             if sha256(subnet_id + suffix).digest() in targets:
-                found.append(BootstrapOrigin(subnet_id, index))
+                origins.append(BootstrapOrigin(subnet_id, index))
             if index % _HASHES_BETWEEN_YIELDS == 0:
                 # Yields the interpreter lock to the event loop.
                 time.sleep(0)
-    return found
+    return origins

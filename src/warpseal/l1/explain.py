@@ -125,23 +125,23 @@ class _Explanation:
             self._parts[check] = {"hex": _hex(attestation.justification), "source": "transaction"}
             self._check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
-        found = await self._find_origin(attestation, subnet_id)
-        if isinstance(found, FoundOrigin):
-            self._parts[check] = {"hex": _hex(found.origin.justification), "source": found.source}
-            self._check(check, True, f"the origin of the validation is known ({found.source})")
+        origin = await self._find_origin(attestation, subnet_id)
+        if isinstance(origin, FoundOrigin):
+            self._parts[check] = {"hex": _hex(origin.origin.justification), "source": origin.source}
+            self._check(check, True, f"the origin of the validation is known ({origin.source})")
             return
         self._parts[check] = {"hex": None}
-        if isinstance(found, OriginNotIndexed):
-            self._parts[check]["progress"] = found.detail()["progress"]
-        self._check(check, None if isinstance(found, OriginNotIndexed | str) else False, str(found))
+        if isinstance(origin, OriginNotIndexed):
+            self._parts[check]["progress"] = origin.detail()["progress"]
+        self._check(check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin))
 
     async def _find_origin(
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
     ) -> FoundOrigin | WarpsealError | str:
         origins = self._components.origins
-        found = await self._try(origins.find_known(attestation, self._request))
-        if found is not None or not isinstance(subnet_id, bytes):
-            return _TIMED_OUT if found is None else found
+        origin = await self._try(origins.find_known(attestation, self._request))
+        if origin is not None or not isinstance(subnet_id, bytes):
+            return _TIMED_OUT if origin is None else origin
         return await self._try(origins.search(attestation, subnet_id, self._deadline), _SEARCH_GRACE_S)
 
     def _add_validity(self, attestation: Attestation, validity: Validity | WarpsealError | str) -> None:
@@ -194,11 +194,11 @@ class _Explanation:
             current = await self._try(self._components.current_validations(subnet_id))
         except RpcRefusal:
             return ""
-        inactive = [found for found in current if found.balance == 0] if isinstance(current, tuple) else []
+        inactive = [item for item in current if item.balance == 0] if isinstance(current, tuple) else []
         if not inactive:
             return ""
         heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
-        self._parts["inactive"] = [describe_underfunded(found).as_json() for found in heaviest]
+        self._parts["inactive"] = [describe_underfunded(validation).as_json() for validation in heaviest]
         is_height_fixed = bool(self._request.height)
         return f". {UNDERFUNDED_ADVICE}" + (f" {FIXED_HEIGHT_ADVICE}" if is_height_fixed else "")
 

@@ -107,10 +107,10 @@ class OriginFinder:
         if logged is not None:
             return await self._store(logged, "manager_chain")
         # The follower may have stored it meanwhile.
-        found = await self.load(validation_id)
-        if found is None:
+        origin = await self.load(validation_id)
+        if origin is None:
             raise self.not_indexed(attestation)
-        return found
+        return origin
 
     async def _find_initial_validator(
         self, attestation: Attestation, signing_subnet_id: SubnetID, deadline: float
@@ -159,8 +159,8 @@ class OriginFinder:
             for index in range(attested.initial_validators):
                 if (origin := BootstrapOrigin(attested.subnet_id, index)).validation_id == validation_id:
                     return origin
-        named = f"{located.kind} {id_text(tx_id)} of the {located.chain}"
-        raise ProofMismatch("registrationTxHash", f"{named} did not begin validation {id_text(validation_id)}")
+        transaction = f"{located.kind} {id_text(tx_id)} of the {located.chain}"
+        raise ProofMismatch("registrationTxHash", f"{transaction} did not begin validation {id_text(validation_id)}")
 
 
 def _parse_proof(justification: bytes, validation_id: ValidationID) -> Origin:

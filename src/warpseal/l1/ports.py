@@ -71,6 +71,6 @@ class EvmLogReader(Protocol):
         """Return the number of the last accepted block."""
         ...
 
-    async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
+    async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]:
         """Return logs in the order of the chain. Raises LogsRefused if the range is too long."""
         ...

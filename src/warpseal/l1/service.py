@@ -103,15 +103,15 @@ class L1MessageService:
         """Collect signatures for a message that is not known to be superseded."""
         justification = context.attestation.justification
         if justification is None:
-            found = await self._find_known_origin(request, context, deadline)
+            origin = await self._find_known_origin(request, context, deadline)
             # Signatures that are stored need no proof any more.
             with suppress(StoreDown):
-                if found is None and (stored := await self._aggregate_stored(request, context)) is not None:
+                if origin is None and (stored := await self._aggregate_stored(request, context)) is not None:
                     return _result(stored, context)
-            found = found or await self._components.origins.search(
+            origin = origin or await self._components.origins.search(
                 context.attestation, context.signing_subnet_id, deadline
             )
-            justification = found.origin.justification
+            justification = origin.origin.justification
         outcome = await self._collect(_aggregation_request(request, context, justification), context, deadline)
         if isinstance(outcome, Superseded):
             return await self._superseded(request, context, outcome)
@@ -161,9 +161,9 @@ class L1MessageService:
         """
         validation_id = context.attestation.validation_id
         if validity.is_removal and validation_id is not None:
-            found = await self._components.origins.load(validation_id)
-            if found is not None:
-                validity = replace(validity, justification=found.origin.justification)
+            origin = await self._components.origins.load(validation_id)
+            if origin is not None:
+                validity = replace(validity, justification=origin.origin.justification)
         superseded = validity.as_json()
         refusal = MessageSuperseded(id_text(request.tx_id), superseded)
         stored = await self._aggregate_stored(request, context, refusal)

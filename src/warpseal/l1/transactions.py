@@ -74,16 +74,16 @@ class TransactionFinder:
         self._read_x_chain_tx = read_x_chain_tx
         self._index = index
         self._network_id = network_id
-        self._found: LRUCache[bytes, LocatedTransaction] = LRUCache(settings.max_cached_transactions)
+        self._located: LRUCache[bytes, LocatedTransaction] = LRUCache(settings.max_cached_transactions)
         self._miss_ttl_s = settings.miss_ttl_s
         self._missed: TtlCache[bytes, TxStatus | None] = TtlCache(_MAX_MISSED, now)
         self._flights: SingleFlight[bytes, LocatedTransaction] = SingleFlight()
 
     async def find(self, tx_id: bytes) -> LocatedTransaction:
         """Return an accepted transaction. Raises TransactionNotFound, UndecodableTransaction, NodeUnavailable."""
-        found = self._found.get(tx_id)
-        if found is not None:
-            return found
+        located = self._located.get(tx_id)
+        if located is not None:
+            return located
         missed = self._missed.get(tx_id)
         if missed is not None:
             raise _not_found(tx_id, missed.value)
@@ -99,18 +99,18 @@ class TransactionFinder:
         else:
             _, attestation = self._derive(tx_id, row.raw)
             located = LocatedTransaction(tx_id, row.kind, P_CHAIN_NAME, row.height, True, attestation)
-        self._found[tx_id] = located
+        self._located[tx_id] = located
         return located
 
     async def _fetch(self, tx_id: bytes) -> LocatedTransaction:
-        found = await self._platform.transaction(tx_id)
-        if found is None:
+        transaction = await self._platform.transaction(tx_id)
+        if transaction is None:
             return await self._fetch_from_x_chain(tx_id)
-        if found.status in (TxStatus.COMMITTED, TxStatus.ABORTED):
-            kind, attestation = self._derive(tx_id, found.raw)
-            if found.status is TxStatus.COMMITTED or attestation is None:
-                return LocatedTransaction(tx_id, kind, P_CHAIN_NAME, found.height, False, attestation)
-        raise self._note_miss(tx_id, found.status)
+        if transaction.status in (TxStatus.COMMITTED, TxStatus.ABORTED):
+            kind, attestation = self._derive(tx_id, transaction.raw)
+            if transaction.status is TxStatus.COMMITTED or attestation is None:
+                return LocatedTransaction(tx_id, kind, P_CHAIN_NAME, transaction.height, False, attestation)
+        raise self._note_miss(tx_id, transaction.status)
 
     def _note_miss(self, tx_id: bytes, status: TxStatus | None) -> TransactionNotFound:
         self._missed.put(tx_id, status, self._miss_ttl_s)

@@ -139,8 +139,8 @@ def verify_signed(
     network_id: of the verifier; None: the message's counts as right. keys: the parsed keys of `members`.
     """
     bits = int.from_bytes(signed.signers, "big")
-    known = bits & ((1 << len(members)) - 1)
-    signers = decode_signers(known.to_bytes((known.bit_length() + 7) // 8, "big"))
+    bits_of_members = bits & ((1 << len(members)) - 1)
+    signers = decode_signers(bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big"))
     check, fault = _find_fault(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
     return MessageVerification(members, signers, fault, check, quorum)
 
@@ -221,10 +221,10 @@ async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -
 
 async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
     """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a validation."""
-    found = None
+    validation = None
     with suppress(MalformedMessage):
-        found = await platform.l1_validator(_validation_of(AddressedCall.parse(message.payload).payload))
-    l1 = None if found is None or found.state is None else await platform.subnet(found.state.subnet_id)
+        validation = await platform.l1_validator(_validation_of(AddressedCall.parse(message.payload).payload))
+    l1 = None if validation is None or validation.state is None else await platform.subnet(validation.state.subnet_id)
     if l1 is None or l1.manager_chain_id is None:
         reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
         raise InvalidSigningSubnet("--signing-subnet", reason)
@@ -246,8 +246,8 @@ def _validation_of(payload: bytes) -> ValidationID:
 
 
 def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
-    found = None
+    teleporter = None
     with suppress(MalformedMessage):
         call = AddressedCall.parse(message.payload)
-        found = parse_teleporter(call.source_address, call.payload)
-    return None if found is None else found.destination_chain_id
+        teleporter = parse_teleporter(call.source_address, call.payload)
+    return None if teleporter is None else teleporter.destination_chain_id

@@ -81,21 +81,21 @@ class AddressBook:
         self._allow_private = allow_private
         self._max_nodes = max_nodes
         self._entries: OrderedDict[NodeID, _Entry] = OrderedDict()
-        self._known: frozenset[NodeID] = frozenset()
+        self._validators: frozenset[NodeID] = frozenset()
         self.changed = False
 
     # Known nodes.
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes whose gossiped addresses are kept; drop the gossiped addresses of all others."""
-        self._known = frozenset(node_ids)
+        self._validators = frozenset(node_ids)
         for node_id in [n for n, entry in self._entries.items() if entry.signed and not self.is_known(n)]:
             self._entries[node_id].signed = ()
             self._drop_if_empty(node_id)
 
     def is_known(self, node_id: NodeID) -> bool:
         """Return whether gossiped addresses of this node are kept."""
-        if node_id in self._known or node_id in self._tracked:
+        if node_id in self._tracked or node_id in self._validators:
             return True
         entry = self._entries.get(node_id)
         return entry is not None and bool(entry.manual)
@@ -126,8 +126,8 @@ class AddressBook:
         if not self.is_known(node_id) or signed.signed_at <= self.newest_signed_at(node_id):
             return False
         entry = self._entry(node_id)
-        kept = (older for older in entry.signed if older.endpoint != signed.endpoint)
-        entry.signed = (signed, *kept)[:SIGNED_PER_NODE]
+        others = (older for older in entry.signed if older.endpoint != signed.endpoint)
+        entry.signed = (signed, *others)[:SIGNED_PER_NODE]
         self.changed = True
         return True
 
@@ -168,8 +168,8 @@ class AddressBook:
 
     def only_private(self, node_id: NodeID) -> bool:
         """Return whether addresses are known but all of them are private and must not be dialed."""
-        known = self._ordered(node_id)
-        return bool(known) and not self._allow_private and not any(is_public(e.ip) for e in known)
+        signed = self._ordered(node_id)
+        return bool(signed) and not self._allow_private and not any(is_public(e.ip) for e in signed)
 
     def signed(self) -> Iterator[tuple[NodeID, int]]:
         """Yield each node with a signed address, and the time of its newest signature."""

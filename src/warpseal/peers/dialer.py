@@ -85,11 +85,11 @@ class Dialer:
     async def _dial(self, node_id: NodeID) -> None:
         """Try the addresses of a node in turn until one accepts TCP; that connection decides the attempt."""
         state = self._schedule.get(node_id)
-        known = self._book.candidates(node_id)
-        if state is None or not known:
+        endpoints = self._book.candidates(node_id)
+        if state is None or not endpoints:
             self._schedule.wait_for_address(node_id)
             return
-        candidates = [endpoint for endpoint in known if not self._is_taken(node_id, endpoint)]
+        candidates = [endpoint for endpoint in endpoints if not self._is_taken(node_id, endpoint)]
         if not candidates:
             now = asyncio.get_running_loop().time()
             self._schedule.record_failure(

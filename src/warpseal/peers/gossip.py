@@ -69,9 +69,9 @@ class Gossip:
         if now - self._renewed_at < _FILTER_LIFETIME_S and not self.known_peers.is_saturated:
             return
         self._renewed_at = now
-        known = list(self._book.signed())
-        fresh = BloomFilter.sized_for(len(known), self._random_bytes)
-        for position, (node_id, signed_at) in enumerate(known):
+        signed = list(self._book.signed())
+        fresh = BloomFilter.sized_for(len(signed), self._random_bytes)
+        for position, (node_id, signed_at) in enumerate(signed):
             fresh.add(gossip_id(node_id, signed_at))
             if position % _ADDED_PER_TURN == _ADDED_PER_TURN - 1:
                 await asyncio.sleep(0)

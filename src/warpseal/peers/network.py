@@ -304,8 +304,8 @@ class PeerNetwork:
             if missing <= 0:
                 continue
             await self._gossip.renew_filter(self._now())
-            known = self._gossip.known_peers
-            frame = encode_get_peer_list(known.encode(), known.salt, self._zstd)
+            known_peers = self._gossip.known_peers
+            frame = encode_get_peer_list(known_peers.encode(), known_peers.salt, self._zstd)
             for connection in self._sample_validators(peers_to_ask(missing)):
                 connection.send(frame)
 

@@ -68,10 +68,10 @@ class FileLimit:
 def raise_file_limit() -> FileLimit:
     """Raise the soft limit of open files towards the hard one, as far as the system permits; return the result."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (_finite(hard), _MACOS_FILES):
-        if soft != resource.RLIM_INFINITY and wanted > soft:
+    for files in (_finite(hard), _MACOS_FILES):
+        if soft != resource.RLIM_INFINITY and files > soft:
             try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
             except (OSError, ValueError):
                 continue
             break

@@ -51,9 +51,8 @@ def _node_id(value: Any, path: str) -> NodeID:
     try:
         return parse_node_id(text(value, path))
     except MalformedID as error:
-        found = text(value, path)[:80]
-        advice = "a node shows its own by info.getNodeID"
-        raise fault(path, f"expected NodeID- and its base58-check text, found {found!r} ({error}); {advice}") from error
+        reason = f"expected NodeID- and its base58-check text, found {text(value, path)[:80]!r} ({error})"
+        raise fault(path, f"{reason}; a node shows its own by info.getNodeID") from error
 
 
 def _host_and_port(value: Any, path: str) -> tuple[str, int]:

@@ -56,11 +56,11 @@ class TrackedNodes:
 
     def pop_tracked_since_before(self, time_s: float) -> list[NodeID]:
         """Return the nodes of the subnets that are tracked since before `time_s`; each subnet is returned once."""
-        found = [
+        subnets = [
             (s, subnet) for s, subnet in self._subnets.items() if not subnet.is_reported and subnet.since <= time_s
         ]
-        self._subnets.update((subnet_id, replace(subnet, is_reported=True)) for subnet_id, subnet in found)
-        return [node_id for _, subnet in found for node_id in subnet.node_ids]
+        self._subnets.update((subnet_id, replace(subnet, is_reported=True)) for subnet_id, subnet in subnets)
+        return [node_id for _, subnet in subnets for node_id in subnet.node_ids]
 
     def _add_reference(self, node_id: NodeID) -> bool:
         self._reference_counts[node_id] += 1

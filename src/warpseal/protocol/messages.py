@@ -86,13 +86,13 @@ def _single_field(raw: bytes) -> tuple[int, bytes]:
     head = _field_head(raw[:_HEAD_BYTES])
     if head is not None and head[2] == len(raw):
         return head[0], raw[head[1] :]
-    found: tuple[int, bytes] | None = None
+    field: tuple[int, bytes] | None = None
     for number, value in iter_fields(raw, _ENVELOPE_FIELDS):
-        if isinstance(value, bytes) and (found is None or number in _KNOWN):
-            found = (number, value)
-    if found is None:
+        if isinstance(value, bytes) and (field is None or number in _KNOWN):
+            field = (number, value)
+    if field is None:
         raise DecodeError("no message")
-    return found
+    return field
 
 
 @lru_cache(maxsize=_CACHED_HEADS)

@@ -23,7 +23,7 @@ from tests.l1.follower.fixtures import (
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RegisterL1ValidatorTx
-from warpseal.l1.follower.l1_rows import FollowedBlock, parse_followed_block
+from warpseal.l1.follower.block_reader import FollowedBlock, parse_followed_block
 from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]

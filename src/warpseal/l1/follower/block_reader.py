@@ -7,17 +7,42 @@ calls are repeated until a node responds.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from typing import Final
+
+from cachetools import LRUCache
+from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.codec import UnknownType
-from warpseal.l1.follower.indexed_blocks import IndexedBlocks
-from warpseal.l1.follower.l1_rows import DecodeBlock, FollowedBlock
+from warpseal.chains.p_blocks import PBlock, parse_p_block
+from warpseal.chains.p_txs import (
+    ConvertSubnetToL1Tx,
+    DisableL1ValidatorTx,
+    IncreaseL1ValidatorBalanceTx,
+    PSignedTx,
+    RegisterL1ValidatorTx,
+    SetL1ValidatorWeightTx,
+)
+from warpseal.chains.proposervm import inner_block
+from warpseal.index import consistency
+from warpseal.index.database import UNDECODABLE, reading_index
+from warpseal.index.keys import P
+from warpseal.index.raw_blocks import read_blocks
+from warpseal.index.settings import IndexSettings
 from warpseal.l1.follower.ranges import BlockBatch
 from warpseal.node.blocks import PBlocksClient
+from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
+from warpseal.store.access import read_snapshot
+from warpseal.store.url import StoreUrl
+from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import SubnetID, ValidationID
 
 
 class FollowerFaultReason(StrEnum):
@@ -88,13 +113,13 @@ class BlockReader:
         From a known end on, the blocks before the first fault are returned. If no end is known, a fault in linking
         leaves no block, since either side of it could be the network's chain.
         """
-        found = await self._fetch(batch)
+        candidates = await self._fetch(batch)
         if batch.above_id is None and batch.below_id is not None:
-            return await self._link_upwards(batch, found)
-        linked = await self._link_downwards(batch, found, batch.above_id)
+            return await self._link_upwards(batch, candidates)
+        linked = await self._link_downwards(batch, candidates, batch.above_id)
         if batch.above_id is not None or linked.fault is None:
             return linked
-        return await self._try_other_tops(batch, found, linked)
+        return await self._try_other_tops(batch, candidates, linked)
 
     async def time_of(self, height: int) -> int | FollowerFault | None:
         """Return the time of a block, None if it carries none, or the fault of a block that cannot be decoded."""
@@ -114,16 +139,16 @@ class BlockReader:
 
     async def _fetch(self, batch: BlockBatch) -> dict[int, _Candidate]:
         heights = iter(range(batch.high, batch.low - 1, -1))
-        found: dict[int, _Candidate] = {}
+        candidates: dict[int, _Candidate] = {}
 
         async def work() -> None:
             for height in heights:
-                found[height] = await self._read_candidate(height)
+                candidates[height] = await self._read_candidate(height)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(self._blocks.max_concurrency, batch.high - batch.low + 1)):
                 tasks.create_task(work())
-        return found
+        return candidates
 
     async def _read_candidate(self, height: int) -> _Candidate:
         raw = None if self._indexed is None else await self._indexed.block_at(height)
@@ -145,12 +170,12 @@ class BlockReader:
         return _Candidate(block_id, block)
 
     async def _link_downwards(
-        self, batch: BlockBatch, found: dict[int, _Candidate], top_id: bytes | None
+        self, batch: BlockBatch, candidates: dict[int, _Candidate], top_id: bytes | None
     ) -> LinkedBlocks:
         linked: list[FollowedBlock] = []
         expected_id = top_id
         for height in range(batch.high, batch.low - 1, -1):
-            block = await self._select(height, found[height], _Link(block_id=expected_id))
+            block = await self._select(height, candidates[height], _Link(block_id=expected_id))
             if isinstance(block, FollowerFault):
                 return LinkedBlocks(tuple(reversed(linked)), block)
             linked.append(block)
@@ -162,11 +187,11 @@ class BlockReader:
             return LinkedBlocks(tuple(reversed(linked[:-1])), fault)
         return LinkedBlocks(tuple(reversed(linked)))
 
-    async def _link_upwards(self, batch: BlockBatch, found: dict[int, _Candidate]) -> LinkedBlocks:
+    async def _link_upwards(self, batch: BlockBatch, candidates: dict[int, _Candidate]) -> LinkedBlocks:
         linked: list[FollowedBlock] = []
         parent_id = batch.below_id or b""
         for height in range(batch.low, batch.high + 1):
-            block = await self._select(height, found[height], _Link(parent_id=parent_id))
+            block = await self._select(height, candidates[height], _Link(parent_id=parent_id))
             if isinstance(block, FollowerFault):
                 return LinkedBlocks(tuple(linked), await self._diagnose(batch, block))
             linked.append(block)
@@ -180,14 +205,14 @@ class BlockReader:
         return await self.check_known(batch.low - 1, batch.below_id) or fault
 
     async def _try_other_tops(
-        self, batch: BlockBatch, found: dict[int, _Candidate], first: LinkedBlocks
+        self, batch: BlockBatch, candidates: dict[int, _Candidate], first: LinkedBlocks
     ) -> LinkedBlocks:
         """Try the chains below the other blocks that the nodes return for the top, since the first may be wrong."""
         for raw in await self._blocks.block_at_each(batch.high):
             top = self._decode_candidate(batch.high, raw)
-            if isinstance(top.block, FollowerFault) or top.id == found[batch.high].id:
+            if isinstance(top.block, FollowerFault) or top.id == candidates[batch.high].id:
                 continue
-            linked = await self._link_downwards(batch, {**found, batch.high: top}, top.id)
+            linked = await self._link_downwards(batch, {**candidates, batch.high: top}, top.id)
             if linked.fault is None:
                 return linked
         is_top_wrong = first.fault is not None and first.fault.reason is FollowerFaultReason.WRONG_PARENT
@@ -211,3 +236,112 @@ class BlockReader:
             if isinstance(block, FollowedBlock) and link.fits(block):
                 return block
         return None
+
+
+HEIGHT_CHECK_INTERVAL_S: Final = 1.0
+_BLOCKS_PER_READ: Final = 32
+_MAX_CACHED_BLOCKS: Final = 1_024
+
+
+class IndexedBlocks:
+    """Blocks of the P-Chain from an index that another process writes. Used from one event loop.
+
+    An index that does not exist yet, or cannot be read, has no blocks.
+    """
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
+        self._engine = reading_index(url, settings)
+        self._cache: LRUCache[int, bytes] = LRUCache(_MAX_CACHED_BLOCKS)
+        self._loading = AsyncLock()
+        self._indexed_height: int | None = None
+        self._checked_at = float("-inf")
+
+    async def block_at(self, height: int) -> bytes | None:
+        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not indexed."""
+        async with self._loading:
+            if height not in self._cache:
+                try:
+                    await asyncio.to_thread(self._load, height)
+                except (SQLAlchemyError, *UNDECODABLE):
+                    self._indexed_height = None
+            # The follower asks for each block once.
+            raw = self._cache.pop(height, None)
+        return None if raw is None else inner_block(raw)
+
+    def close(self) -> None:
+        """Close the connections to the index."""
+        self._engine.dispose()
+
+    def _load(self, height: int) -> None:
+        """Read the block and some below it: the follower reads downwards from the newest. Raises SQLAlchemyError."""
+        now = time.monotonic()
+        is_known = self._indexed_height is not None and height <= self._indexed_height
+        if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
+            return
+        if not is_known:
+            self._checked_at = now
+        with self._engine.connect() as connection, read_snapshot(connection):
+            if not is_known:
+                self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
+            if self._indexed_height is None or height > self._indexed_height:
+                return
+            low = max(1, height - _BLOCKS_PER_READ + 1)
+            blocks = list(read_blocks(connection, P, low, height))
+            if low + len(blocks) <= height:
+                # The index begins above `low`.
+                low, blocks = height, list(read_blocks(connection, P, height, height))
+        self._cache.update(zip(range(low, height + 1), blocks, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedBlock:
+    """A decoded block with its L1 transactions. time: Unix seconds, None if the block carries none."""
+
+    height: int
+    id: bytes
+    parent_id: bytes
+    time: int | None
+    transactions: tuple[L1Transaction, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+
+DecodeBlock = Callable[[bytes], FollowedBlock]
+"""Decodes the bytes of a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
+
+
+def parse_followed_block(raw: bytes) -> FollowedBlock:
+    """Decode a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
+    block = parse_p_block(raw)
+    rows = tuple(_rows(block))
+    origins = tuple(origin for tx in block.txs for origin in _origins(tx))
+    return FollowedBlock(block.height, block.id, block.parent_id, block.time, rows, origins)
+
+
+def _rows(block: PBlock) -> Iterator[L1Transaction]:
+    for position, tx in enumerate(block.txs):
+        subjects = _find_subjects(tx)
+        if subjects is not None:
+            yield L1Transaction(tx.id, block.height, position, block.id, block.time or 0, tx.kind, tx.raw, *subjects)
+
+
+def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
+    """Return the subnet and the validation as far as the transaction names them; None: it is no L1 transaction."""
+    match tx.unsigned:
+        case ConvertSubnetToL1Tx(subnet_id=subnet_id):
+            return subnet_id, None
+        case RegisterL1ValidatorTx() as unsigned:
+            registration = unsigned.registration()
+            return registration.subnet_id, registration.validation_id
+        case SetL1ValidatorWeightTx() as unsigned:
+            return None, unsigned.change().validation_id
+        case IncreaseL1ValidatorBalanceTx() | DisableL1ValidatorTx() as unsigned:
+            return None, unsigned.validation_id
+    return None
+
+
+def _origins(tx: PSignedTx) -> Iterator[Origin]:
+    match tx.unsigned:
+        case ConvertSubnetToL1Tx(subnet_id=subnet_id, validators=validators):
+            yield from (BootstrapOrigin(subnet_id, index) for index in range(len(validators)))
+        case RegisterL1ValidatorTx() as unsigned:
+            yield RegistrationOrigin(unsigned.registration().encode())

@@ -12,9 +12,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from warpseal.l1.follower.block_reader import BlockReader, FollowerFault, FollowerFaultReason, LinkedBlocks
-from warpseal.l1.follower.indexed_blocks import IndexedBlocks
-from warpseal.l1.follower.l1_rows import DecodeBlock, parse_followed_block
+from warpseal.l1.follower.block_reader import (
+    BlockReader,
+    DecodeBlock,
+    FollowerFault,
+    FollowerFaultReason,
+    IndexedBlocks,
+    LinkedBlocks,
+    parse_followed_block,
+)
 from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.status import FollowerStatus
 from warpseal.l1.settings import FollowerSettings
@@ -81,7 +87,7 @@ class PChainFollower:
         # About a second of calls, so that new blocks wait no longer for the backfill.
         self._batch_blocks = max(_MIN_BATCH, min(_MAX_BATCH, blocks.max_calls_per_s))
         self._listeners: list[Listener] = []
-        self._known = KnownRanges()
+        self._ranges = KnownRanges()
         self._is_loaded = False
         self._is_same_chain = False
         self._rate_meter = RateMeter()
@@ -106,7 +112,7 @@ class PChainFollower:
 
     def status(self) -> FollowerStatus:
         """Return the current status."""
-        newest, tip = self._known.newest, self._tip
+        newest, tip = self._ranges.newest, self._tip
         height = newest.high if newest else None
         remaining, backfilled = self._backfill()
         rate = self._rate_meter.rate(_now()) if remaining else None
@@ -178,7 +184,7 @@ class PChainFollower:
     async def _watch_leader(self) -> None:
         """Load the ranges that the leader has read, for the status."""
         try:
-            self._known = KnownRanges(await self._store.ranges(P_CHAIN))
+            self._ranges = KnownRanges(await self._store.ranges(P_CHAIN))
             self._tip = await self._blocks.tip()
             if self._first is None:
                 self._first = await self._find_first(self._tip)
@@ -202,7 +208,7 @@ class PChainFollower:
             self._stopped = None
 
     async def _read(self, batch: BlockBatch) -> None:
-        oldest = self._known.oldest
+        oldest = self._ranges.oldest
         linked = await self._reader.read(batch)
         if linked.blocks:
             await self._commit(linked)
@@ -227,7 +233,7 @@ class PChainFollower:
 
     async def _check_chain(self, tip: int) -> None:
         """Check, once, that the newest known block is still on the network's chain. Raises _Stopped."""
-        newest = self._known.newest
+        newest = self._ranges.newest
         if self._is_same_chain or newest is None or tip < newest.high:
             return
         fault = await self._reader.check_known(newest.high, newest.high_block_id)
@@ -236,12 +242,12 @@ class PChainFollower:
         self._is_same_chain = True
 
     async def _next_batch(self, tip: int) -> BlockBatch | None:
-        newer = newer_batch(self._known, tip, self._batch_blocks)
+        newer = newer_batch(self._ranges, tip, self._batch_blocks)
         if newer is not None:
             return newer
         if self._first is None:
             self._first = await self._find_first(tip)
-        return older_batch(self._known, tip, self._first, self._batch_blocks)
+        return older_batch(self._ranges, tip, self._first, self._batch_blocks)
 
     async def _find_first(self, tip: int) -> int:
         """Return the height of the first block of Etna; 0 if the nodes do not report its activation."""
@@ -269,7 +275,7 @@ class PChainFollower:
         except BlockRangesMismatch as error:
             self._is_loaded = False
             raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
-        self._known.add(read)
+        self._ranges.add(read)
         self._blocks_read += len(linked.blocks)
         above = read.high if self._fresh_above is None else self._fresh_above
         for tx in transactions:
@@ -284,20 +290,20 @@ class PChainFollower:
                 log.exception("internal error, a listener of L1 transactions failed")
 
     async def _load(self) -> None:
-        self._known = KnownRanges(await self._retrier.call(lambda: self._store.ranges(P_CHAIN)))
+        self._ranges = KnownRanges(await self._retrier.call(lambda: self._store.ranges(P_CHAIN)))
         self._is_loaded = True
-        if self._fresh_above is None and self._known.oldest is not None:
-            self._fresh_above = self._known.oldest.high
+        if self._fresh_above is None and self._ranges.oldest is not None:
+            self._fresh_above = self._ranges.oldest.high
 
     def _backfill(self) -> tuple[int | None, float]:
         """Return the number of missing blocks below the newest known one, and the fraction of known blocks."""
-        newest = self._known.newest
+        newest = self._ranges.newest
         if newest is None or self._first is None:
             return None, 0.0
         total = newest.high - self._first + 1
         if total <= 0:
             return 0, 1.0
-        count = self._known.count(self._first, newest.high)
+        count = self._ranges.count(self._first, newest.high)
         return total - count, count / total
 
     async def _log_progress(self) -> None:

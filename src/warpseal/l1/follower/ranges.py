@@ -30,8 +30,8 @@ class KnownRanges:
 
     def __init__(self, ranges: Iterable[BlockRange] = ()) -> None:
         self._ranges: list[BlockRange] = []
-        for known in ranges:
-            self.add(known)
+        for item in ranges:
+            self.add(item)
 
     def __iter__(self) -> Iterator[BlockRange]:
         return iter(self._ranges)
@@ -50,36 +50,36 @@ class KnownRanges:
         """Add a range, merged with the ranges that it touches."""
         low, high = read, read
         ranges = []
-        for known in self._ranges:
-            if known.high + 1 < read.low or known.low > read.high + 1:
-                ranges.append(known)
+        for item in self._ranges:
+            if item.high + 1 < read.low or item.low > read.high + 1:
+                ranges.append(item)
                 continue
-            low = known if known.low < low.low else low
-            high = known if known.high > high.high else high
+            low = item if item.low < low.low else low
+            high = item if item.high > high.high else high
         ranges.append(BlockRange(low.low, high.high, low.low_parent_id, high.high_block_id))
-        self._ranges = sorted(ranges, key=lambda known: -known.high)
+        self._ranges = sorted(ranges, key=lambda item: -item.high)
 
     def count(self, low: int, high: int) -> int:
         """Return the number of known blocks in low..high."""
-        return sum(max(0, min(high, known.high) - max(low, known.low) + 1) for known in self._ranges)
+        return sum(max(0, min(high, item.high) - max(low, item.low) + 1) for item in self._ranges)
 
 
-def newer_batch(known: KnownRanges, tip: int, size: int) -> BlockBatch | None:
+def newer_batch(ranges: KnownRanges, tip: int, size: int) -> BlockBatch | None:
     """Return the next batch above the oldest range, newest first; None: no block is missing there, or none is known."""
-    top = known.newest
+    top = ranges.newest
     if top is None:
         return None
     if tip - top.high > size:
         return BlockBatch(tip - size + 1, tip)
     if tip > top.high:
         return BlockBatch(top.high + 1, tip, below_id=top.high_block_id)
-    _, *older = known
+    _, *older = ranges
     return _batch_below(top, older[0].high + 1, size, older[0].high_block_id) if older else None
 
 
-def older_batch(known: KnownRanges, tip: int, first: int, size: int) -> BlockBatch | None:
+def older_batch(ranges: KnownRanges, tip: int, first: int, size: int) -> BlockBatch | None:
     """Return the next batch below the oldest range, down to `first`; None: no block is missing there."""
-    oldest = known.oldest
+    oldest = ranges.oldest
     if oldest is None:
         return BlockBatch(max(first, tip - size + 1), tip) if tip >= first else None
     return _batch_below(oldest, first, size, None) if oldest.low > first else None
