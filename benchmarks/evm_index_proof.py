@@ -32,7 +32,7 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm import block_reader
-from warpseal.indexer.evm.block_reader import BLOCK, EvmBlockSource
+from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.nodes import MAX_BATCH, TARGET_BYTES, ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
@@ -41,6 +41,7 @@ from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
+from warpseal.upstream.evm_blocks import BLOCK
 from warpseal.upstream.identity import ChainIdentity
 from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
 

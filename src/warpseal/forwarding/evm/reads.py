@@ -10,30 +10,31 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 
-from warpseal.chains.evm.blocks import (
-    EvmHeader,
-    EvmReceipt,
-    MalformedBlock,
-    decode_block,
-    decode_receipt,
-    decode_receipts,
-    parse_bytes,
-    parse_quantity,
-)
+from warpseal.chains.evm.blocks import MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
-from warpseal.chains.evm.contract_calls import MAX_CALL_GAS, balance_of_batch_call, decode_numbers
+from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.evm_blocks import (
+    BLOCK,
+    NO_RECEIPTS,
+    NotHere,
+    contract_call,
+    decode_headers,
+    is_unknown_method,
+    read_receipts,
+)
 from warpseal.upstream.json_values import decode_hex
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, REQUEST_TIMED_OUT, RpcCall, rpc_call
+from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
 from warpseal.upstream.node import INLINE_BYTES
-from warpseal.upstream.pool import PoolNode
+from warpseal.upstream.pool import PoolNode, attempt_of
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ _NO_CODE: Final = b'"0x"'
 _INLINE_RECEIPTS: Final = 100
 _MAX_CONCURRENT: Final = 16
 """Reads of one chain at a time: an answer of a node may have 64 MiB."""
-_MAX_RECEIPT_CALLS: Final = 16
+_MAX_CONCURRENT_CALLS: Final = 16
 _BLOCK_TIMEOUT_S: Final = 15.0
 _WORD_DIGITS: Final = 64
 # Of public networks whose nodes do not report their upgrades; on Fuji the day of the upgrade.
@@ -101,9 +102,8 @@ class EvmChainReader:
         Raises NodeUnavailable.
         """
         data = balance_of_batch_call([owner] * len(token_ids), token_ids)
-        call = rpc_call("eth_call", {"to": _hex(contract), "data": _hex(data), "gas": hex(MAX_CALL_GAS)}, "latest")
         async with self._slots:
-            response = await self._forwarder.read(call, None, self._timeout_s)
+            response = await self._forwarder.read(contract_call(contract, data), None, self._timeout_s)
         if response.result is None:
             if response.error in (NO_NODE, NOT_ANSWERED, TIMED_OUT):
                 raise NodeUnavailable("eth_call")
@@ -123,73 +123,52 @@ class EvmChainReader:
         for node in await self._forwarder.pool.candidates():
             try:
                 found = await self._block_at(node, block)
-            except _NodeFault as fault:
-                attempts.append(NodeAttempt(node.position, fault.failure))
-                continue
-            if found is not None:
+            except NotHere:
+                is_missing = True
+            except CallFailure as error:
+                attempts.append(attempt_of(node, error))
+            except (BlockContradiction, MalformedBlock):
+                attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
+            else:
                 return found
-            is_missing = True
         if is_missing:
             return None
         raise NodeUnavailable("the block", attempts)
 
-    async def _block_at(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts | None:
-        """Return a block of one node; None if it does not have it or its receipts. Raises _NodeFault."""
+    async def _block_at(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
+        """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
+        call_node = partial(self._call_node, node)
         if isinstance(block, int):
-            call = rpc_call("eth_getBlockByNumber", hex(block), False)
+            call = rpc_call(BLOCK, hex(block), False)
         else:
             call = rpc_call("eth_getBlockByHash", _hex(block), False)
-        header = await self._read(node, call, decode_block)
-        if header is None:
-            return None
-        try:
-            is_other = (
-                parse_quantity(header.number) != block if isinstance(block, int) else parse_bytes(header.hash) != block
-            )
-        except MalformedBlock:
-            is_other = True
-        if is_other:
-            raise _NodeFault(NodeFailure.BAD_ANSWER)
-        receipts = await self._receipts(node, header) if header.transactions else ()
+        responses = await call_node([call])
+        headers, error = await self._in_thread(_size(responses) - INLINE_BYTES, lambda: decode_headers(responses))
+        if error is not None:
+            raise error
+        (header,) = headers
+        if block != (parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)):
+            raise MalformedBlock("another block than the one of the call")
+        raw = (await read_receipts(call_node, headers, {})).get(0, NO_RECEIPTS)
+        receipts = await self._in_thread(_size(raw.responses) - INLINE_BYTES, raw.decode)
         if receipts is None:
-            return None
+            raise NotHere
         rules = await self._load_rules()
-        try:
-            return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
-        except (BlockContradiction, MalformedBlock):
-            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+        return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
 
-    async def _receipts(self, node: PoolNode, header: EvmHeader) -> tuple[EvmReceipt, ...] | None:
-        """Return the receipts of a block; None if the node does not have all of them. Raises _NodeFault."""
-        try:
-            return await self._read(node, rpc_call("eth_getBlockReceipts", header.number), decode_receipts)
-        except _MethodMissing:
-            pass
-        receipts: list[EvmReceipt] = []
-        for start in range(0, len(header.transactions), _MAX_RECEIPT_CALLS):
-            hashes = header.transactions[start : start + _MAX_RECEIPT_CALLS]
-            calls = [rpc_call("eth_getTransactionReceipt", tx_hash) for tx_hash in hashes]
-            found = await asyncio.gather(*(self._read(node, call, decode_receipt) for call in calls))
-            receipts += [receipt for receipt in found if receipt is not None]
-        return tuple(receipts) if len(receipts) == len(header.transactions) else None
-
-    async def _read(self, node: PoolNode, call: RpcCall, decode: Callable[[bytes], T | None]) -> T | None:
-        """Return a decoded result; None if the node does not have the block. Raises _NodeFault."""
-        response = await self._forwarder.read(call, [node], self._timeout_s)
-        if response.result is None:
-            if response.error is not None and response.error.code == METHOD_NOT_FOUND:
-                raise _MethodMissing(NodeFailure.REFUSED)
-            if response.error is not None and _NOT_YET.search(response.error.message):
-                return None
-            is_timeout = response.error is not None and response.error.code == REQUEST_TIMED_OUT
-            raise _NodeFault(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED)
-        raw = bytes(response.result)
-        if raw == _NULL:
-            return None
-        try:
-            return await self._in_thread(len(raw) - INLINE_BYTES, lambda: decode(raw))
-        except MalformedBlock:
-            raise _NodeFault(NodeFailure.BAD_ANSWER) from None
+    async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
+        """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors."""
+        responses: list[RpcResponse] = []
+        for start in range(0, len(calls), _MAX_CONCURRENT_CALLS):
+            part = calls[start : start + _MAX_CONCURRENT_CALLS]
+            reads = (self._forwarder.read(call, [node], self._timeout_s) for call in part)
+            responses += await asyncio.gather(*reads)
+        for response in responses:
+            error = response.error
+            if error is not None and not is_unknown_method(response) and not _NOT_YET.search(error.message):
+                is_timeout = error.code == REQUEST_TIMED_OUT
+                raise CallFailure(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message)
+        return responses
 
     async def _in_thread(self, weight: int, work: Callable[[], T]) -> T:
         """Return the result of work, which runs in a thread if its weight is above 0."""
@@ -206,16 +185,8 @@ def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRul
     return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
 
 
-class _NodeFault(Exception):
-    """A node gave no usable answer."""
-
-    def __init__(self, failure: NodeFailure) -> None:
-        super().__init__(failure)
-        self.failure = failure
-
-
-class _MethodMissing(_NodeFault):
-    """A node does not have the method."""
+def _size(responses: Sequence[RpcResponse]) -> int:
+    return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
 
 
 def _hex(raw: bytes) -> str:

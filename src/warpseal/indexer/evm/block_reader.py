@@ -10,20 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
-
-import msgspec
 
 from warpseal.chains.evm.blocks import (
     HASH_BYTES,
     EvmHeader,
-    EvmReceipt,
     MalformedBlock,
-    decode_block,
-    decode_receipt,
-    decode_receipts,
     parse_bytes,
     parse_quantity,
 )
@@ -45,14 +38,19 @@ from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeRes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcResponse, rpc_call
+from warpseal.upstream.evm_blocks import (
+    BLOCK,
+    BLOCK_RECEIPTS,
+    NO_RECEIPTS,
+    NotHere,
+    RawReceipts,
+    decode_headers,
+    read_receipts,
+)
+from warpseal.upstream.jsonrpc import RpcResponse, rpc_call
 from warpseal.upstream.node import INLINE_BYTES
 
 T = TypeVar("T")
-
-BLOCK: Final = "eth_getBlockByNumber"
-BLOCK_RECEIPTS: Final = "eth_getBlockReceipts"
-RECEIPT: Final = "eth_getTransactionReceipt"
 
 # The receipts of a span fit into so many answers of the size that is aimed at.
 _RECEIPT_BATCHES: Final = 4
@@ -63,7 +61,6 @@ _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
 # A node that is down at the first start is waited for so long, if the others lack the beginning.
 _PATIENCE_S: Final = 300.0
-_MAX_TRANSACTIONS: Final = 1 << 16
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_TRANSFERS: Final = 20_000
 _REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
@@ -71,36 +68,6 @@ _REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
 
 class BlocksMissing(NodeUnavailable):
     """Nodes answer, but none has these blocks with their receipts now."""
-
-
-class _NotHere(Exception):
-    """The node lacks something that was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RawReceipts:
-    """The receipts of a block as a node returned them: in one response, or in one for each transaction."""
-
-    responses: tuple[RpcResponse, ...]
-    is_whole: bool
-
-    def decode(self) -> tuple[EvmReceipt, ...] | None:
-        """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
-        results = [result for response in self.responses if (result := _result_of(response)) is not None]
-        if len(results) < len(self.responses):
-            return None
-        if self.is_whole:
-            return decode_receipts(results[0])
-        receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
-        return tuple(receipts) if len(receipts) == len(results) else None
-
-    def to_json(self) -> bytes:
-        """Return the list of the receipts as JSON; the node lacks none."""
-        results = [bytes(result) for response in self.responses if (result := response.result) is not None]
-        return results[0] if self.is_whole else b"[%b]" % b",".join(results)
-
-
-_NO_RECEIPTS: Final = _RawReceipts((), False)
 
 
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
@@ -161,7 +128,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
-            except (CallFailure, _NotHere, BlockContradiction, MalformedBlock):
+            except (CallFailure, NotHere, BlockContradiction, MalformedBlock):
                 continue
             if block not in found:
                 found.append(block)
@@ -194,7 +161,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 if error.failure is NodeFailure.TOO_LARGE:
                     fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
                 continue
-            except _NotHere:
+            except NotHere:
                 failure = BlocksMissing(BLOCK)
                 continue
             except MalformedBlock as error:
@@ -219,32 +186,32 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
         parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
-        there or cannot be right: CallFailure, _NotHere, MalformedBlock, BlockContradiction.
+        there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
-        headers, fault = await self._run(partial(_decode_headers, responses), responses)
-        if not headers and isinstance(fault, _NotHere):
+        headers, fault = await self._run(partial(decode_headers, responses), responses)
+        if not headers and isinstance(fault, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
-            raw = await self._read_receipts(node, part, first + len(blocks))
+            raw = await read_receipts(node.call, part, node.lacks_methods)
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accepted, receipt_fault = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
             if receipt_fault is not None:
-                if isinstance(receipt_fault, _NotHere) and not blocks:
+                if isinstance(receipt_fault, NotHere) and not blocks:
                     self._learn(node, NodeResource.RECEIPTS, first)
                 fault = receipt_fault
                 break
             if _are_many(blocks):
                 break
         if not blocks:
-            raise fault or _NotHere
+            raise fault or NotHere
         return tuple(blocks)
 
     async def _accept(
-        self, headers: Sequence[EvmHeader], raw: Mapping[int, _RawReceipts], number: int, parent: ParentBlock | None
+        self, headers: Sequence[EvmHeader], raw: Mapping[int, RawReceipts], number: int, parent: ParentBlock | None
     ) -> tuple[list[EvmBlockFacts], Exception | None]:
         """Return the facts of the blocks before the first that is not accepted, and the error for that one.
 
@@ -261,26 +228,6 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Return the block below a height if it is the last one that is written."""
         return self.written[1] if self.written is not None and self.written[0] == height - 1 else None
 
-    async def _read_receipts(
-        self, node: ChainNode, headers: Sequence[EvmHeader], first: int
-    ) -> dict[int, _RawReceipts]:
-        """Return the receipts of blocks from height `first` on by their place. Raises CallFailure."""
-        places = [place for place, header in enumerate(headers) if header.transactions]
-        if not places:
-            return {}
-        if BLOCK_RECEIPTS not in node.lacks_methods:
-            responses = await node.call([rpc_call(BLOCK_RECEIPTS, hex(first + place)) for place in places])
-            if not any(map(_is_unknown_method, responses)):
-                return {
-                    place: _RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)
-                }
-            node.lacks_methods[BLOCK_RECEIPTS] = True
-        calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
-        found: dict[int, list[RpcResponse]] = {place: [] for place in places}
-        for (place, _), response in zip(calls, await node.call([call for _, call in calls]), strict=True):
-            found[place].append(response)
-        return {place: _RawReceipts(tuple(responses), False) for place, responses in found.items()}
-
     async def _node_has(self, node: ChainNode, height: int) -> bool:
         """Return whether a node has a block and its receipts, or those of the next block with transactions."""
         end = max(height, min(node.head or 0, height + _MAX_PROBED_BLOCKS - 1)) + 1
@@ -288,7 +235,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             count = min(_PROBED_BLOCKS, end - height)
             try:
                 blocks = await self._read_from(node, height, count)
-            except _NotHere:
+            except NotHere:
                 return False
             except (MalformedBlock, BlockContradiction):
                 # The block is here; that it is wrong is found when it is read.
@@ -330,7 +277,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                     first = min(ours) + len(theirs)
                     found = await self._read_from(other, first, max(ours) + 1 - first)
                     theirs |= {block.number: block.events for block in found}
-            except (CallFailure, _NotHere, MalformedBlock, BlockContradiction):
+            except (CallFailure, NotHere, MalformedBlock, BlockContradiction):
                 continue
             wrong = next((number for number, events in theirs.items() if events != ours[number]), None)
             if wrong is None:
@@ -353,7 +300,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
             responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
-            headers, _ = _decode_headers(responses)
+            headers, _ = decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
         except (CallFailure, ValueError):
@@ -378,23 +325,6 @@ def stop_at(error: BlockContradiction) -> IndexingStopped:
     return IndexingStopped(reason, error.number, error.detail)
 
 
-def _decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
-    """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
-    headers: list[EvmHeader] = []
-    for response in responses:
-        try:
-            result = _result_of(response)
-            header = None if result is None else decode_block(result)
-            if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
-                raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
-        except MalformedBlock as error:
-            return headers, error
-        if header is None:
-            return headers, _NotHere()
-        headers.append(header)
-    return headers, None
-
-
 def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
     """Return whether the blocks have as many transfers as a span may have."""
     return sum(len(block.transfers) + len(block.erc20_transfers) for block in blocks) >= _MAX_TRANSFERS
@@ -413,7 +343,7 @@ class _CheckedBlocks(NamedTuple):
 
 def _check(
     headers: Sequence[EvmHeader],
-    receipts: Mapping[int, _RawReceipts],
+    receipts: Mapping[int, RawReceipts],
     number: int,
     parent: ParentBlock | None,
     rules: BlockRules,
@@ -425,11 +355,11 @@ def _check(
     checked = _CheckedBlocks([], [], None)
     transfers = 0
     for place, header in enumerate(headers):
-        raw = receipts.get(place, _NO_RECEIPTS)
+        raw = receipts.get(place, NO_RECEIPTS)
         try:
             decoded = raw.decode()
             if decoded is None:
-                return checked._replace(error=_NotHere())
+                return checked._replace(error=NotHere())
             block = block_facts(header, decoded, rules)
             check_parents((block,), number + place, parent)
             if needs_proof(header, decoded, block, rules):
@@ -446,14 +376,3 @@ def _check(
             break
         parent = ParentBlock(block.hash, block.time)
     return checked
-
-
-def _result_of(response: RpcResponse) -> msgspec.Raw | None:
-    """Return the result of a response; None for an error: the node lacks it. Raises MalformedBlock."""
-    if response is UNREADABLE:
-        raise MalformedBlock("the answer of the node is no JSON-RPC response")
-    return response.result
-
-
-def _is_unknown_method(response: RpcResponse) -> bool:
-    return response.error is not None and response.error.code == METHOD_NOT_FOUND

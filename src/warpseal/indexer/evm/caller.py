@@ -15,16 +15,15 @@ from typing import Final
 
 import msgspec
 
-from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
 from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.evm_blocks import contract_call
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import (
     REQUEST_TIMED_OUT,
     RESPONSE_TOO_LARGE,
     UNREADABLE,
-    RpcCall,
     RpcError,
     RpcResponse,
     rpc_call,
@@ -141,7 +140,7 @@ class EvmCaller:
         A contract that is slow or returns too much spoils only its own call.
         """
         try:
-            encoded = [_encode(call, block) for call in calls]
+            encoded = [contract_call(call.to, call.data, block) for call in calls]
             return await node.call(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
         except CallFailure as error:
             if error.failure not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
@@ -165,11 +164,6 @@ async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
     except CallFailure:
         return False
     return True
-
-
-def _encode(call: ContractCall, block: str) -> RpcCall:
-    message = {"to": "0x" + call.to.hex(), "data": "0x" + call.data.hex(), "gas": hex(MAX_CALL_GAS)}
-    return rpc_call("eth_call", message, block)
 
 
 def _lacks_state(response: RpcResponse) -> bool:

@@ -24,8 +24,6 @@ from warpseal.chains.evm.blocks import (
     EvmReceipt,
     MalformedBlock,
     decode_block,
-    decode_receipt,
-    decode_receipts,
 )
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
 from warpseal.chains.evm.contract_calls import (
@@ -53,7 +51,8 @@ from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
-from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, rpc_call
+from warpseal.upstream.evm_blocks import BLOCK, NO_RECEIPTS, read_receipts
+from warpseal.upstream.jsonrpc import rpc_call
 
 T = TypeVar("T")
 
@@ -211,9 +210,12 @@ class EvmIndexVerifier:
     async def _fetch(self, node: ChainNode, number: int) -> _FetchedBlock | None:
         """Return a block of a node; None if it does not have it, or contradicts itself."""
         try:
-            header = decode_block(await self._call(node, "eth_getBlockByNumber", hex(number), False))
-            receipts = None if header is None else await self._receipts(node, number, header)
-            if header is None or receipts is None:
+            header = decode_block(await self._call(node, BLOCK, hex(number), False))
+            if header is None:
+                return None
+            raw = await read_receipts(node.call, [header], node.lacks_methods)
+            receipts = raw.get(0, NO_RECEIPTS).decode()
+            if receipts is None:
                 return None
             facts = block_facts(header, receipts, self._rules)
         except (CallFailure, MalformedBlock, BlockContradiction):
@@ -221,20 +223,6 @@ class EvmIndexVerifier:
         candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
         denied = await self._read(partial(consistency.denied_contracts, contracts=candidates)) if candidates else set()
         return _FetchedBlock(header, receipts, _as_stored(facts, denied))
-
-    async def _receipts(self, node: ChainNode, number: int, header: EvmHeader) -> Sequence[EvmReceipt] | None:
-        if not header.transactions:
-            return ()
-        (response,) = await node.call([rpc_call("eth_getBlockReceipts", hex(number))])
-        if response.result is not None:
-            return decode_receipts(bytes(response.result))
-        if response.error is None or response.error.code != METHOD_NOT_FOUND:
-            return None
-        calls = [rpc_call("eth_getTransactionReceipt", tx_hash) for tx_hash in header.transactions]
-        results = [answer.result for answer in await node.call(calls)]
-        found = [None if result is None else decode_receipt(bytes(result)) for result in results]
-        receipts = [receipt for receipt in found if receipt is not None]
-        return receipts if len(receipts) == len(found) else None
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> bytes:
         """Return the JSON of a result, `null` for an error."""

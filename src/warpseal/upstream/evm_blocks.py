@@ -1,0 +1,117 @@
+"""A block of an EVM chain with its receipts, read from one node: by eth_getBlockReceipts, or one by one.
+
+What a node lacks is never taken for empty. Source of truth: avalanchego `graft/coreth/internal/ethapi`,
+`graft/coreth/eth` ("cannot query unfinalized data", "receipts length mismatch").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from warpseal.chains.evm.blocks import (
+    EvmHeader,
+    EvmReceipt,
+    MalformedBlock,
+    decode_block,
+    decode_receipt,
+    decode_receipts,
+)
+from warpseal.chains.evm.contract_calls import MAX_CALL_GAS
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, UNREADABLE, RpcCall, RpcResponse, rpc_call
+
+BLOCK: Final = "eth_getBlockByNumber"
+BLOCK_RECEIPTS: Final = "eth_getBlockReceipts"
+RECEIPT: Final = "eth_getTransactionReceipt"
+_MAX_TRANSACTIONS: Final = 1 << 16
+
+CallNode = Callable[[Sequence[RpcCall]], Awaitable[list[RpcResponse]]]
+"""Returns the responses of one node to calls of one method, in their order. Raises CallFailure."""
+
+
+class NotHere(Exception):
+    """The node lacks a block or its receipts."""
+
+
+class RawReceipts(NamedTuple):
+    """The receipts of a block as a node returned them: in one response, or in one for each transaction."""
+
+    responses: tuple[RpcResponse, ...] = ()
+    is_whole: bool = False
+
+    def decode(self) -> tuple[EvmReceipt, ...] | None:
+        """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
+        results = [result for response in self.responses if (result := result_of(response)) is not None]
+        if len(results) < len(self.responses):
+            return None
+        if self.is_whole:
+            return decode_receipts(results[0])
+        receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
+        return tuple(receipts) if len(receipts) == len(results) else None
+
+    def to_json(self) -> bytes:
+        """Return the list of the receipts as JSON; the node lacks none."""
+        results = [bytes(result) for response in self.responses if (result := response.result) is not None]
+        return results[0] if self.is_whole else b"[%b]" % b",".join(results)
+
+
+NO_RECEIPTS: Final = RawReceipts()
+"""Those of a block without transactions."""
+
+
+async def read_receipts(
+    call_node: CallNode, headers: Sequence[EvmHeader], missing_methods: MutableMapping[str, bool]
+) -> dict[int, RawReceipts]:
+    """Return the receipts of blocks with transactions, by their place in `headers`. Raises CallFailure.
+
+    missing_methods: those that the node is known to lack; one that it turns out to lack is added.
+    """
+    places = [place for place, header in enumerate(headers) if header.transactions]
+    if not places:
+        return {}
+    if BLOCK_RECEIPTS not in missing_methods:
+        responses = await call_node([rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places])
+        if not any(map(is_unknown_method, responses)):
+            return {place: RawReceipts((response,), True) for place, response in zip(places, responses, strict=True)}
+        missing_methods[BLOCK_RECEIPTS] = True
+    calls = [(place, rpc_call(RECEIPT, tx_hash)) for place in places for tx_hash in headers[place].transactions]
+    by_place: dict[int, list[RpcResponse]] = {place: [] for place in places}
+    for (place, _), response in zip(calls, await call_node([call for _, call in calls]), strict=True):
+        by_place[place].append(response)
+    return {place: RawReceipts(tuple(responses)) for place, responses in by_place.items()}
+
+
+def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
+    """Return the blocks before the first that is not here or cannot be decoded, and the error for that one."""
+    headers: list[EvmHeader] = []
+    for response in responses:
+        try:
+            result = result_of(response)
+            header = None if result is None else decode_block(result)
+            if header is not None and len(header.transactions) > _MAX_TRANSACTIONS:
+                raise MalformedBlock(f"more than {_MAX_TRANSACTIONS} transactions")
+        except MalformedBlock as error:
+            return headers, error
+        if header is None:
+            return headers, NotHere()
+        headers.append(header)
+    return headers, None
+
+
+def result_of(response: RpcResponse) -> msgspec.Raw | None:
+    """Return the result of a response; None for an error: the node lacks it. Raises MalformedBlock."""
+    if response is UNREADABLE:
+        raise MalformedBlock("the reply of the node is no JSON-RPC response")
+    return response.result
+
+
+def is_unknown_method(response: RpcResponse) -> bool:
+    """Return whether a node does not have the method of a call."""
+    return response.error is not None and response.error.code == METHOD_NOT_FOUND
+
+
+def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:
+    """Return an eth_call without value, of the zero address, with bounded gas. data: selector and arguments."""
+    return rpc_call("eth_call", {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)}, block)
