@@ -89,11 +89,11 @@ async def test_set_logger_level_changes_the_level_of_the_indexer(tmp_path: Path)
         await until_indexer_reports(url)
         await until_indexed(config, [19, 13, 10])
         assert not list(logs.iterdir())
-        assert await admin(url, "setLoggerLevel", loggerName="node", logLevel="warn") == {}
+        assert await admin(url, "setLoggerLevel", loggerName="upstream", logLevel="warn") == {}
         await nodes.aclose()
-        await until(lambda: (logs / "node-indexer.log").exists())
-        assert "upstream node failed" in (logs / "node-indexer.log").read_text()
-        assert {file.name for file in logs.iterdir()} <= {"node.log", "node-indexer.log"}
+        await until(lambda: (logs / "upstream-indexer.log").exists())
+        assert "upstream node failed" in (logs / "upstream-indexer.log").read_text()
+        assert {file.name for file in logs.iterdir()} <= {"upstream.log", "upstream-indexer.log"}
 
 
 @asynccontextmanager
