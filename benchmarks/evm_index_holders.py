@@ -216,7 +216,7 @@ def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
     writer.write([first])
     for batch in _batches(blocks, 10):
         writer.write(batch)
-    writer.write_contracts([ContractFacts(chain.collection, ErcType.ERC721, "Collection", "C", None, chain.height)])
+    writer.contracts.write([ContractFacts(chain.collection, ErcType.ERC721, "Collection", "C", None, chain.height)])
     writer.close()
 
 

@@ -118,9 +118,9 @@ def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: P
         written.points.append((chain.transfers, *spent))  # type: ignore[arg-type]
         page_cache.drop(_databases(folder))
     written.bytes_before_documents = sum(file.stat().st_size for file in _files(folder))
-    writer.write_contracts([*_contracts(chain)])
+    writer.contracts.write([*_contracts(chain)])
     for documents in _batches(_documents(chain), 5_000):
-        written.documents_s += timed(lambda documents=documents: writer.write_documents(documents))  # type: ignore[misc]
+        written.documents_s += timed(lambda documents=documents: writer.documents.write(documents))  # type: ignore[misc]
         written.documents += len(documents)
     writer.close()
     return written

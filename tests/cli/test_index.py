@@ -314,7 +314,7 @@ def test_status_of_an_evm_chain_names_the_first_block_that_no_node_traces(
     url = f"sqlite:///{tmp_path}/index.db"
     with evm.open_writer(url) as writer:
         write(writer, History(5).blocks(10))
-        writer.write_traces(0, 9, [], [3, 4])
+        writer.traces.write(0, 9, [], [3, 4])
     nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))
     assert main(("index", "status", "--json", "--index-url", url, "--chain", "43112", *nodes)) == 0
     (chain,) = json.loads(capsys.readouterr().out)["chains"]

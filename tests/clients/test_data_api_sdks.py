@@ -231,7 +231,7 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     index_url, metrics_url = file_urls(tmp_path)
     written = Written(index_url)
     written.write(Blocks(4).take(60))
-    written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
+    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
     written.writer.close()
     chain = {"chainId": str(IDENTITY.evm_chain_id)}
     coin, cats = account_text(TOKENS[0]), account_text(address(1))

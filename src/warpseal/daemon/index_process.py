@@ -35,10 +35,10 @@ from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint, translate_errors
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.evm.chain_row import read_chain_row
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url, find_chains, reading_evm_index
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.rows import read_chain_row
 from warpseal.index.index import Index
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext

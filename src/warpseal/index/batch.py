@@ -248,7 +248,8 @@ class IndexBatch:
         placeholders = list(replaced)
         bulk.delete(connection, OUTPUTS, placeholders)
         self.spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
-        bulk.delete_ids(connection, EARLY_SPENDS, [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late])
+        ids = [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late]
+        bulk.delete_pairs(connection, EARLY_SPENDS, ids)
         for output in late:
             self.address_txs.add(output.early.spender, output.early.kind, output.owners)
         self.address_txs.flush(connection, is_new=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Column, Connection, Table
 from sqlalchemy.dialects import postgresql
 
 from warpseal.index.keys import prefix_of
@@ -57,20 +57,6 @@ def delete(connection: Connection, table: Table, keys: Sequence[int]) -> None:
         run(connection, f'DELETE FROM {table.name} WHERE "{column}" IN {{keys}}', keys)
 
 
-def delete_ids(connection: Connection, table: Table, ids: Sequence[tuple[int, bytes]]) -> None:
-    """Remove the rows with these ids, taken apart into prefix and rest."""
-    if not ids:
-        return
-    if connection.dialect.name == POSTGRESQL:
-        text = (
-            f"DELETE FROM {table.name} USING unnest(%s::bigint[], %s::bytea[]) AS gone(a, b)"
-            f" WHERE {table.name}.prefix = gone.a AND {table.name}.rest = gone.b"
-        )
-        connection.exec_driver_sql(text, tuple(map(list, zip(*ids, strict=True))))
-    else:
-        connection.exec_driver_sql(f"DELETE FROM {table.name} WHERE prefix = ? AND rest = ?", list(ids))
-
-
 def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     """Add rows, or replace those with an equal key."""
     if not rows:
@@ -81,19 +67,20 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
         connection.exec_driver_sql(_insert_text(table).replace("INSERT", "INSERT OR REPLACE", 1), list(rows))
 
 
-def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int, int]]) -> None:
+def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int, int | bytes]]) -> None:
     """Remove the rows whose first two columns are one of these pairs."""
     if not pairs:
         return
-    first, second = (column.name for column in list(table.c)[:2])
+    first, second = list(table.c)[:2]
     if connection.dialect.name == POSTGRESQL:
         text = (
-            f"DELETE FROM {table.name} AS t USING unnest(%s::bigint[], %s::bigint[]) AS gone(a, b)"
-            f" WHERE t.{first} = gone.a AND t.{second} = gone.b"
+            f"DELETE FROM {table.name} AS t USING unnest({_array_marks((first, second))}) AS gone(a, b)"
+            f" WHERE t.{first.name} = gone.a AND t.{second.name} = gone.b"
         )
         connection.exec_driver_sql(text, tuple(map(list, zip(*pairs, strict=True))))
     else:
-        connection.exec_driver_sql(f"DELETE FROM {table.name} WHERE {first} = ? AND {second} = ?", list(pairs))
+        text = f"DELETE FROM {table.name} WHERE {first.name} = ? AND {second.name} = ?"
+        connection.exec_driver_sql(text, list(pairs))
 
 
 def fetch_by_pairs(connection: Connection, text: str, pairs: Iterable[tuple[int, int]]) -> Iterator[Any]:
@@ -108,11 +95,24 @@ def fetch_by_pairs(connection: Connection, text: str, pairs: Iterable[tuple[int,
             yield from connection.exec_driver_sql(sqlite_pairs_text(text), (json.dumps(part),)).fetchall()
 
 
+def fetch_by_keys(connection: Connection, text: str, keys: Iterable[int]) -> Iterator[Any]:
+    """Yield the rows of a statement that names `{keys}`; some thousand keys at a time."""
+    listed = sorted(keys)
+    for start in range(0, len(listed), _BATCH_ROWS):
+        yield from run(connection, text, listed[start : start + _BATCH_ROWS])
+
+
 def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids; some thousand at a time."""
-    prefixes = sorted({prefix_of(raw) for raw in ids})
-    for start in range(0, len(prefixes), _BATCH_ROWS):
-        yield from run(connection, text, prefixes[start : start + _BATCH_ROWS])
+    """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids; other ids may have them as well."""
+    return fetch_by_keys(connection, text, {prefix_of(raw) for raw in ids})
+
+
+def fetch_by_id(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of ids, found by their prefixes, `{keys}` in the statement. Its first column is the id."""
+    searched = frozenset(ids)
+    for raw, *columns in fetch_by_prefix(connection, text, searched):
+        if (full_id := bytes(raw)) in searched:
+            yield full_id, *columns
 
 
 def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
@@ -159,12 +159,17 @@ def _insert_text(table: Table) -> str:
 
 @cache
 def _upsert_text(table: Table) -> str:
-    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    arrays = ", ".join(f"%s::{column.type.compile(dialect)}[]" for column in table.c)
     keys = ", ".join(f'"{column.name}"' for column in table.primary_key)
     values = ", ".join(f'"{column.name}" = excluded."{column.name}"' for column in table.c if not column.primary_key)
     action = f"UPDATE SET {values}" if values else "NOTHING"
-    return f"INSERT INTO {table.name} ({_names(table)}) SELECT * FROM unnest({arrays}) ON CONFLICT ({keys}) DO {action}"
+    rows = f"SELECT * FROM unnest({_array_marks(table.c)})"
+    return f"INSERT INTO {table.name} ({_names(table)}) {rows} ON CONFLICT ({keys}) DO {action}"
+
+
+def _array_marks(columns: Iterable[Column[Any]]) -> str:
+    """Return psycopg's marks for an array of each column's type."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    return ", ".join(f"%s::{column.type.compile(dialect)}[]" for column in columns)
 
 
 def _names(table: Table) -> str:

@@ -17,7 +17,7 @@ ACCOUNT: Final = b"\x00"
 
 
 class IdTable:
-    """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: how many are cached."""
+    """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: number of cached ones."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -38,15 +38,10 @@ class IdTable:
         if len(keys) > self._capacity:
             for raw in list(keys)[: self._capacity // 2]:
                 del keys[raw]
-        wanted = {raw for raw in ids if raw not in keys}
-        found: set[bytes] = set()
-        for key, raw in bulk.fetch_by_prefix(connection, "SELECT key, id FROM ids WHERE prefix IN {keys}", wanted):
-            raw = bytes(raw)
-            if raw in wanted:
-                keys[raw] = key
-                found.add(raw)
+        missing = {raw for raw in ids if raw not in keys}
+        keys.update(bulk.fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", missing))
         # In one order, so that equal batches give equal keys.
-        for raw in sorted(wanted - found):
+        for raw in sorted(missing - keys.keys()):
             keys[raw] = self._next
             self._new.append((self._next, prefix_of(raw), raw))
             self._next += 1

@@ -117,7 +117,7 @@ class UnspentOutputs:
         newer = sorted(recent[utxo_id].output for utxo_id in spent if utxo_id in recent)
         bulk.delete(connection, RECENT_UNSPENT, newer)
         older = sorted((prefix_of(utxo_id), utxo_id[8:]) for utxo_id in spent if utxo_id not in recent)
-        bulk.delete_ids(connection, UNSPENT, older)
+        bulk.delete_pairs(connection, UNSPENT, older)
         rows = [
             (row.output, prefix_of(key), key[8:], row.asset, to_column(row.amount), row.held_on, row.owner, row.owners)
             for key, row in made.items()

@@ -9,13 +9,15 @@ a whole page for one value that it does not know.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import UNSET as UNSET
 from msgspec import Struct
 from msgspec import UnsetType as UnsetType
 
 from warpseal.chains.p_txs import RewardType as RewardType
+
+T = TypeVar("T")
 
 
 class Resource(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
@@ -105,6 +107,6 @@ class ValidationStatusType(StrEnum):
     REMOVED = "removed"
 
 
-def or_unset(value: int | None) -> int | UnsetType:
-    """Return a number, or leave it out."""
+def or_unset(value: T | None) -> T | UnsetType:
+    """Return a value, or leave it out."""
     return UNSET if value is None else value

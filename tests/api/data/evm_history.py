@@ -196,9 +196,9 @@ def write_history(writer: EvmIndexWriter) -> None:
     """Write the whole made-up chain: blocks, traces, contracts and metadata."""
     write_blocks(writer)
     traced = TracedBlock(TRACED.number, TRACED.creations, {2: bytes.fromhex(tx_hash(3, 2)[2:])})
-    writer.write_traces(0, CHAIN.tip, [traced])
-    writer.write_contracts(CONTRACTS)
-    writer.write_documents(DOCUMENTS)
+    writer.traces.write(0, CHAIN.tip, [traced])
+    writer.contracts.write(CONTRACTS)
+    writer.documents.write(DOCUMENTS)
 
 
 @asynccontextmanager

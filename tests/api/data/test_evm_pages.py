@@ -124,7 +124,7 @@ async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_tra
 async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Path) -> None:
     with h.open_writer(tmp_path) as writer:
         h.write_blocks(writer)
-        writer.write_traces(0, 5, [], [3, 4])
+        writer.traces.write(0, 5, [], [3, 4])
         writer.write_status(h.status_of(h.CHAIN, node_height=5, reported_at=s.NOW))
     async with h.indexed_setup(tmp_path) as setup:
         answer = await ask(setup, TOKENS.format(CATS))
@@ -140,7 +140,7 @@ async def test_what_the_index_lacks_comes_from_a_node(tmp_path: Path) -> None:
         indexed = await ask(setup, f"{h.PATH}/blocks/2")
         for_sdk = await ask(setup.with_data(compat=Compat.SDK), f"{h.PATH}/blocks/2")
     with h.open_writer(tmp_path, first=2) as writer:
-        writer.add_earlier_transactions(2, 3)
+        writer.earlier_txs.add(2, 3)
     async with h.indexed_setup(tmp_path) as setup:
         counted = await ask(setup, f"{h.PATH}/blocks/2")
     assert (older.headers["x-warpseal-source"], older.body["txCount"]) == ("node", 3)
@@ -433,8 +433,8 @@ async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out
 async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: Path) -> None:
     with h.open_writer(tmp_path, first=3) as writer:
         h.write_blocks(writer, first=3)
-        writer.write_contracts(h.CONTRACTS)
-        writer.write_documents(h.DOCUMENTS)
+        writer.contracts.write(h.CONTRACTS)
+        writer.documents.write(h.DOCUMENTS)
 
     def call(to: bytes, data: bytes, block: Any) -> bytes | None:
         ids = [1, 2] if data == balance_of_batch_call([h.ALICE] * 2, [1, 2]) else [1]
@@ -463,7 +463,7 @@ async def test_pages_end_early_at_4_mib(tmp_path: Path) -> None:
     with h.open_writer(tmp_path) as writer:
         h.write_history(writer)
         for token, status in enumerate(h.STATUSES):
-            writer.write_documents([TokenDocument(h.DOGS, token, status, h.FETCHED_AT, "https://x", long)])
+            writer.documents.write([TokenDocument(h.DOGS, token, status, h.FETCHED_AT, "https://x", long)])
     async with h.indexed_setup(tmp_path) as setup:
         pages = await all_pages(setup, TOKENS.format(DOGS), "tokens", pageSize=100)
     assert [item["tokenId"] for page in pages for item in page] == [str(token) for token in range(len(h.STATUSES))]
@@ -498,7 +498,7 @@ async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp
                 assert from_server.headers["x-warpseal-index"] == from_file.headers["x-warpseal-index"]
             reindexed = [await ask(of_server, f"{TOKENS.format(CATS)}/1:reindex", "POST") for _ in range(2)]
             assert [answer.status for answer in reindexed] == [201, 429]
-            (token,) = writer.tokens_to_fetch(FetchReason.REINDEX, 10, s.NOW)
+            (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 10, s.NOW)
             assert (token.contract, token.token_id) == (h.CATS, 1)
 
 

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("holders")
     written = Written(file_urls(made)[0])
     written.write(Blocks(4).take(COUNT))
-    written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
+    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
     written.writer.close()
     return made
 

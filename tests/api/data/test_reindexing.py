@@ -32,7 +32,7 @@ REINDEX = f"{TOKENS}/1:reindex"
 
 def fetched(writer: EvmIndexWriter, reason: FetchReason) -> list[tuple[bytes, int]]:
     """Return the tokens that the indexer would fetch now for a reason."""
-    return [(token.contract, token.token_id) for token in writer.tokens_to_fetch(reason, 100, s.NOW)]
+    return [(token.contract, token.token_id) for token in writer.documents.to_fetch(reason, 100, s.NOW)]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_an_accepted_request_is_stored_and_answered_201_without_a_body(
     async with h.indexed_setup(tmp_path) as setup:
         answer = await ask(setup, REINDEX, "POST")
         assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
-        writer.write_documents([TokenDocument(h.CATS, 1, MetadataStatus.THROTTLED_TOKEN_URI, s.NOW + 3)])
+        writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.THROTTLED_TOKEN_URI, s.NOW + 3)])
         token = await ask(setup, f"{TOKENS}/1")
     assert (answer.status, answer.body, answer.headers["content-length"]) == (201, None, "0")
     assert answer.headers["x-warpseal-index"].startswith(str(h.CHAIN.evm_chain_id))
@@ -137,7 +137,7 @@ async def test_too_many_waiting_requests_are_refused(tmp_path: Path) -> None:
         async with h.indexed_setup(tmp_path) as setup:
             answers = [await ask(setup, f"{TOKENS}/{token}:reindex", "POST") for token in (1, 2)]
             assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
-            writer.write_documents([TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW, "x", NftFields())])
+            writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW, "x", NftFields())])
             answers.append(await ask(setup, f"{TOKENS}/2:reindex", "POST"))
     assert [answer.status for answer in answers] == [201, 503, 201]
 
@@ -170,11 +170,11 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
     async with unresolved(tmp_path) as (setup, writer):
 
         def fetch() -> bool:
-            contracts = [entry.address for entry in writer.contracts_to_call(10) if entry.is_requested]
-            writer.write_contracts([ContractFacts(*known) for known in _known(contracts)])
+            contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
+            writer.contracts.write([ContractFacts(*known) for known in _known(contracts)])
             tokens = fetched(writer, FetchReason.SHOWN)
-            writer.write_documents([h.DOCUMENTS[0]] if (h.CATS, 1) in tokens else [])
-            writer.write_documents([h.DOCUMENTS[1]] if (h.CATS, 2) in tokens else [])
+            writer.documents.write([h.DOCUMENTS[0]] if (h.CATS, 1) in tokens else [])
+            writer.documents.write([h.DOCUMENTS[1]] if (h.CATS, 2) in tokens else [])
             return bool(tokens)
 
         async with running(indexer(fetch)):
@@ -210,7 +210,7 @@ async def test_nothing_is_waited_for_if_the_indexer_is_silent_or_metadata_is_off
 ) -> None:
     monkeypatch.setattr(evm_pages, "WAIT_S", 3_600.0)
     async with unresolved(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as (setup, writer):
-        writer.write_contracts(h.CONTRACTS)
+        writer.contracts.write(h.CONTRACTS)
         assert (await finish(ask(setup, TOKENS))).status == 200
         assert fetched(writer, FetchReason.SHOWN) == []
     async with unresolved(tmp_path / "silent") as (setup, writer):
@@ -232,7 +232,7 @@ async def test_a_page_does_not_fail_if_the_indexer_holds_the_database(
 
 async def test_old_metadata_is_shown_at_once_and_asked_for(tmp_path: Path, writer: EvmIndexWriter) -> None:
     old = TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW - 86_401, "ipfs://cats/1", NftFields(name="old"))
-    writer.write_documents([old])
+    writer.documents.write([old])
     async with h.indexed_setup(tmp_path) as setup:
         answer = await ask(setup, f"{TOKENS}/1")
     assert answer.body["metadata"]["name"] == "old"
@@ -243,8 +243,8 @@ async def test_contracts_of_deployments_are_asked_for(tmp_path: Path) -> None:
     async with unresolved(tmp_path) as (setup, writer):
 
         def resolve() -> bool:
-            contracts = [entry.address for entry in writer.contracts_to_call(10) if entry.is_requested]
-            writer.write_contracts([ContractFacts(*known) for known in _known(contracts)])
+            contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
+            writer.contracts.write([ContractFacts(*known) for known in _known(contracts)])
             return bool(contracts)
 
         async with running(indexer(resolve)):

@@ -56,7 +56,7 @@ def write_tokens(writer: EvmIndexWriter) -> None:
 
 def to_fetch(writer: EvmIndexWriter, reason: FetchReason, now: int = START, limit: int = 10) -> list[tuple[bytes, int]]:
     """Return contract and id of the tokens to fetch."""
-    return [(token.contract, token.token_id) for token in writer.tokens_to_fetch(reason, limit, now)]
+    return [(token.contract, token.token_id) for token in writer.documents.to_fetch(reason, limit, now)]
 
 
 def document(
@@ -72,21 +72,21 @@ def document(
 
 def test_blocks_are_traced_in_order_and_gaps_later(writer: EvmIndexWriter) -> None:
     writer.write([made_block(number, needs_trace=number % 2 == 0) for number in range(1, 7)])
-    assert writer.traced_height() == -1
-    assert writer.blocks_to_trace(4) == [(0, False), (1, False), (2, True), (3, False)]
-    writer.write_traces(0, 3, [], [2])
-    assert (writer.traced_height(), writer.trace_gaps(9)) == (1, [(2, 2)])
-    assert writer.blocks_to_trace(9) == [(4, True), (5, False), (6, True)]
+    assert writer.traces.height() == -1
+    assert writer.traces.next_blocks(4) == [(0, False), (1, False), (2, True), (3, False)]
+    writer.traces.write(0, 3, [], [2])
+    assert (writer.traces.height(), writer.traces.gaps(9)) == (1, [(2, 2)])
+    assert writer.traces.next_blocks(9) == [(4, True), (5, False), (6, True)]
     with pytest.raises(OutOfOrder):
-        writer.write_traces(5, 6, [])
-    writer.write_traces(4, 6, [], [4, 5])
-    assert writer.trace_gaps(9) == [(2, 2), (4, 5)]
-    writer.write_traces(5, 5, [])
-    assert writer.trace_gaps(9) == [(2, 2), (4, 4)]
-    writer.write_traces(2, 2, [])
-    assert writer.traced_height() == 3
-    writer.write_traces(4, 4, [])
-    assert (writer.traced_height(), writer.trace_gaps(9)) == (6, [])
+        writer.traces.write(5, 6, [])
+    writer.traces.write(4, 6, [], [4, 5])
+    assert writer.traces.gaps(9) == [(2, 2), (4, 5)]
+    writer.traces.write(5, 5, [])
+    assert writer.traces.gaps(9) == [(2, 2), (4, 4)]
+    writer.traces.write(2, 2, [])
+    assert writer.traces.height() == 3
+    writer.traces.write(4, 4, [])
+    assert (writer.traces.height(), writer.traces.gaps(9)) == (6, [])
 
 
 async def test_freshness_names_the_first_block_that_no_node_could_trace(file_url: str, writer: EvmIndexWriter) -> None:
@@ -94,11 +94,11 @@ async def test_freshness_names_the_first_block_that_no_node_could_trace(file_url
     gaps = []
     async with open_index(file_url) as index:
         for untraced in ([], [3, 4]):
-            writer.write_traces(writer.traced_height() + 1, 6 if untraced else 1, [], untraced)
+            writer.traces.write(writer.traces.height() + 1, 6 if untraced else 1, [], untraced)
             freshness = await index.freshness()
             assert freshness is not None
             gaps.append((freshness.traced_height, freshness.trace_gap))
-        writer.write_traces(3, 4, [])
+        writer.traces.write(3, 4, [])
         freshness = await index.freshness()
     assert gaps == [(1, None), (2, 3)]
     assert freshness is not None
@@ -108,12 +108,12 @@ async def test_freshness_names_the_first_block_that_no_node_could_trace(file_url
 def test_neighbouring_gaps_are_one_range(writer: EvmIndexWriter) -> None:
     writer.write([made_block(number) for number in range(1, 10)])
     for height in range(10):
-        writer.write_traces(height, height, [], [height])
-    assert writer.trace_gaps(9) == [(0, 9)]
-    writer.write_traces(3, 6, [], [4])
-    assert writer.trace_gaps(9) == [(0, 2), (4, 4), (7, 9)]
-    writer.write_traces(3, 3, [], [3])
-    assert writer.trace_gaps(9) == [(0, 4), (7, 9)]
+        writer.traces.write(height, height, [], [height])
+    assert writer.traces.gaps(9) == [(0, 9)]
+    writer.traces.write(3, 6, [], [4])
+    assert writer.traces.gaps(9) == [(0, 2), (4, 4), (7, 9)]
+    writer.traces.write(3, 3, [], [3])
+    assert writer.traces.gaps(9) == [(0, 4), (7, 9)]
 
 
 # Contracts
@@ -125,15 +125,15 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
         ContractToCall(MULTI, ERC1155_ONLY),
         ContractToCall(OTHER, frozenset()),
     ]
-    assert sorted(writer.contracts_to_call(9), key=lambda item: item.address) == due
-    writer.write_contracts(
+    assert sorted(writer.contracts.to_call(9), key=lambda item: item.address) == due
+    writer.contracts.write(
         [
             ContractFacts(NFT, ErcType.ERC721, "Apes\0\ud800", "", None, 0),
             ContractFacts(OTHER, ErcType.ERC20, "Coin", "C", 18, 0),
             ContractFacts(address(77), ErcType.ERC20, "not here", "", 6, 0),
         ]
     )
-    assert writer.contracts_to_call(9) == [due[1]]
+    assert writer.contracts.to_call(9) == [due[1]]
     async with open_index(file_url, lambda: START) as index:
         page = await index.tokens(NFT, PAGE)
         assert {(item.name, item.symbol) for item in page.items} == {("Apes\0?", "")}
@@ -141,26 +141,26 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
         (deployed,) = (await index.deployments(ALICE, PAGE)).items
         assert (deployed.erc_type, deployed.name, deployed.symbol, deployed.decimals) == ("ERC-20", "Coin", "C", 18)
     writer.write([changed(made_block(1), upgraded=(NFT, address(55)))])
-    assert due[0] in writer.contracts_to_call(9)
+    assert due[0] in writer.contracts.to_call(9)
     # Results from before the upgrade do not count.
-    writer.write_contracts([ContractFacts(NFT, ErcType.ERC721, "Old", "", None, 0)])
-    assert due[0] in writer.contracts_to_call(9)
-    writer.write_contracts([ContractFacts(NFT, ErcType.ERC721, "New", "", None, 1)])
-    assert writer.contracts_to_call(9) == [due[1]]
+    writer.contracts.write([ContractFacts(NFT, ErcType.ERC721, "Old", "", None, 0)])
+    assert due[0] in writer.contracts.to_call(9)
+    writer.contracts.write([ContractFacts(NFT, ErcType.ERC721, "New", "", None, 1)])
+    assert writer.contracts.to_call(9) == [due[1]]
 
 
 def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(writer: EvmIndexWriter) -> None:
     # The contract is called at block 0, and emits its first event while the call lasts.
-    assert ContractToCall(OTHER, frozenset()) in writer.contracts_to_call(9)
+    assert ContractToCall(OTHER, frozenset()) in writer.contracts.to_call(9)
     writer.write([made_block(1, [transfer(0, 9, 5, ZERO, ALICE)])])
-    writer.write_contracts([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
-    assert ContractToCall(OTHER, ERC721_ONLY) in writer.contracts_to_call(9)
-    writer.write_contracts([ContractFacts(OTHER, ErcType.ERC721, None, None, None, 1)])
-    assert OTHER not in {contract.address for contract in writer.contracts_to_call(9)}
+    writer.contracts.write([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
+    assert ContractToCall(OTHER, ERC721_ONLY) in writer.contracts.to_call(9)
+    writer.contracts.write([ContractFacts(OTHER, ErcType.ERC721, None, None, None, 1)])
+    assert OTHER not in {contract.address for contract in writer.contracts.to_call(9)}
 
 
 def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexWriter) -> None:
-    asked = [writer.contracts_to_call(1)[0].address for _ in range(6)]
+    asked = [writer.contracts.to_call(1)[0].address for _ in range(6)]
     assert sorted(asked[:3]) == [NFT, MULTI, OTHER]
     assert asked[3:] == asked[:3]
 
@@ -170,17 +170,17 @@ async def test_a_contract_that_a_page_shows_is_called_first(file_url: str, write
         page = await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)
         assert len(page.lacking.contracts) == 1
         await index.request(page.lacking)
-        assert writer.contracts_to_call(1) == [ContractToCall(MULTI, ERC1155_ONLY, is_requested=True)]
-        writer.write_contracts([ContractFacts(MULTI, ErcType.ERC1155, None, None, None, 0)])
-        assert not any(contract.is_requested for contract in writer.contracts_to_call(9))
+        assert writer.contracts.to_call(1) == [ContractToCall(MULTI, ERC1155_ONLY, is_requested=True)]
+        writer.contracts.write([ContractFacts(MULTI, ErcType.ERC1155, None, None, None, 0)])
+        assert not any(contract.is_requested for contract in writer.contracts.to_call(9))
         assert not (await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)).lacking.contracts
 
 
 def test_the_first_event_of_a_standard_has_the_contract_called_again(writer: EvmIndexWriter) -> None:
-    writer.write_contracts([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
-    assert OTHER not in {contract.address for contract in writer.contracts_to_call(9)}
+    writer.contracts.write([ContractFacts(OTHER, ErcType.UNKNOWN, None, None, None, 0)])
+    assert OTHER not in {contract.address for contract in writer.contracts.to_call(9)}
     writer.write([made_block(1, [transfer(0, 9, 1, ZERO, ALICE)])])
-    assert ContractToCall(OTHER, ERC721_ONLY) in writer.contracts_to_call(9)
+    assert ContractToCall(OTHER, ERC721_ONLY) in writer.contracts.to_call(9)
 
 
 # Metadata
@@ -188,12 +188,12 @@ def test_the_first_event_of_a_standard_has_the_contract_called_again(writer: Evm
 
 async def test_documents_are_shown_and_the_last_good_fields_stay(file_url: str, writer: EvmIndexWriter) -> None:
     fields = NftFields(name="n\ud800", attributes="[]", properties="{}", decimals=2)
-    writer.write_documents([document(NFT, 2**200, fields=fields), document(MULTI, 1, fields=fields)])
-    writer.write_documents([document(NFT, 4, fields=fields), document(address(66), 1)])
+    writer.documents.write([document(NFT, 2**200, fields=fields), document(MULTI, 1, fields=fields)])
+    writer.documents.write([document(NFT, 4, fields=fields), document(address(66), 1)])
     failed = document(NFT, 2**200, MetadataStatus.UNREACHABLE_TOKEN_URI, updated_at=START + 5, uri="", fields=None)
-    writer.write_documents([failed])
+    writer.documents.write([failed])
     postponed = document(MULTI, 1, MetadataStatus.UNINDEXED, updated_at=START + 9, uri="", fields=None)
-    writer.write_documents([postponed])
+    writer.documents.write([postponed])
     async with open_index(file_url, lambda: START + 100_000) as index:
         page = await index.collectibles(CollectibleQuery(ALICE), PAGE)
         first, second, third = page.items
@@ -219,18 +219,18 @@ def test_tokens_are_fetched_once_for_each_reason(writer: EvmIndexWriter) -> None
     assert to_fetch(writer, FetchReason.MINTED) == []
     assert to_fetch(writer, FetchReason.REST) == []
     retried = document(NFT, 1, MetadataStatus.THROTTLED_TOKEN_URI, fields=None, next_attempt_at=START + 60, attempts=3)
-    writer.write_documents([document(MULTI, 1), document(NFT, 2**200), retried])
+    writer.documents.write([document(MULTI, 1), document(NFT, 2**200), retried])
     assert to_fetch(writer, FetchReason.DUE, START + 59) == []
-    (due,) = writer.tokens_to_fetch(FetchReason.DUE, 9, START + 60)
+    (due,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 60)
     assert (due.contract, due.token_id, due.standard, due.attempts) == (NFT, 1, TokenStandard.ERC721, 3)
-    writer.write_documents([document(NFT, 1)])
+    writer.documents.write([document(NFT, 1)])
     assert to_fetch(writer, FetchReason.DUE, START + 10**6) == []
 
 
 def test_tokens_without_documents_are_found_in_turn(writer: EvmIndexWriter) -> None:
     assert to_fetch(writer, FetchReason.REST, limit=2) == [(NFT, 1), (NFT, 2**200)]
     assert to_fetch(writer, FetchReason.REST, limit=2) == [(MULTI, 1)]
-    writer.write_documents([document(NFT, 1), document(NFT, 2**200), document(MULTI, 1)])
+    writer.documents.write([document(NFT, 1), document(NFT, 2**200), document(MULTI, 1)])
     # The next round begins.
     assert [to_fetch(writer, FetchReason.REST) for _ in range(2)] == [[], []]
     writer.write([made_block(1, [transfer(0, 2, 7, ZERO, ALICE)])])
@@ -238,7 +238,7 @@ def test_tokens_without_documents_are_found_in_turn(writer: EvmIndexWriter) -> N
 
 
 def test_tokens_of_crowded_contracts_are_skipped(writer: EvmIndexWriter) -> None:
-    found = writer.tokens_to_fetch(FetchReason.MINTED, 9, START, frozenset({NFT}))
+    found = writer.documents.to_fetch(FetchReason.MINTED, 9, START, frozenset({NFT}))
     assert [(token.contract, token.token_id) for token in found] == [(MULTI, 1)]
     assert len(to_fetch(writer, FetchReason.MINTED)) == 2
 
@@ -249,22 +249,22 @@ def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_ur
         moves = [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(5_500)]
         writer.write([made_block(1, moves)])
         skipped = frozenset({NFT})
-        (found,) = writer.tokens_to_fetch(FetchReason.MINTED, 9, START, skipped)
+        (found,) = writer.documents.to_fetch(FetchReason.MINTED, 9, START, skipped)
         assert found.contract == MULTI
         failure = MetadataStatus.UNREACHABLE_TOKEN_URI
-        writer.write_documents(
+        writer.documents.write(
             [document(NFT, 10 + number, failure, next_attempt_at=START, attempts=1) for number in range(5_500)]
         )
-        writer.write_documents([document(MULTI, 1, failure, next_attempt_at=START + 5, attempts=1)])
-        (found,) = writer.tokens_to_fetch(FetchReason.DUE, 9, START + 9, skipped)
+        writer.documents.write([document(MULTI, 1, failure, next_attempt_at=START + 5, attempts=1)])
+        (found,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 9, skipped)
         assert found.contract == MULTI
 
 
 def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: EvmIndexWriter) -> None:
     count = 5_500
     writer.write([made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])])
-    writer.write_documents([document(NFT, 10 + number) for number in range(count)])
-    writer.write_documents([document(MULTI, 1)])
+    writer.documents.write([document(NFT, 10 + number) for number in range(count)])
+    writer.documents.write([document(MULTI, 1)])
     updates = (MetadataUpdate(NFT, 0, MAX), MetadataUpdate(MULTI, 1, 1))
     writer.write([changed(made_block(2, time=START + 2), updates=updates)])
     found: list[bytes] = []
@@ -284,7 +284,7 @@ def test_a_new_writer_returns_what_was_not_fetched_again(file_url: str, writer: 
 
 def test_changed_metadata_is_fetched_again_once_in_ten_minutes(writer: EvmIndexWriter) -> None:
     documents = [document(NFT, 1), document(NFT, 2**200), document(MULTI, 1)]
-    writer.write_documents(documents)
+    writer.documents.write(documents)
 
     def write_update(number: int, *updates: tuple[bytes, int, int], upgraded: Sequence[bytes] = ()) -> None:
         made = made_block(number, time=START + number)
@@ -293,14 +293,14 @@ def test_changed_metadata_is_fetched_again_once_in_ten_minutes(writer: EvmIndexW
 
     write_update(1, (NFT, 0, 1), (address(88), 0, MAX))
     assert to_fetch(writer, FetchReason.DUE, START + 1) == [(NFT, 1)]
-    writer.write_documents(documents)
+    writer.documents.write(documents)
     write_update(2, (NFT, 2, MAX), (MULTI, 1, 1))
     write_update(3, (NFT, 1, 1))
     assert to_fetch(writer, FetchReason.DUE, START + 3) == [(MULTI, 1)]
-    writer.write_documents(documents)
+    writer.documents.write(documents)
     later = START + 1 + UPDATE_INTERVAL_S
     assert sorted(to_fetch(writer, FetchReason.DUE, later)) == [(NFT, 1), (NFT, 2**200)]
-    writer.write_documents(documents)
+    writer.documents.write(documents)
     write_update(4, upgraded=[MULTI])
     assert to_fetch(writer, FetchReason.DUE, START + 10 * UPDATE_INTERVAL_S) == [(MULTI, 1)]
 
@@ -322,17 +322,17 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
                 *3 * [too_early],
             ]
             # It is stored before the answer, and returned until its outcome is written.
-            (token,) = writer.tokens_to_fetch(FetchReason.REINDEX, 9, now)
+            (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 9, now)
             assert (token.token_id, token.requested_at) == (2**200, START)
-            assert writer.tokens_to_fetch(FetchReason.REINDEX, 9, now) == ()
+            assert writer.documents.to_fetch(FetchReason.REINDEX, 9, now) == ()
             now += 3_599
             assert await other.reindex(NFT, 2**200) == ReindexAnswer(ReindexOutcome.TOO_EARLY, 1)
             now += 1
             assert (await other.reindex(NFT, 2**200)).outcome is ReindexOutcome.ACCEPTED
             # The outcome of the attempt before does not answer the new request.
-            writer.write_documents([document(NFT, 2**200, updated_at=START)])
+            writer.documents.write([document(NFT, 2**200, updated_at=START)])
             assert to_fetch(writer, FetchReason.REINDEX) == [(NFT, 2**200)]
-            writer.write_documents([document(NFT, 2**200, updated_at=now)])
+            writer.documents.write([document(NFT, 2**200, updated_at=now)])
             assert to_fetch(writer, FetchReason.REINDEX) == []
 
 
@@ -352,7 +352,7 @@ async def test_too_many_waiting_reindex_requests_are_not_counted(
     async with open_index(file_url, lambda: START) as index:
         assert (await index.reindex(NFT, 1)).outcome is ReindexOutcome.ACCEPTED
         assert (await index.reindex(MULTI, 1)).outcome is ReindexOutcome.BUSY
-        writer.write_documents([document(NFT, 1)])
+        writer.documents.write([document(NFT, 1)])
         assert (await index.reindex(MULTI, 1)).outcome is ReindexOutcome.ACCEPTED
 
 

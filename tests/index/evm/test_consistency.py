@@ -37,9 +37,9 @@ def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(any_ind
     with open_writer(any_index_url) as writer:
         for start in range(0, len(blocks), 11):
             write(writer, blocks[start : start + 11])
-        heights = [height for height, _ in writer.blocks_to_trace(100)]
+        heights = [height for height, _ in writer.traces.next_blocks(100)]
         traced = [history.traced[height] for height in heights if height in history.traced]
-        writer.write_traces(heights[0], heights[-1], traced)
+        writer.traces.write(heights[0], heights[-1], traced)
     engine = open_engine(any_index_url)
     with engine.connect() as connection, read_snapshot(connection):
         assert list(consistency.find_inconsistencies(connection)) == []

@@ -46,15 +46,15 @@ def write(writer: EvmIndexWriter, blocks: list[EvmBlockFacts]) -> None:
 
 def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int, TracedBlock], random: Random) -> None:
     """Write the traces of the next heights, or of a gap; some remain gaps."""
-    heights = [height for height, _ in writer.blocks_to_trace(random.choice((1, 5, 40)))]
-    gaps = writer.trace_gaps(10)
+    heights = [height for height, _ in writer.traces.next_blocks(random.choice((1, 5, 40)))]
+    gaps = writer.traces.gaps(10)
     if gaps and (not heights or random.random() < 0.3):
         first, last = random.choice(gaps)
         heights = list(range(random.randint(first, last), last + 1))
     if heights:
         untraced = {height for height in heights if random.random() < 0.2}
         found = [traced[height] for height in heights if height in traced and height not in untraced]
-        writer.write_traces(heights[0], heights[-1], found, untraced)
+        writer.traces.write(heights[0], heights[-1], found, untraced)
         for block in found:
             model.add_creations(block.number, block.creations, block.tx_hashes)
 
@@ -94,11 +94,11 @@ async def test_late_traces_give_the_answers_of_early_ones(file_url: str) -> None
         for block in blocks:
             model.add(block)
         before = model.deployments(address(7))
-        writer.write_traces(0, 59, [], range(60))
-        assert (writer.traced_height(), writer.trace_gaps(5)) == (-1, [(0, 59)])
+        writer.traces.write(0, 59, [], range(60))
+        assert (writer.traces.height(), writer.traces.gaps(5)) == (-1, [(0, 59)])
         for height in sorted(history.traced, reverse=True):
             late = history.traced[height]
-            writer.write_traces(height, height, [late])
+            writer.traces.write(height, height, [late])
             model.add_creations(height, late.creations, late.tx_hashes)
     assert len(before) < len(model.deployments(address(7)))
     assert await read_everything(file_url, PARTIES, 2, 59) == expect_everything(model, PARTIES)
@@ -111,7 +111,7 @@ async def test_rows_are_derived_again_without_a_node(any_index_url: str, monkeyp
     blocks = history.blocks(80)
     with open_writer(any_index_url) as writer:
         write(writer, blocks[:50])
-        writer.write_traces(0, 49, [block for number, block in sorted(history.traced.items()) if number < 50])
+        writer.traces.write(0, 49, [block for number, block in sorted(history.traced.items()) if number < 50])
         with writer._engine.begin() as connection:
             create_derived_tables(connection)
     with open_writer(any_index_url) as writer:
@@ -141,16 +141,16 @@ async def test_an_index_that_begins_later_marks_no_contract_and_lists_unknown_am
         writer.begin(30, blocks[0].parent_hash)
         for start in range(0, 40, 7):
             write(writer, blocks[start : start + 7])
-        assert writer.earlier_transactions() == (0, 0)
-        writer.add_earlier_transactions(11, 100)
+        assert writer.earlier_txs.read() == (0, 0)
+        writer.earlier_txs.add(11, 100)
     for block in blocks:
         model.add(block)
     expected = expect_everything(model, PARTIES, earlier_txs=None)
     assert await read_everything(file_url, PARTIES, 3, 69, 30) == expected
     assert any(balance == "0" for party in PARTIES for *_, balance, _ in model.collectibles(party))
     with open_writer(file_url, first=30) as writer:
-        assert writer.earlier_transactions() == (11, 100)
-        writer.add_earlier_transactions(30, 23)
+        assert writer.earlier_txs.read() == (11, 100)
+        writer.earlier_txs.add(30, 23)
     expected = expect_everything(model, PARTIES, earlier_txs=123)
     assert await read_everything(file_url, PARTIES, 3, 69, 30) == expected
 

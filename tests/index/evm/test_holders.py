@@ -329,7 +329,7 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
             assert page.name == ""
             assert bool(page.lacking) == bool(tokens)
         assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
-        written.writer.write_contracts([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
+        written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
         named = await index.nft_holders(address(1), PageRequest(1))
         assert named is not None
         assert (named.name, named.symbol, bool(named.lacking)) == ("Nägel", "", False)
@@ -453,7 +453,7 @@ async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str, ki
         page = await index.holders_above(query, PageRequest(5))
         assert page is not None
         assert page.items == (Holder(address(9), 4),)
-        written.writer.write_contracts([ContractFacts(address(1), kind, "Kitties", "K", None, 0)])
+        written.writer.contracts.write([ContractFacts(address(1), kind, "Kitties", "K", None, 0)])
         assert await index.holders_above(query, PageRequest(5)) == HolderPage((), block=0)
 
 

@@ -95,7 +95,7 @@ async def test_a_contract_of_both_standards_has_two_tokens_with_one_id(file_url:
     moves += [transfer(2, 6, 1, ALICE, ZERO, amount=3)]
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
-        writer.write_documents(
+        writer.documents.write(
             [TokenDocument(address(6), 1, MetadataStatus.INDEXED, START, standard=TokenStandard.ERC721)]
         )
     async with open_index(file_url) as index:
@@ -113,7 +113,7 @@ async def test_pages_end_early_at_4_mib(file_url: str) -> None:
     )
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
-        writer.write_documents(
+        writer.documents.write(
             [TokenDocument(large.contract, number, large.status, START, "u", large.fields) for number in range(7)]
         )
     async with open_index(file_url) as index:
@@ -136,7 +136,7 @@ async def test_an_item_larger_than_a_page_is_a_page(file_url: str) -> None:
         documents = [
             TokenDocument(address(2), number, MetadataStatus.INDEXED, START, "", fields) for number in range(2)
         ]
-        writer.write_documents(documents)
+        writer.documents.write(documents)
     async with open_index(file_url) as index:
         assert len((await index.tokens(address(2), PageRequest(10))).items) == 1
         assert len(await all_items(lambda page: index.tokens(address(2), page), 10)) == 2
@@ -146,7 +146,7 @@ async def test_holders_that_are_known_contracts_have_their_names(file_url: str) 
     moves = [transfer(0, 3, 1, ZERO, address(3), amount=1), transfer(1, 3, 1, address(3), ALICE, amount=1)]
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
-        writer.write_contracts([ContractFacts(address(3), ErcType.ERC1155, "Vault", None, None, 0)])
+        writer.contracts.write([ContractFacts(address(3), ErcType.ERC1155, "Vault", None, None, 0)])
     async with open_index(file_url) as index:
         newest, oldest = (await index.erc1155_transfers(Erc1155Query(address(3)), PageRequest(10))).items
     assert (newest.sender.name, newest.sender.symbol, newest.to.name) == ("Vault", UNSET, UNSET)

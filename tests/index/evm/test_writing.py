@@ -121,7 +121,7 @@ async def test_freshness_names_heights_status_and_gaps(any_index_url: str) -> No
             assert (fresh.is_node_behind, fresh.traced_height, fresh.stopped) == (True, None, "")
             status = ChainStatus(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
             writer.write_status(status)
-            writer.write_traces(0, 7, [], [5])
+            writer.traces.write(0, 7, [], [5])
             fresh, written = await index.freshness(), await index.status()
     assert fresh is not None
     assert written == status

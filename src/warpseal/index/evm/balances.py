@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index import bulk
-from warpseal.index.evm.holders import BalanceRow, Holders, Pair
+from warpseal.index.evm.holders import Holders, Pair
 from warpseal.index.evm.keys import balance_of, pack, unpack
 from warpseal.index.evm.ownership import MAX_BALANCE
+from warpseal.index.evm.rows import BalanceRow
 from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, INCONSISTENT_ASSETS
 
 _PARTITION_ROWS: Final = 1 << 18
@@ -23,10 +24,19 @@ _ROWS_OF_BLOCKS: Final = (
 _PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
 
 
-class Balances:
-    """Writes the balances of blocks. holders: of the same database, they have the balances so far.
+class _Move(NamedTuple):
+    """An ERC-20 transfer, by keys; 0 is the zero address."""
 
-    capacity: of the small tables; a partition has twice as many rows, so that the newest one stays in memory.
+    asset: int
+    sender: int
+    recipient: int
+    amount: int
+
+
+class Balances:
+    """Writes the balances of blocks. holders: they have the balances so far.
+
+    capacity: number of rows in a small table; a partition has twice as many, so that the newest one stays in memory.
     """
 
     def __init__(self, holders: Holders, capacity: int) -> None:
@@ -46,22 +56,28 @@ class Balances:
     def write(
         self, connection: Connection, blocks: Sequence[EvmBlockFacts], keys: Mapping[bytes, int]
     ) -> list[BalanceRow]:
-        """Write the balances after the blocks, the next ones; return them sorted by asset, holder and block.
+        """Write the balances after the next blocks; return them sorted by asset, holder and block.
 
-        keys: of all addresses of the transfers; 0 of the zero address.
+        keys: the key of each address of the transfers; 0 of the zero address.
         """
         moves = [
             (
                 block.number,
                 [
-                    (keys[transfer.contract], keys[transfer.sender], keys[transfer.recipient], transfer.amount)
+                    _Move(keys[transfer.contract], keys[transfer.sender], keys[transfer.recipient], transfer.amount)
                     for transfer in block.erc20_transfers
                 ],
             )
             for block in blocks
             if block.erc20_transfers
         ]
-        pairs = {(asset, party) for _, moved in moves for asset, *parties, _ in moved for party in parties if party}
+        pairs = {
+            (move.asset, party)
+            for _, block_moves in moves
+            for move in block_moves
+            for party in (move.sender, move.recipient)
+            if party
+        }
         if not pairs:
             return []
         states = self._holders.find(connection, pairs)
@@ -70,18 +86,20 @@ class Balances:
         rows: list[BalanceRow] = []
         stored: list[tuple[int, int, int, int, bytes, int | None]] = []
         inconsistent: set[int] = set()
-        for number, moved in moves:
-            before = _move(balances, moved, inconsistent)
+        for number, block_moves in moves:
+            before = _apply(balances, block_moves, inconsistent)
             after = [(pair, balances[pair]) for pair, balance in before.items() if balances[pair] != balance]
             if after and (self._partition < 0 or self._rows >= self._partition_rows):
                 self._partition += 1
                 self._first, self._rows = number, 0
                 bulk.insert(connection, BALANCE_PARTITIONS, [(self._partition, number)])
             for pair, balance in after:
+                # The first row of a holder in a partition names its change before: readers follow these links back
+                # and open no partition without a row of the holder.
                 last = changed.get(pair)
                 previous = last if last is not None and last < self._first else None
                 changed[pair] = number
-                rows.append((*pair, number, balance))
+                rows.append(BalanceRow(*pair, number, balance))
                 stored.append((self._partition, *pair, number, pack(balance), previous))
             self._rows += len(after)
         bulk.insert(connection, BALANCES, sorted(stored, key=itemgetter(0, 1, 2, 3)))
@@ -96,15 +114,13 @@ def read_balances(connection: Connection, first: int, last: int) -> list[Balance
     if high is None:
         return []
     rows = bulk.fetch(connection, _ROWS_OF_BLOCKS, low or 0, high, first, last)
-    return [(asset, holder, block, unpack(raw)) for asset, holder, block, raw in rows]
+    return [BalanceRow(asset, holder, block, unpack(raw)) for asset, holder, block, raw in rows]
 
 
-def _move(
-    balances: dict[Pair, int], moved: Sequence[tuple[int, int, int, int]], inconsistent: set[int]
-) -> dict[Pair, int]:
-    """Apply the transfers of a block in their order; return the balances before it of all that they touch."""
+def _apply(balances: dict[Pair, int], moves: Sequence[_Move], inconsistent: set[int]) -> dict[Pair, int]:
+    """Apply the transfers of a block in their order; return the earlier balances of all holders that they touch."""
     before: dict[Pair, int] = {}
-    for asset, sender, recipient, amount in moved:
+    for asset, sender, recipient, amount in moves:
         for holder, change in ((sender, -amount), (recipient, amount)):
             if holder:
                 pair = (asset, holder)

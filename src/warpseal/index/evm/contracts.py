@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index import bulk
-from warpseal.index.evm.codes import ERC_TYPES, RequestKind, encode_text
+from warpseal.index.evm.keys import ERC_TYPES, RequestKind, encode_text
 from warpseal.index.evm.records import ContractFacts, ContractToCall
 from warpseal.index.evm.schema import CONTRACTS, REQUESTS
+from warpseal.index.evm.write_session import EvmWriteSession
 
 _STANDARDS: Final = (
     frozenset[TokenStandard](),
@@ -38,32 +39,53 @@ _KNOWN: Final = (
 )
 
 
-class CallQueue:
-    """Contracts in turn, so that one that cannot be called does not hold up the others."""
+class ContractWriter:
+    """Returns contracts in turn, so that one that cannot be called does not hold up the others, and writes results."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: EvmWriteSession) -> None:
+        self._session = session
         self._last = 0
 
-    def take(self, connection: Connection, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
-        """Return contracts: requested ones first."""
-        requested = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.CONTRACT), limit)]
-        keys = dict.fromkeys(requested)
-        for row in self._due(connection, 0 if only_requested else limit - len(requested)):
-            keys[row[0]] = None
-            self._last = row[0]
-        found = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
-        return [
-            ContractToCall(found[key][0], _STANDARDS[found[key][1]], key in requested) for key in keys if key in found
-        ]
+    def forget(self) -> None:
+        """Begin with the first contract again: the tables are empty."""
+        self._last = 0
 
-    def _due(self, connection: Connection, limit: int) -> Sequence[Any]:
+    def to_call(self, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
+        """Return contracts without results or with old ones: those that pages wait for, then the others in turn.
+
+        A contract is returned again by later calls until `write` has its results.
+        """
+        with self._session.reading() as connection:
+            requested = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.CONTRACT), limit)]
+            keys = dict.fromkeys(requested)
+            for key in self._next_due(connection, 0 if only_requested else limit - len(requested)):
+                keys[key] = None
+                self._last = key
+            rows = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
+        return [ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested) for key in keys if key in rows]
+
+    def write(self, results: Sequence[ContractFacts]) -> None:
+        """Write the results of calls, after which requests for these contracts are done; skip unknown contracts."""
+        by_address = {result.address: result for result in results}
+        rows, done = [], []
+        with self._session.adding() as connection:
+            for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, by_address)):
+                result = by_address[raw]
+                # A call that began below the height of an upgrade or a first event did not see it: it stays due.
+                is_current = due_from is None or result.height >= due_from
+                rows.append((key, None if is_current else due_from, *_result_columns(result)))
+                done.append((int(RequestKind.CONTRACT), key))
+            bulk.upsert(connection, CONTRACTS, sorted(rows))
+            bulk.delete_pairs(connection, REQUESTS, done)
+
+    def _next_due(self, connection: Connection, limit: int) -> list[int]:
         """Return the next contracts behind the last one, and then from the first one on."""
         if limit <= 0:
-            return ()
+            return []
         rows = list(bulk.fetch(connection, _DUE, self._last, _MAX_KEY, limit))
         if len(rows) < limit:
             rows += bulk.fetch(connection, _DUE, 0, self._last, limit - len(rows))
-        return rows
+        return [row[0] for row in rows]
 
 
 def add_new(connection: Connection, contracts: Iterable[int]) -> None:
@@ -85,24 +107,9 @@ def add_due(connection: Connection, contracts: Sequence[int], height: int) -> No
 
 def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
     """Have contracts called again at the height of their upgrade or above."""
-    for raw, key, due_from in list(bulk.fetch_by_prefix(connection, _KNOWN, upgraded)):
-        height = upgraded.get(bytes(raw), -1)
-        if height > (-1 if due_from is None else due_from):
-            bulk.fetch(connection, "UPDATE contracts SET due_from = ? WHERE contract = ?", height, key)
-
-
-def write_results(connection: Connection, results: Sequence[ContractFacts]) -> None:
-    """Write the results of calls; the requests for these contracts are done then. Unknown contracts are skipped."""
-    by_address = {result.address: result for result in results}
-    rows, done = [], []
-    for raw, key, due_from in list(bulk.fetch_by_prefix(connection, _KNOWN, by_address)):
-        result = by_address.get(bytes(raw))
-        if result is not None:
-            is_current = due_from is None or result.height >= due_from
-            rows.append((key, None if is_current else due_from, *_result_columns(result)))
-            done.append((int(RequestKind.CONTRACT), key))
-    bulk.upsert(connection, CONTRACTS, sorted(rows))
-    bulk.delete_pairs(connection, REQUESTS, done)
+    for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, upgraded)):
+        if upgraded[raw] > (-1 if due_from is None else due_from):
+            bulk.fetch(connection, "UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key)
 
 
 def _result_columns(result: ContractFacts) -> tuple[int, bytes | None, bytes | None, int | None, int]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.balances import read_balances
-from warpseal.index.evm.holders import BalanceRow, Holders
-from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, day_of, height_of
-from warpseal.index.evm.ownership import Ownership, TransferRow
+from warpseal.index.evm.creations import add_address_creations
+from warpseal.index.evm.holders import Holders
+from warpseal.index.evm.keys import (
+    BLOCK_PARTITION_BITS,
+    TRANSFER_PARTITION_BITS,
+    block_key,
+    day_of,
+    height_of,
+    is_erc1155,
+)
+from warpseal.index.evm.ownership import Ownership
 from warpseal.index.evm.recent_rows import RecentRows
+from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
 from warpseal.index.evm.schema import (
-    ADDRESS_CREATIONS,
     BLOCK_HASHES,
     DAYS,
     DERIVED_STATE,
@@ -26,12 +34,9 @@ from warpseal.index.evm.schema import (
 )
 from warpseal.index.keys import prefix_of
 
-CreationRow = tuple[int, int, int, int, int | None]
-"""A row of `creations`: tx, position, contract, sender, factory."""
-
 _REBUILT_TRANSFERS: Final = 20_000
 _REBUILT_BLOCKS: Final = 50_000
-_MAX_SEEN: Final = 200_000
+_MAX_ADDRESSES: Final = 200_000
 
 
 class DerivedRows:
@@ -46,95 +51,79 @@ class DerivedRows:
         self._erc1155 = 0
         # The addresses with transfers in the newest partition.
         self._partition = -1
-        self._seen: set[int] = set()
+        self._addresses: set[int] = set()
 
     def open(self, connection: Connection) -> None:
         """Continue behind the rows of the database."""
         rows = bulk.fetch(connection, "SELECT height, erc1155 FROM derived_state")
         self.height, self._erc1155 = rows[0] if rows else (-1, 0)
         self._partition = -1
-        self._seen = set()
+        self._addresses.clear()
         for tables in (self._ownership, self._transfers, self._directory):
             tables.open()
         self.holders.open(connection)
 
-    def add(
-        self,
-        connection: Connection,
-        height: int,
-        blocks: Sequence[Any],
-        transfers: Sequence[Any],
-        creations: Sequence[Any],
-        new_tokens: set[int],
-        balances: Sequence[BalanceRow],
-        now: int,
-        *,
-        is_complete: bool,
-    ) -> None:
-        """Add the rows of the next blocks, up to a height. See Ownership.apply and Holders.add.
-
-        blocks: number, hash, time and transactions so far of each, in order. now: unix seconds.
-        """
-        prefixes = [(number >> BLOCK_PARTITION_BITS, prefix_of(raw), number) for number, raw, _, _ in blocks]
+    def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
+        """Add the rows that follow from those of the next blocks. now: unix seconds."""
+        prefixes = [(row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number) for row in rows.blocks]
         bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
-        days = {day_of(time): (number, time, txs) for number, _, time, txs in blocks}
+        days = {day_of(row.time): (row.number, row.time, row.txs) for row in rows.blocks}
         bulk.upsert(connection, DAYS, [(day, *last) for day, last in sorted(days.items())])
-        nfts = self._ownership.apply(connection, transfers, new_tokens, is_complete=is_complete)
-        self.holders.add(connection, balances, nfts, height, now)
-        self._add_address_transfers(connection, [row for row in transfers if row[3] & 1])
-        add_address_creations(connection, creations)
-        self.height = height
-        bulk.upsert(connection, DERIVED_STATE, [(0, height, self._erc1155, now)])
+        # Numbers of NFTs follow from the change of owners, so owners come before holders.
+        self.holders.add(connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now)
+        self._add_address_transfers(connection, [row for row in rows.transfers if is_erc1155(row.token)])
+        add_address_creations(connection, rows.creations)
+        self.height = rows.height
+        bulk.upsert(connection, DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
 
-    def rebuild(self, connection: Connection, first: int, last: int, now: int, *, is_complete: bool) -> None:
-        """Derive the rows of some more stored blocks of those from `first` to `last`."""
-        begin = max(first, self.height + 1)
-        end = min(last, begin + _REBUILT_BLOCKS - 1)
+    def rebuild(self, connection: Connection, chain: EvmChainRow, now: int) -> None:
+        """Derive the rows of the next stored blocks of a chain."""
+        begin = max(chain.first_height, self.height + 1)
+        end = min(chain.height, begin + _REBUILT_BLOCKS - 1)
         # The blocks with the next transfers: at least one block, completely.
         text = "SELECT key FROM transfers WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
         beyond = bulk.fetch(connection, text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
         if beyond:
             end = max(begin, height_of(beyond[0][0]) - 1)
         bounds = (block_key(begin), block_key(end + 1))
-        text = "SELECT number, hash, time, txs FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
-        blocks = bulk.fetch(connection, text, begin, end)
-        transfers = bulk.fetch(connection, "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key", *bounds)
-        text = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
-        creations = bulk.fetch(connection, text, *bounds)
-        balances = read_balances(connection, begin, end)
-        is_first = begin == first
-        self.add(connection, end, blocks, transfers, creations, set(), balances, now, is_complete=is_complete)
-        if is_first:
+        blocks = "SELECT * FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
+        transfers = "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key"
+        creations = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
+        rows = BatchRows(
+            height=end,
+            blocks=list(map(BlockRow._make, bulk.fetch(connection, blocks, begin, end))),
+            transfers=list(map(TransferRow._make, bulk.fetch(connection, transfers, *bounds))),
+            creations=list(map(CreationRow._make, bulk.fetch(connection, creations, *bounds))),
+            balances=read_balances(connection, begin, end),
+            new_tokens=set(),
+            is_complete=chain.is_complete,
+        )
+        self.add(connection, rows, now)
+        if begin == chain.first_height:
+            # Former holders of the first batch were never written, so no page shows a block of it.
             self.holders.begin_at(connection, end)
 
     def _add_address_transfers(self, connection: Connection, transfers: Sequence[TransferRow]) -> None:
         rows: list[tuple[int, int, int]] = []
         directory: set[tuple[int, int]] = set()
         partitions = []
-        count, seen = self._erc1155, self._seen
-        for key, _, _, _, sender, recipient, _ in transfers:
+        count, addresses = self._erc1155, self._addresses
+        for row in transfers:
             partition = count >> TRANSFER_PARTITION_BITS
             count += 1
             if partition != self._partition:
                 if count == (partition << TRANSFER_PARTITION_BITS) + 1:
-                    partitions.append((partition, key))
+                    partitions.append((partition, row.key))
                 self._partition = partition
-                seen.clear()
-            for address in (sender, recipient) if sender != recipient else (sender,):
-                rows.append((partition, address, key))
-                if address not in seen:
-                    seen.add(address)
+                addresses.clear()
+            for address in {row.sender, row.recipient}:
+                rows.append((partition, address, row.key))
+                if address not in addresses:
+                    addresses.add(address)
                     directory.add((address, partition))
-        if len(seen) > _MAX_SEEN:
-            seen.clear()
+        if len(addresses) > _MAX_ADDRESSES:
+            addresses.clear()
         self._erc1155 = count
         self._transfers.put(connection, sorted(rows))
         self._directory.put(connection, sorted(directory))
         bulk.insert(connection, TRANSFER_PARTITIONS, partitions)
-
-
-def add_address_creations(connection: Connection, creations: Sequence[CreationRow]) -> None:
-    """Add the creations to the pages of their senders and factories; existing rows stay."""
-    rows = {(sender, tx, position) for tx, position, _, sender, _ in creations}
-    rows |= {(factory, tx, position) for tx, position, _, _, factory in creations if factory is not None}
-    bulk.insert_new(connection, ADDRESS_CREATIONS, sorted(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -13,11 +14,22 @@ from sqlalchemy import Connection
 from warpseal.chains.evm.facts import MetadataUpdate, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index import bulk
-from warpseal.index.evm.codes import STATUSES, RequestKind, encode_text
-from warpseal.index.evm.keys import COLLECTION_BITS, SQL_NUMBER, collection_of, first_token, is_erc1155, pack, unpack
+from warpseal.index.evm.keys import (
+    COLLECTION_BITS,
+    SQL_NUMBER,
+    STATUSES,
+    RequestKind,
+    collection_of,
+    encode_text,
+    first_token,
+    is_erc1155,
+    pack,
+    unpack,
+)
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
 from warpseal.index.evm.tokens import find_tokens, id_of_row, read_ids
+from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.resources.evm import MetadataStatus
 
 RECENT_S: Final = 86_400
@@ -35,7 +47,7 @@ _COLLECTIONS: Final = (
 _UPDATES: Final = "SELECT collection, first_id, last_id, due_at, is_pending FROM updates WHERE collection IN {keys}"
 _ADDRESSES: Final = "SELECT c.number, i.id FROM collections c JOIN ids i ON i.key = c.contract WHERE c.number IN {keys}"
 _OLD_DOCUMENTS: Final = "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
-# {keys}: numbers of contracts that are left out, however many tokens of theirs would come first.
+# {keys}: numbers of contracts that are left out, even if their tokens would come first.
 _REQUESTED: Final = (
     f"SELECT subject, requested_at FROM requests WHERE NOT subject >> {COLLECTION_BITS} IN {{keys}} AND kind = ?"
     " ORDER BY requested_at, subject LIMIT ?"
@@ -70,33 +82,58 @@ encode_fields: Final = msgspec.msgpack.Encoder().encode
 decode_fields: Final = msgspec.msgpack.Decoder(NftFields).decode
 
 
-class FetchQueue:
-    """The tokens that are fetched next, for each reason. A token is returned once until it is forgotten.
+class DocumentWriter:
+    """Returns the tokens that are fetched next, for each reason, and writes the documents.
 
-    A reindex request is returned even if the token waits for another reason, and so is a token that a page shows.
+    outcomes: number of attempts by status since the start.
     """
 
-    def __init__(self) -> None:
-        self._taken: dict[int, FetchReason] = {}
-        self._taken_reindexes: dict[int, FetchReason] = {}
+    def __init__(self, session: EvmWriteSession) -> None:
+        self._session = session
+        self.outcomes: Counter[str] = Counter()
+        # Why a token was returned. It is not returned again before its document is written.
+        self._reasons: dict[int, FetchReason] = {}
+        self._reindexes: dict[int, FetchReason] = {}
         # The last token that was read for REST.
         self._last = 0
         # The last token that was read for the update of a contract.
         self._update_last: dict[int, int] = {}
 
-    def forget(self, tokens: Iterable[int]) -> None:
-        """Return tokens again if there is a reason."""
-        for token in tokens:
-            self._taken.pop(token, None)
-            self._taken_reindexes.pop(token, None)
+    def forget(self) -> None:
+        """Return tokens again that were returned before: the task that fetches them has begun again."""
+        for tokens in (self._reasons, self._reindexes, self._update_last):
+            tokens.clear()
+        self._last = 0
 
-    def take(
+    def to_fetch(
+        self, reason: FetchReason, limit: int, now: int, skipped: frozenset[bytes] = frozenset()
+    ) -> Sequence[TokenToFetch]:
+        """Return tokens to fetch for a reason. A token is returned once until `write` has it.
+
+        skipped: contracts of which no token is returned, since many of them wait already. A reindex request is
+        returned even if the token waits for another reason, and so is a token that a page shows.
+        A new writer, as after a crash, returns those that have no document yet again.
+        """
+        with self._session.reading() as connection:
+            return self._to_fetch(connection, reason, limit, now, skipped)
+
+    def write(self, documents: Sequence[TokenDocument]) -> None:
+        """Write the outcomes of attempts, after which their requests and retries are done; skip unknown tokens."""
+        with self._session.adding() as connection:
+            tokens = _write_documents(connection, documents)
+        for token in tokens:
+            self._reasons.pop(token, None)
+            self._reindexes.pop(token, None)
+        outcomes = (document.status for document in documents)
+        self.outcomes.update(str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED)
+
+    def _to_fetch(
         self, connection: Connection, reason: FetchReason, limit: int, now: int, skipped: frozenset[bytes]
     ) -> Sequence[TokenToFetch]:
-        """Return tokens to fetch, none of the skipped contracts."""
-        taken = self._taken_reindexes if reason is FetchReason.REINDEX else self._taken
-        most = limit + len(taken)
-        hidden = {row[1] for row in bulk.fetch_by_prefix(connection, _COLLECTIONS, skipped) if bytes(row[0]) in skipped}
+        reasons = self._reindexes if reason is FetchReason.REINDEX else self._reasons
+        # Tokens that were returned before are still first in every order, so they are read again and left out below.
+        most = limit + len(reasons)
+        hidden = {number for _, number in bulk.fetch_by_id(connection, _COLLECTIONS, skipped)}
         requested_at: Mapping[int, int] = {}
 
         def fetch(text: str, *values: int) -> Sequence[Any]:
@@ -118,9 +155,9 @@ class FetchQueue:
             case FetchReason.REST:
                 tokens = self._rest(connection, limit, hidden)
         is_shown = reason is FetchReason.SHOWN
-        free = (token for token in tokens if token not in taken or (is_shown and taken[token] is not reason))
+        free = (token for token in tokens if token not in reasons or (is_shown and reasons[token] is not reason))
         chosen = list(islice(free, limit))
-        taken.update(dict.fromkeys(chosen, reason))
+        reasons.update(dict.fromkeys(chosen, reason))
         return _tokens_to_fetch(connection, chosen, requested_at)
 
     def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:
@@ -134,7 +171,7 @@ class FetchQueue:
             if len(tokens) == limit:
                 break
             self._last = token
-            if not is_fetched and token not in self._taken and collection_of(token) not in hidden:
+            if not is_fetched and token not in self._reasons and collection_of(token) not in hidden:
                 tokens.append(token)
         return tokens
 
@@ -174,8 +211,7 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
     for update, time in updates:
         first, last, at = ranges.get(update.contract, (_MAX_ID, 0, time))
         ranges[update.contract] = (min(first, update.first_id), max(last, update.last_id), at)
-    found = bulk.fetch_by_prefix(connection, _COLLECTIONS, ranges)
-    numbers = {number: ranges[bytes(raw)] for raw, number in found if bytes(raw) in ranges}
+    numbers = {number: ranges[raw] for raw, number in bulk.fetch_by_id(connection, _COLLECTIONS, ranges)}
     rows = []
     before = {row[0]: tuple(row[1:]) for row in bulk.run(connection, _UPDATES, numbers)}
     for number, (first, last, time) in numbers.items():
@@ -189,12 +225,12 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
     bulk.upsert(connection, UPDATES, sorted(rows))
 
 
-def write_documents(connection: Connection, documents: Sequence[TokenDocument]) -> Sequence[int]:
-    """Write the outcomes of attempts; return the keys of their tokens. Their requests and retries are done."""
-    written = _by_key(connection, documents)
-    before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, written)}
+def _write_documents(connection: Connection, documents: Sequence[TokenDocument]) -> Sequence[int]:
+    """Write the outcomes of attempts; return the keys of their tokens."""
+    by_key = _by_key(connection, documents)
+    before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, by_key)}
     rows = []
-    for key, document in sorted(written.items()):
+    for key, document in sorted(by_key.items()):
         nothing = (key, STATUSES.index(document.status), document.updated_at, b"", None)
         _, status, updated_at, uri, fields = before.get(key, nothing)
         if document.status is not MetadataStatus.UNINDEXED:
@@ -205,26 +241,26 @@ def write_documents(connection: Connection, documents: Sequence[TokenDocument]) 
         size = len(uri) + (0 if fields is None else len(fields))
         rows.append((key, status, updated_at, document.attempts, document.next_attempt_at, size, uri, fields))
     bulk.upsert(connection, DOCUMENTS, rows)
-    bulk.delete(connection, MINTED, list(written))
-    bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in written])
-    # A request that came meanwhile wants a later outcome.
+    bulk.delete(connection, MINTED, list(by_key))
+    bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in by_key])
+    # A request that came after the attempt began is for a later outcome.
     text = "SELECT subject, requested_at FROM requests WHERE subject IN {keys} AND kind = ?"
-    waiting = bulk.run(connection, text, written, int(RequestKind.REINDEX))
-    done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= written[key].updated_at]
+    waiting = bulk.run(connection, text, by_key, int(RequestKind.REINDEX))
+    done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= by_key[key].updated_at]
     bulk.delete_pairs(connection, REQUESTS, done)
-    return list(written)
+    return list(by_key)
 
 
 def _by_key(connection: Connection, documents: Sequence[TokenDocument]) -> dict[int, TokenDocument]:
     contracts = {document.contract for document in documents}
-    numbers = {bytes(raw): number for raw, number in bulk.fetch_by_prefix(connection, _COLLECTIONS, contracts)}
-    named = [(document, numbers[document.contract]) for document in documents if document.contract in numbers]
-    keys = find_tokens(connection, {(number, document.token_id) for document, number in named})
+    numbers: dict[bytes, int] = dict(bulk.fetch_by_id(connection, _COLLECTIONS, contracts))
+    numbered = [(document, numbers[document.contract]) for document in documents if document.contract in numbers]
+    keys = find_tokens(connection, {(number, document.token_id) for document, number in numbered})
     return {
         key: document
-        for document, number in named
+        for document, number in numbered
         for key in keys.get((number, document.token_id), ())
-        if document.standard in (None, _standard(key))
+        if document.standard in (None, standard_of(key))
     }
 
 
@@ -242,7 +278,7 @@ def _tokens_to_fetch(
         TokenToFetch(
             addresses[collection_of(token)],
             ids[token],
-            _standard(token),
+            standard_of(token),
             attempts.get(token, 0),
             requested_at.get(token),
             token,
@@ -252,7 +288,8 @@ def _tokens_to_fetch(
     ]
 
 
-def _standard(token: int) -> TokenStandard:
+def standard_of(token: int) -> TokenStandard:
+    """Return the standard of a token, by its key."""
     return TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721
 
 

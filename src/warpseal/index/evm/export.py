@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from warpseal.index.evm.codes import ERC_TYPES, decode_text
-from warpseal.index.evm.keys import SQL_COLLECTION, SQL_NUMBER, height_of, is_erc1155, unpack
+from warpseal.index.evm.keys import (
+    ERC_TYPES,
+    SQL_COLLECTION,
+    SQL_NUMBER,
+    decode_text,
+    height_of,
+    is_erc1155,
+    unpack,
+)
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.text import account_text, hex_text
@@ -60,7 +67,8 @@ def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
 
 
 def _read_transfers(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    addresses = _addresses(session, {key for row in rows for key in row[7:10]})
+    parties = {key for *_, contract, sender, recipient, _ in rows for key in (contract, sender, recipient)}
+    addresses = _addresses(session, parties)
     for key, time, tx_hash, log_index, token, short, raw_id, contract, sender, recipient, amount in rows:
         yield {
             "blockNumber": str(height_of(key)),
@@ -75,7 +83,7 @@ def _read_transfers(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 def _read_holdings(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    addresses = _addresses(session, {key for row in rows for key in (row[0], row[4])})
+    addresses = _addresses(session, {key for owner, *_, contract, _ in rows for key in (owner, contract)})
     for owner, token, short, raw_id, contract, balance in rows:
         yield {
             "ownerAddress": addresses[owner],
@@ -85,7 +93,8 @@ def _read_holdings(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
 
 
 def _read_contracts(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
-    addresses = _addresses(session, {key for row in rows for key in row[2:5] if key is not None})
+    parties = {key for _, _, contract, sender, factory, *_ in rows for key in (contract, sender, factory)}
+    addresses = _addresses(session, parties - {None})
     for tx, _, contract, sender, factory, tx_hash, time, erc_type, name, symbol, decimals in rows:
         yield {
             "address": addresses[contract],

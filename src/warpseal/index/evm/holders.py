@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
-from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
+from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
+from warpseal.index.evm.rows import BalanceRow
 from warpseal.index.evm.schema import (
     NFT_TOTALS,
     OLDER_HOLDERS,
@@ -31,26 +32,15 @@ from warpseal.index.evm.schema import (
 
 Pair = tuple[int, int]
 """An asset (see keys.py) and a holder."""
-BalanceRow = tuple[int, int, int, int]
-"""Asset, holder, block, and the balance after it."""
 
 KEPT_S: Final = 25 * 3_600
-"""Versions that were valid within so many seconds before the newest block are there: page tokens live 24 hours."""
+"""Versions that were valid within these seconds before the newest block are kept: page tokens live 24 hours."""
 KEPT_OF_BACKFILL: Final = 16
-"""At most so many partitions are there because they were written within the same time of the clock."""
+"""The most partitions that are kept because they were written within these seconds of the clock."""
 DROPPED: Final = -1
 """The row of `past_partitions` for the last dropped partition."""
 
 _PARTITION_ROWS: Final = 1 << 16
-_BATCH_KEYS: Final = 2_000
-_RECENT: Final = (
-    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed, h.is_held FROM {pairs}"
-    " JOIN recent_holders h ON h.asset = p.a AND h.holder = p.b"
-)
-_OLDER: Final = (
-    "SELECT h.asset, h.holder, h.rank, h.maximum, h.changed FROM {pairs}"
-    " JOIN older_holders h ON h.asset = p.a AND h.holder = p.b"
-)
 _TOTALS: Final = "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
 # Partitions whose last block is that old, latest first.
 _ENDED: Final = (
@@ -80,7 +70,7 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 
 
 class Holders:
-    """The rows of holders. cached: how many are in memory. capacity: the number of rows in each of the small tables."""
+    """The rows of holders. cached: number of them in memory. capacity: number of rows in each of the small tables."""
 
     def __init__(self, cached: int, capacity: int) -> None:
         self._cached = cached
@@ -88,8 +78,8 @@ class Holders:
         self._ranks = RecentRows(RECENT_RANKS, OLDER_RANKS, capacity, gone="is_held = 0")
         # Where the addresses of holders are in the order of addresses.
         self._positions: dict[int, int] = {}
-        # The states that changed last, and those that the batch needs; None for none.
-        self._known: dict[Pair, HolderState | None] = {}
+        # The states that changed last, and those that the batch needs; None if the pair has none.
+        self._states: dict[Pair, HolderState | None] = {}
         self._partition = 0
         self._most_rows = min(_PARTITION_ROWS, capacity)
         self._partition_rows = 0
@@ -99,7 +89,7 @@ class Holders:
         self._holders.open()
         self._ranks.open()
         self._positions.clear()
-        self._known.clear()
+        self._states.clear()
         ((partition,),) = bulk.fetch(connection, "SELECT max(number) FROM past_partitions")
         self._partition = max(0, partition or 0)
         text = "SELECT count(*) FROM past_ranks WHERE partition = ?"
@@ -107,25 +97,15 @@ class Holders:
 
     def find(self, connection: Connection, pairs: set[Pair]) -> Mapping[Pair, HolderState]:
         """Return the states of those pairs that have one."""
-        known = self._known
-        wanted = {pair for pair in pairs if pair not in known}
-        known.update(dict.fromkeys(wanted))
-        recent = set()
-        for asset, holder, *row, is_held in bulk.fetch_by_pairs(connection, _RECENT, wanted):
-            recent.add((asset, holder))
-            if is_held:
-                known[asset, holder] = HolderState(*row)
-        for asset, holder, *row in bulk.fetch_by_pairs(connection, _OLDER, wanted - recent):
-            known[asset, holder] = HolderState(*row)
-        return {pair: state for pair in pairs if (state := known[pair]) is not None}
+        states = self._states
+        missing = {pair for pair in pairs if pair not in states}
+        states.update(dict.fromkeys(missing))
+        for asset, holder, *row in find_held(connection, RECENT_HOLDERS, OLDER_HOLDERS, missing):
+            states[asset, holder] = HolderState(*row)
+        return {pair: state for pair in pairs if (state := states[pair]) is not None}
 
     def add(
-        self,
-        connection: Connection,
-        balances: Sequence[BalanceRow],
-        nfts: NftChanges,
-        height: int,
-        now: int,
+        self, connection: Connection, balances: Sequence[BalanceRow], nfts: NftChanges, height: int, now: int
     ) -> None:
         """Change holders by the next blocks, up to a height, which is written.
 
@@ -133,31 +113,30 @@ class Holders:
         """
         counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.held.items() if change}
         grouped = {pair: list(rows) for pair, rows in groupby(balances, key=itemgetter(0, 1))}
-        known = self.find(connection, grouped.keys() | counts.keys())
+        before = self.find(connection, grouped.keys() | counts.keys())
         after: dict[Pair, HolderState | None] = {}
         for pair, rows in grouped.items():
-            _, _, block, balance = rows[-1]
-            rank = rank_of(balance)
+            rank = rank_of(rows[-1].balance)
             # The larger the balance, the lower the rank.
-            highest = rank if len(rows) == 1 else rank_of(max([row[3] for row in rows]))
-            if (state := known.get(pair)) is not None:
+            highest = rank if len(rows) == 1 else rank_of(max([row.balance for row in rows]))
+            if (state := before.get(pair)) is not None:
                 highest = min(highest, state.rank if state.maximum is None else state.maximum)
-            after[pair] = HolderState(rank, None if highest == rank else highest, block)
+            after[pair] = HolderState(rank, None if highest == rank else highest, rows[-1].block)
         holder_changes: Counter[int] = Counter()
         for pair, change in counts.items():
-            state = known.get(pair)
+            state = before.get(pair)
             count = change if state is None else balance_of(state.rank) + change
             after[pair] = HolderState(rank_of(count), None, height) if count > 0 else None
             holder_changes[-pair[0]] += (count > 0) - (state is not None)
-        self._put(connection, after, known, height)
+        self._put(connection, after, before, height)
         self._add_totals(connection, holder_changes, nfts.tokens, height)
         if after or nfts.tokens:
             bulk.upsert(connection, PAST_PARTITIONS, [(self._partition, height, now)])
         self._drop_partitions(connection, height, now)
         for pair, state in after.items():
-            self._known.pop(pair, None)
-            self._known[pair] = state
-        forget_oldest(self._known, self._cached)
+            self._states.pop(pair, None)
+            self._states[pair] = state
+        forget_oldest(self._states, self._cached)
 
     def begin_at(self, connection: Connection, height: int) -> None:
         """Mark that no state before the one after `height` can be shown: rows are derived again."""
@@ -170,7 +149,7 @@ class Holders:
         before: Mapping[Pair, HolderState],
         height: int,
     ) -> None:
-        """Replace states. after: None for none."""
+        """Replace states. after: None for a pair that no longer holds anything."""
         if self._partition_rows >= self._most_rows:
             self._partition += 1
             self._partition_rows = 0
@@ -206,10 +185,10 @@ class Holders:
         if not changes:
             return
         rows, past = [], []
-        known = {row[0]: row[1:] for row in bulk.run(connection, _TOTALS, [change[0] for change in changes])}
+        before = {row[0]: row[1:] for row in bulk.run(connection, _TOTALS, [change[0] for change in changes])}
         for number, more_holders, more_tokens in changes:
-            changed, holder_count, token_count = known.get(number, (-1, 0, 0))
-            if number in known:
+            changed, holder_count, token_count = before.get(number, (-1, 0, 0))
+            if number in before:
                 past.append((self._partition, number, changed, height, holder_count, token_count))
             rows.append((number, height, holder_count + more_holders, token_count + more_tokens))
         bulk.upsert(connection, NFT_TOTALS, rows)
@@ -218,8 +197,9 @@ class Holders:
     def _drop_partitions(self, connection: Connection, height: int, now: int) -> None:
         """Drop the partitions whose versions were all superseded too long ago. now: unix seconds."""
         ended = list(bulk.fetch(connection, _ENDED, self._partition - 1, height, KEPT_S))
-        kept = [row for row in ended[:KEPT_OF_BACKFILL] if row[2] >= now - KEPT_S]
-        dropped = ended[len(kept) :]
+        # A backfill writes days of blocks within minutes, and a page token of a few minutes ago still has to work.
+        recent = [number for number, _, time in ended[:KEPT_OF_BACKFILL] if time >= now - KEPT_S]
+        dropped = ended[len(recent) :]
         for number, _, _ in dropped:
             for table in ("past_ranks", "past_nft_totals"):
                 bulk.fetch(connection, f"DELETE FROM {table} WHERE partition = ?", number)
@@ -229,10 +209,8 @@ class Holders:
             bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, written_at)])
 
     def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
-        known = self._positions
-        forget_oldest(known, self._cached)
-        missing = sorted(holders - known.keys())
-        for start in range(0, len(missing), _BATCH_KEYS):
-            for key, prefix in bulk.run(connection, _PREFIXES, missing[start : start + _BATCH_KEYS]):
-                known[key] = position_of(prefix)
-        return known
+        positions = self._positions
+        forget_oldest(positions, self._cached)
+        for key, prefix in bulk.fetch_by_keys(connection, _PREFIXES, holders - positions.keys()):
+            positions[key] = position_of(prefix)
+        return positions

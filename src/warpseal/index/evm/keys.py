@@ -1,4 +1,6 @@
-"""The numeric keys of an EVM chain's rows, and numbers of 256 bits in columns. Source of truth: this module.
+"""The numeric keys of an EVM chain's rows, and values of columns: numbers of 256 bits, codes, texts.
+
+Source of truth: this module. The numbers of codes are never given to another value.
 
 A transfer's key is its block and its position among the NFT transfers of the block; a transaction's key is its block
 and index. A token's key is the number of its contract by first appearance, the number of the token by first appearance
@@ -7,8 +9,11 @@ on the chain, and its standard, so that sorting by keys is sorting by first appe
 
 from __future__ import annotations
 
+from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
+
+from warpseal.resources.evm import ErcType, MetadataStatus
 
 MAX_PLACES: Final = 1 << 20
 """The positions of transfers and the indexes of transactions of a block are below it."""
@@ -21,6 +26,21 @@ TRANSFER_PARTITION_BITS = 18
 COLLECTION_BITS: Final = 36
 """The number of a token's contract is above them in the token's key."""
 
+ERC_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC20, ErcType.ERC721, ErcType.ERC1155)
+STATUSES: Final = (
+    MetadataStatus.UNINDEXED,
+    MetadataStatus.INDEXED,
+    MetadataStatus.UNKNOWN,
+    MetadataStatus.MISSING_TOKEN,
+    MetadataStatus.INVALID_TOKEN_URI,
+    MetadataStatus.INVALID_TOKEN_URI_SCHEME,
+    MetadataStatus.UNREACHABLE_TOKEN_URI,
+    MetadataStatus.THROTTLED_TOKEN_URI,
+    MetadataStatus.METADATA_CONTENT_TOO_LARGE,
+    MetadataStatus.INVALID_METADATA,
+    MetadataStatus.INVALID_METADATA_JSON,
+)
+
 _BLOCK_BITS: Final = 20
 _NUMBERS: Final = (1 << (COLLECTION_BITS - 1)) - 1
 SQL_NUMBER: Final = f"({{}} >> 1 & {_NUMBERS})"
@@ -31,6 +51,14 @@ _SHORT_LIMIT: Final = 1 << 63
 _DAY_S: Final = 86_400
 _RANK_HEADS: Final = [bytes([255 - length]) for length in range(33)]
 _RANK_MASKS: Final = [(1 << 8 * length) - 1 for length in range(33)]
+
+
+class RequestKind(IntEnum):
+    """What a daemon asks the indexer for."""
+
+    CONTRACT = 0
+    SHOWN_TOKEN = 1
+    REINDEX = 2
 
 
 def block_key(number: int, place: int = 0) -> int:
@@ -114,3 +142,13 @@ def pack(number: int) -> bytes:
 def unpack(raw: bytes) -> int:
     """Return the number that `pack` wrote."""
     return int.from_bytes(raw, "big")
+
+
+def encode_text(text: str) -> bytes:
+    """Return the bytes of a text that a contract or a server gave; PostgreSQL's own texts have no zero character."""
+    return text.encode("utf-8", "replace")
+
+
+def decode_text(raw: bytes) -> str:
+    """Return the text of a column."""
+    return bytes(raw).decode("utf-8", "replace")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from warpseal.index.checkpoint import ChainStatus, decode_status
-from warpseal.index.evm.chain_row import EvmChainRow
-from warpseal.index.evm.codes import RequestKind
 from warpseal.index.evm.keys import (
     BLOCK_PARTITION_BITS,
     MAX_HEIGHT,
+    RequestKind,
     block_key,
     collection_of,
+    day_of,
     first_token,
     number_of,
     short_id,
@@ -21,12 +21,14 @@ from warpseal.index.evm.keys import (
 )
 from warpseal.index.evm.records import NOTHING_LACKING, Lacking
 from warpseal.index.evm.resources import ResourceReader, block_resource
+from warpseal.index.evm.rows import BlockRow, CreationRow, EvmChainRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.base import SortOrder
 from warpseal.resources.evm import (
     CollectibleBalance,
     CollectibleQuery,
+    DailyTps,
     DeployedContract,
     Erc1155Query,
     Erc1155Transfer,
@@ -46,6 +48,8 @@ _LAST_KEY: Final = (1 << 63) - 1
 _TRANSFERS: Final = (
     "SELECT key, tx_index, log_index, token, sender, recipient, amount FROM transfers WHERE key IN {keys}"
 )
+_LAST_BLOCK_BEFORE: Final = "SELECT time, txs FROM days WHERE day < ? AND number >= ? ORDER BY day DESC LIMIT 1"
+_LAST_BLOCKS: Final = "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"
 _BY_HASH: Final = (
     "WITH RECURSIVE p(n) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT n - 1 FROM p WHERE n > ?) SELECT b.* FROM p"
     " JOIN block_hashes h ON h.partition = p.n AND h.prefix = ? JOIN blocks b ON b.number = h.block WHERE b.hash = ?"
@@ -140,12 +144,38 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
         rows = session.rows("SELECT * FROM blocks WHERE number = ?", number)
     if not rows or rows[0][0] > state.height:
         return None
-    row = rows[0]
+    row = BlockRow._make(rows[0])
     parent_hash = chain.first_parent
-    if row[0] > chain.first_height:
-        parent_hash = session.rows("SELECT hash FROM blocks WHERE number = ?", row[0] - 1)[0][0]
+    if row.number > chain.first_height:
+        parent_hash = session.rows("SELECT hash FROM blocks WHERE number = ?", row.number - 1)[0][0]
     earlier = chain.counted_txs if chain.counted_to >= chain.first_height else None
     return block_resource(row, parent_hash, state.chain_id_text, earlier)
+
+
+def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps | None:
+    """Return the transactions per second of days with blocks; None before the first block.
+
+    A day lasts from the last block before it to its last block. The first day lasts from block 1, since the time of
+    block 0 may be 0. The first day of an index that begins later is left out.
+    """
+    state = read_state(session)
+    if state is None:
+        return None
+    ((advanced_at,),) = session.rows("SELECT advanced_at FROM derived_state")
+    begin = max(1, state.chain.first_height)
+    if state.height < begin:
+        return DailyTps(None, day_of(state.time), {}, advanced_at)
+    ((time, txs),) = session.rows("SELECT time, txs - tx_count FROM blocks WHERE number = ?", begin)
+    complete_from = day_of(time) + (begin > 1)
+    low = max(first_day, complete_from)
+    for row in session.rows(_LAST_BLOCK_BEFORE, low, begin):
+        time, txs = row
+    values: dict[int, float] = {}
+    for day, day_time, day_txs in session.rows(_LAST_BLOCKS, low, last_day, begin):
+        seconds = day_time - time
+        values[day] = max(0, day_txs - txs) / seconds if seconds > 0 else 0.0
+        time, txs = day_time, day_txs
+    return DailyTps(complete_from, day_of(state.time), values, advanced_at)
 
 
 def erc1155_transfers(
@@ -161,14 +191,14 @@ def erc1155_transfers(
     if address is None or low > high:
         return EvmPage(())
     hidden = _collections(session, query.hidden)
-    found: list[Any] = []
+    transfers: list[TransferRow] = []
     scanned = 0
     last: int | None = None
-    while len(found) <= page.size and scanned < MAX_SCANNED:
+    while len(transfers) <= page.size and scanned < MAX_SCANNED:
         limit = page.size + 1
         keys = _transfer_keys(session, address, (low, high), is_newest_first, limit)
-        rows = {row[0]: row for row in session.by_keys(_TRANSFERS, keys)}
-        found += [rows[key] for key in keys if collection_of(rows[key][3]) not in hidden]
+        rows = {row[0]: TransferRow._make(row) for row in session.by_keys(_TRANSFERS, keys)}
+        transfers += [rows[key] for key in keys if collection_of(rows[key].token) not in hidden]
         scanned += len(keys)
         if len(keys) < limit:
             last = None
@@ -176,9 +206,9 @@ def erc1155_transfers(
         last = keys[-1]
         low, high = (low, last - 1) if is_newest_first else (last + 1, high)
     reader = ResourceReader(session, now)
-    shown = found[: reader.count_within_bytes([row[3] for row in found[: page.size]])]
-    more = shown[-1][0] if len(shown) < len(found) else last
-    return EvmPage(reader.transfers(shown), _position(more), reader.lacking)
+    first = reader.within_page(transfers, page.size)
+    more = first[-1].key if len(first) < len(transfers) else last
+    return EvmPage(reader.transfers(first), _position(more), reader.lacking)
 
 
 def collectibles(
@@ -194,40 +224,41 @@ def collectibles(
         return EvmPage(())
     hidden = _collections(session, query.hidden)
     text = "SELECT token, balance FROM holdings WHERE owner = ? AND token > ? AND token < ? ORDER BY token LIMIT ?"
-    found: list[Any] = []
-    while len(found) <= page.size:
+    holdings: list[HoldingRow] = []
+    while len(holdings) <= page.size:
         limit = page.size + 1
-        rows = session.rows(text, owner, low, end, limit)
-        first_hidden = next((place for place, row in enumerate(rows) if collection_of(row[0]) in hidden), None)
-        found += rows[:first_hidden]
+        rows = [HoldingRow._make(row) for row in session.rows(text, owner, low, end, limit)]
+        first_hidden = next((place for place, row in enumerate(rows) if collection_of(row.token) in hidden), None)
+        holdings += rows[:first_hidden]
         if first_hidden is not None:
-            low = first_token(collection_of(rows[first_hidden][0]) + 1) - 1
+            # Tokens of a contract are neighbours: continue behind all tokens of the hidden one.
+            low = first_token(collection_of(rows[first_hidden].token) + 1) - 1
         elif len(rows) < limit:
             break
         else:
-            low = rows[-1][0]
+            low = rows[-1].token
     reader = ResourceReader(session, now)
-    shown = found[: reader.count_within_bytes([row[0] for row in found[: page.size]])]
-    more = shown[-1][0] if len(shown) < len(found) else None
-    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, shown), _position(more), reader.lacking)
+    first = reader.within_page(holdings, page.size)
+    more = first[-1].token if len(first) < len(holdings) else None
+    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), _position(more), reader.lacking)
 
 
 def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
     """Return the tokens of a collection that are held, in order."""
     low, end = _range_of(session, contract, page.after_key or 0)
     text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
-    found = session.rows(text, low, end, page.size + 1) if low < end else ()
+    rows = [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)] if low < end else []
     reader = ResourceReader(session, now)
-    shown = found[: reader.count_within_bytes([row[0] for row in found[: page.size]])]
-    more = shown[-1][0] if len(shown) < len(found) else None
-    return EvmPage(reader.tokens(shown), _position(more), reader.lacking)
+    first = reader.within_page(rows, page.size)
+    more = first[-1].token if len(first) < len(rows) else None
+    return EvmPage(reader.tokens(first), _position(more), reader.lacking)
 
 
 def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[NftToken]:
     """Return a token; of two with this id, the one that is held."""
     keys = token_keys(session, now, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
-    rows = [(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
+    rows = [OwnerRow(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
     reader = ResourceReader(session, now)
     return EvmPage(reader.tokens(rows), None, reader.lacking)
 
@@ -243,11 +274,11 @@ def deployments(session: ReadSession, now: float, address: bytes, page: PageRequ
         " JOIN creations c ON c.tx = a.tx AND c.position = a.position"
         " WHERE a.address = ? AND (a.tx, a.position) < (?, ?) ORDER BY a.tx DESC, a.position DESC LIMIT ?"
     )
-    found = session.rows(text, key, *before, page.size + 1)
-    shown = found[: page.size]
+    rows = list(map(CreationRow._make, session.rows(text, key, *before, page.size + 1)))
+    first = rows[: page.size]
     reader = ResourceReader(session, now)
-    more = tuple(shown[-1][:2]) if len(shown) < len(found) else None
-    return EvmPage(reader.deployments(shown), more, reader.lacking)
+    more = (first[-1].tx, first[-1].position) if len(first) < len(rows) else None
+    return EvmPage(reader.deployments(first), more, reader.lacking)
 
 
 def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -> Sequence[int]:

@@ -11,7 +11,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
-from warpseal.index.evm.days import daily_tps
 from warpseal.index.evm.queries import EvmPage as EvmPage
 from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.requests import RequestWriter
@@ -88,7 +87,7 @@ class EvmIndex:
     async def daily_tps(self, first_day: int, last_day: int) -> DailyTps | None:
         """Return the transactions per second of days, both ends included; None before the first block."""
         self._page_counts["daily_tps"] += 1
-        return await self._reader.read(lambda session: daily_tps(session, first_day, last_day))
+        return await self._reader.read(lambda session: queries.daily_tps(session, first_day, last_day))
 
     async def erc1155_transfers(self, query: Erc1155Query, page: PageRequest) -> EvmPage[Erc1155Transfer]:
         """Return transfers by block, log index and position; one to oneself once."""

@@ -5,7 +5,8 @@ The small table stays in memory. What moves at a time is one range of keys, so i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -91,6 +92,28 @@ class RecentRows:
             moved = connection.exec_driver_sql(text, (*self._last, *last)).rowcount
         self._last = last
         return moved
+
+
+def find_held(
+    connection: Connection, recent: Table, older: Table, pairs: set[tuple[int, int]]
+) -> Iterator[Sequence[Any]]:
+    """Yield the rows with these keys of two numbers, as the large table has them.
+
+    recent: its last column, `is_held`, is 0 if the row of the large table is gone.
+    """
+    newer = set()
+    for *row, is_held in bulk.fetch_by_pairs(connection, _text_by_pairs(recent), pairs):
+        newer.add((row[0], row[1]))
+        if is_held:
+            yield row
+    yield from bulk.fetch_by_pairs(connection, _text_by_pairs(older), pairs - newer)
+
+
+@cache
+def _text_by_pairs(table: Table) -> str:
+    names = [column.name for column in table.c]
+    columns = ", ".join(f"h.{name}" for name in names)
+    return f"SELECT {columns} FROM {{pairs}} JOIN {table.name} h ON h.{names[0]} = p.a AND h.{names[1]} = p.b"
 
 
 def forget_oldest(cached: dict[K, V], most: int) -> None:

@@ -12,8 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from warpseal.index import bulk
-from warpseal.index.evm.codes import RequestKind
-from warpseal.index.evm.keys import collection_of
+from warpseal.index.evm.keys import RequestKind, collection_of
 from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings

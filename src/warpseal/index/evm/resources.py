@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.index.evm.codes import ERC_TYPES, STATUSES, decode_text
-from warpseal.index.evm.derived import CreationRow
 from warpseal.index.evm.documents import RECENT_S, decode_fields
-from warpseal.index.evm.keys import collection_of, height_of, is_erc1155, number_of, tx_key_of, unpack
-from warpseal.index.evm.ownership import TransferRow
+from warpseal.index.evm.keys import (
+    ERC_TYPES,
+    STATUSES,
+    collection_of,
+    decode_text,
+    height_of,
+    is_erc1155,
+    number_of,
+    tx_key_of,
+    unpack,
+)
 from warpseal.index.evm.records import Lacking
+from warpseal.index.evm.rows import BlockRow, CreationRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
-from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.evm import (
     CollectibleBalance,
     DeployedContract,
@@ -29,6 +37,8 @@ from warpseal.resources.evm import (
     TokenHolder,
 )
 from warpseal.resources.text import account_text, hex_text
+
+TokenRow = TypeVar("TokenRow", TransferRow, HoldingRow, OwnerRow)
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 """About the bytes of the URIs and documents of a page; a single item may have more."""
@@ -116,130 +126,131 @@ class ResourceReader:
             frozenset(self._old_contracts),
         )
 
-    def count_within_bytes(self, tokens: Sequence[int]) -> int:
-        """Return how many items, each with a token, a page has; at least one."""
-        sizes = dict(self._session.by_keys(_SIZES, set(tokens)))
+    def within_page(self, rows: Sequence[TokenRow], size: int) -> Sequence[TokenRow]:
+        """Return the first rows whose documents fit on a page of this size; at least one."""
+        first = rows[:size]
+        sizes = dict(self._session.by_keys(_SIZES, {row.token for row in first}))
         total = 0
-        for count, token in enumerate(tokens):
-            total += sizes.get(token, 0)
+        for count, row in enumerate(first):
+            total += sizes.get(row.token, 0)
             if total > MAX_PAGE_BYTES and count:
-                return count
-        return len(tokens)
+                return first[:count]
+        return first
 
-    def collectibles(self, chain_id: str, owner: bytes, rows: Sequence[Any]) -> tuple[CollectibleBalance, ...]:
-        """Return what an address holds. rows: token and balance."""
-        self._load_tokens([row[0] for row in rows])
+    def collectibles(self, chain_id: str, owner: bytes, rows: Sequence[HoldingRow]) -> tuple[CollectibleBalance, ...]:
+        """Return what an address holds."""
+        self._load_tokens([row.token for row in rows])
         owner_text = account_text(owner)
         return tuple(
             [
                 CollectibleBalance(
                     chain_id=chain_id,
-                    balance=UNSET if balance is None else str(unpack(balance)),
+                    balance=UNSET if row.balance is None else str(unpack(row.balance)),
                     owner_address=owner_text,
-                    **self._token_fields(token),
+                    **self._token_fields(row.token),
                 )
-                for token, balance in rows
+                for row in rows
             ]
         )
 
-    def tokens(self, rows: Sequence[Any]) -> tuple[NftToken, ...]:
-        """Return tokens. rows: token, and its owner or the number of its holders, 0 for none."""
-        self._load_tokens([row[0] for row in rows])
-        self._session.load_ids(holder for token, holder in rows if holder and not is_erc1155(token))
+    def tokens(self, rows: Sequence[OwnerRow]) -> tuple[NftToken, ...]:
+        """Return tokens with their owners."""
+        self._load_tokens([row.token for row in rows])
+        self._session.load_ids(row.holder for row in rows if row.holder and not is_erc1155(row.token))
         return tuple(
             [
                 NftToken(
-                    owner_address=UNSET if is_erc1155(token) or not holder else self._address_text(holder),
-                    **self._token_fields(token),
+                    owner_address=UNSET if is_erc1155(row.token) or not row.holder else self._address_text(row.holder),
+                    **self._token_fields(row.token),
                 )
-                for token, holder in rows
+                for row in rows
             ]
         )
 
     def transfers(self, rows: Sequence[TransferRow]) -> tuple[Erc1155Transfer, ...]:
         """Return ERC-1155 transfers."""
         session = self._session
-        self._load_tokens([row[3] for row in rows])
-        holders = {key for row in rows for key in row[4:6] if key}
+        self._load_tokens([row.token for row in rows])
+        holders = {key for row in rows for key in (row.sender, row.recipient) if key}
         session.load_ids(holders)
         self._load_contracts(holders)
-        blocks = {row[0]: row for row in session.by_keys(_BLOCKS, {height_of(row[0]) for row in rows})}
-        hashes = _tx_hashes(session, {tx_key_of(row[0], row[1]) for row in rows})
-        made = []
-        for key, tx_index, log_index, token, sender, recipient, amount in rows:
-            number, block_hash, time = blocks[height_of(key)]
-            made.append(
+        blocks = {number: row for number, *row in session.by_keys(_BLOCKS, {height_of(row.key) for row in rows})}
+        hashes = _tx_hashes(session, {tx_key_of(row.key, row.tx_index) for row in rows})
+        transfers = []
+        for row in rows:
+            number = height_of(row.key)
+            block_hash, time = blocks[number]
+            transfers.append(
                 Erc1155Transfer(
                     block_number=str(number),
                     block_timestamp=time,
                     block_hash=hex_text(block_hash),
-                    tx_hash=hashes[tx_key_of(key, tx_index)],
-                    sender=self._holder(sender),
-                    to=self._holder(recipient),
-                    log_index=log_index,
-                    value="1" if amount is None else str(unpack(amount)),
-                    erc1155_token=self._transferred(token),
+                    tx_hash=hashes[tx_key_of(row.key, row.tx_index)],
+                    sender=self._holder(row.sender),
+                    to=self._holder(row.recipient),
+                    log_index=row.log_index,
+                    value="1" if row.amount is None else str(unpack(row.amount)),
+                    erc1155_token=self._transferred(row.token),
                 )
             )
-        return tuple(made)
+        return tuple(transfers)
 
     def deployments(self, rows: Sequence[CreationRow]) -> tuple[DeployedContract, ...]:
         """Return created contracts."""
         session = self._session
-        session.load_ids({key for row in rows for key in row[2:] if key})
-        contracts = {row[2] for row in rows}
+        session.load_ids({key for row in rows for key in (row.contract, row.sender, row.factory) if key})
+        contracts = {row.contract for row in rows}
         self._load_contracts(contracts)
         text = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
         standards = dict(session.by_keys(text, contracts))
-        hashes = _tx_hashes(session, {row[0] for row in rows})
-        made = []
-        for tx, _, contract, sender, factory in rows:
-            found = self._shown_contract(contract)
-            erc_type = found.erc_type or _STANDARD_TYPES[standards.get(contract, 0)]
+        hashes = _tx_hashes(session, {row.tx for row in rows})
+        deployments = []
+        for row in rows:
+            contract = self._contract(row.contract)
             details = DeploymentDetails(
-                tx_hash=hashes[tx],
-                deployer_address=self._address_text(sender),
-                deployer_contract_address=UNSET if factory is None else self._address_text(factory),
+                tx_hash=hashes[row.tx],
+                deployer_address=self._address_text(row.sender),
+                deployer_contract_address=UNSET if row.factory is None else self._address_text(row.factory),
             )
-            made.append(
+            deployments.append(
                 DeployedContract(
-                    address=self._address_text(contract),
-                    erc_type=erc_type,
-                    name=_text_or_unset(found.name),
-                    symbol=_text_or_unset(found.symbol),
-                    decimals=or_unset(found.decimals),
+                    address=self._address_text(row.contract),
+                    erc_type=contract.erc_type or _STANDARD_TYPES[standards.get(row.contract, 0)],
+                    name=or_unset(contract.name),
+                    symbol=or_unset(contract.symbol),
+                    decimals=or_unset(contract.decimals),
                     deployment_details=details,
                 )
             )
-        return tuple(made)
+        return tuple(deployments)
 
     def _load_tokens(self, tokens: Iterable[int]) -> None:
         """Load tokens with their contracts and documents."""
-        session, wanted = self._session, set(tokens)
-        by_number = {number_of(token): token for token in wanted}
+        session, keys = self._session, set(tokens)
+        by_number = {number_of(token): token for token in keys}
         text = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
         for token_number, short, raw in session.by_keys(text, by_number):
             self._token_ids[by_number[token_number]] = id_of_row(short, raw)
-        numbers = {collection_of(token) for token in wanted}
+        numbers = {collection_of(token) for token in keys}
         for number, contract, standards in session.by_keys(_COLLECTIONS, numbers):
             self._collections[number] = (contract, standards)
         contracts = {contract for contract, _ in self._collections.values()}
         session.load_ids(contracts - {0})
         self._load_contracts(contracts)
-        for key, status, updated_at, uri, fields in session.by_keys(_DOCUMENTS, wanted):
+        for key, status, updated_at, uri, fields in session.by_keys(_DOCUMENTS, keys):
             decoded = _NO_FIELDS if fields is None else decode_fields(bytes(fields))
             self._documents[key] = _DocumentRow(STATUSES[status], updated_at, decode_text(uri), decoded)
             if updated_at < self._now - RECENT_S:
                 self._old_tokens.add(key)
         fetched = {key for key, row in self._documents.items() if row.status is not MetadataStatus.UNINDEXED}
-        self._lacking_tokens = wanted - fetched
+        self._lacking_tokens = keys - fetched
         text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
         self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
 
     def _load_contracts(self, contracts: Iterable[int]) -> None:
         self._contracts |= read_contracts(self._session, contracts)
 
-    def _shown_contract(self, contract: int) -> ContractRow:
+    def _contract(self, contract: int) -> ContractRow:
         row = self._contracts.get(contract, _UNKNOWN_CONTRACT)
         if row.is_due:
             self._lacking_contracts.add(contract)
@@ -251,7 +262,7 @@ class ResourceReader:
         """Return the fields of NftToken but the owner."""
         number, is_1155 = collection_of(token), is_erc1155(token)
         contract, _ = self._collections[number]
-        row = self._shown_contract(contract)
+        row = self._contract(contract)
         document = self._documents.get(token)
         return {
             "address": self._address_text(contract),
@@ -281,8 +292,8 @@ class ResourceReader:
             return TokenHolder(address=self._address_text(key))
         return TokenHolder(
             address=self._address_text(key),
-            name=_text_or_unset(row.name),
-            symbol=_text_or_unset(row.symbol),
+            name=or_unset(row.name),
+            symbol=or_unset(row.symbol),
             decimals=or_unset(row.decimals),
         )
 
@@ -290,22 +301,21 @@ class ResourceReader:
         return account_text(self._session.id_of(key) if key else _ZERO_ADDRESS)
 
 
-def block_resource(row: Any, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> EvmBlock:
-    """Return a block. row: of `blocks`; earlier_txs: before the first indexed block, None if they are not counted."""
-    number, block_hash, time, tx_count, txs, gas_used, gas_limit, base_fee, gas_cost, fees_spent, _ = row
+def block_resource(row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> EvmBlock:
+    """Return a block. earlier_txs: transactions before the first indexed block, None if they are not counted."""
     return EvmBlock(
         chain_id=chain_id,
-        block_number=str(number),
-        block_hash=hex_text(block_hash),
+        block_number=str(row.number),
+        block_hash=hex_text(row.hash),
         parent_hash=hex_text(parent_hash),
-        block_timestamp=time,
-        tx_count=tx_count,
-        gas_used=str(unpack(gas_used)),
-        gas_limit=str(unpack(gas_limit)),
-        base_fee="0" if base_fee is None else str(unpack(base_fee)),
-        gas_cost="0" if gas_cost is None else str(unpack(gas_cost)),
-        fees_spent=str(unpack(fees_spent)),
-        cumulative_transactions=UNSET if earlier_txs is None else str(earlier_txs + txs),
+        block_timestamp=row.time,
+        tx_count=row.tx_count,
+        gas_used=str(unpack(row.gas_used)),
+        gas_limit=str(unpack(row.gas_limit)),
+        base_fee="0" if row.base_fee is None else str(unpack(row.base_fee)),
+        gas_cost="0" if row.gas_cost is None else str(unpack(row.gas_cost)),
+        fees_spent=str(unpack(row.fees_spent)),
+        cumulative_transactions=UNSET if earlier_txs is None else str(earlier_txs + row.txs),
     )
 
 
@@ -320,18 +330,14 @@ def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: b
     return NftMetadata(
         index_status=document.status,
         metadata_last_updated_timestamp=document.updated_at or UNSET,
-        name=_text_or_unset(fields.name),
-        symbol=_text_or_unset(fields.symbol),
-        image_uri=_text_or_unset(fields.image_uri),
-        description=_text_or_unset(fields.description),
-        animation_uri=_text_or_unset(fields.animation_uri),
-        external_url=_text_or_unset(fields.external_url),
-        background=_text_or_unset(fields.background),
-        attributes=_text_or_unset(fields.attributes) if has_attributes else UNSET,
+        name=or_unset(fields.name),
+        symbol=or_unset(fields.symbol),
+        image_uri=or_unset(fields.image_uri),
+        description=or_unset(fields.description),
+        animation_uri=or_unset(fields.animation_uri),
+        external_url=or_unset(fields.external_url),
+        background=or_unset(fields.background),
+        attributes=or_unset(fields.attributes) if has_attributes else UNSET,
         decimals=or_unset(fields.decimals) if is_1155 else UNSET,
-        properties=_text_or_unset(fields.properties) if is_1155 else UNSET,
+        properties=or_unset(fields.properties) if is_1155 else UNSET,
     )
-
-
-def _text_or_unset(text: str | None) -> str | UnsetType:
-    return UNSET if text is None else text

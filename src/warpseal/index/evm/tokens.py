@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.keys import collection_of, number_of, pack, short_id, token_key, unpack
+from warpseal.index.evm.keys import collection_of, is_erc1155, number_of, pack, short_id, token_key, unpack
 from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import COLLECTIONS, OLDER_TOKEN_IDS, RECENT_TOKEN_IDS, TOKENS
 
@@ -22,16 +22,15 @@ _HIGHEST: Final = (
     " FROM collections c WHERE c.number IN {keys}"
 )
 _TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
-_BATCH_KEYS: Final = 2_000
 
 TokenName = tuple[int, int]
-"""The number of a contract; and a token id and its standard: twice the id, plus 1 for ERC-1155."""
+"""The number of a contract, and a coded id: twice the token id, plus 1 for ERC-1155."""
 
 
 class TokenTable:
     """Keys of contracts and tokens. `load_*` reads those of a batch at a time.
 
-    cached: how many are in memory. capacity: the number of rows in the small table.
+    cached: number of them in memory. capacity: number of rows in the small table.
     """
 
     def __init__(self, cached: int, capacity: int) -> None:
@@ -63,51 +62,49 @@ class TokenTable:
 
     def load_collections(self, connection: Connection, contracts: Iterable[int]) -> None:
         """Find the numbers of contracts that have one."""
-        known = self.collections
-        if len(known) > self._cached:
-            known.clear()
+        collections = self.collections
+        if len(collections) > self._cached:
+            collections.clear()
             self._highest.clear()
-        missing = [contract for contract in contracts if contract not in known]
-        for contract, number, standards in bulk.run(connection, _STANDARDS, missing) if missing else ():
-            known[contract] = (number, standards)
+        missing = [contract for contract in contracts if contract not in collections]
+        for contract, number, standards in bulk.fetch_by_keys(connection, _STANDARDS, missing):
+            collections[contract] = (number, standards)
 
-    def add_collections(self, seen: dict[int, int]) -> list[int]:
-        """Number contracts that appeared, in that order; return those that are new, or have a new standard.
+    def add_collections(self, standards: dict[int, int]) -> list[int]:
+        """Number contracts in their order; return those that are new, or have a new standard.
 
-        seen: their keys, all loaded, and the standards of their events.
+        standards: the standards of their events by key; the keys are loaded.
         """
         changed = []
-        for contract, standards in seen.items():
-            row = self.collections.get(contract)
-            if row is None:
-                row = (self._next_collection, 0)
+        for contract, more in standards.items():
+            number, before = self.collections.get(contract, (self._next_collection, 0))
+            if number == self._next_collection:
                 self._next_collection += 1
-            if row[1] | standards != row[1]:
-                row = (row[0], row[1] | standards)
-                self.collections[contract] = row
-                self._new_collections[contract] = row
+            if before | more != before:
+                self.collections[contract] = self._new_collections[contract] = (number, before | more)
                 changed.append(contract)
         return changed
 
     def load_tokens(self, connection: Connection, names: Iterable[TokenName]) -> list[int]:
         """Find the keys of tokens, or assign new ones, in order of appearance; return the new keys."""
-        known = self.tokens
-        forget_oldest(known, self._cached)
+        tokens = self.tokens
+        forget_oldest(tokens, self._cached)
         missing = []
         for name in dict.fromkeys(names):
-            known_key = known.pop(name, None)
+            # A token that is used again goes to the end: the oldest are forgotten first.
+            known_key = tokens.pop(name, None)
             if known_key is None:
                 missing.append(name)
             else:
-                known[name] = known_key
+                tokens[name] = known_key
         self._find(connection, [name for name in missing if name[0] < self._first_new_collection])
         highest = self._highest
         new = []
         for name in missing:
-            if name not in known:
+            if name not in tokens:
                 collection, coded = name
                 key = token_key(collection, self._next_token, bool(coded & 1))
-                known[name] = key
+                tokens[name] = key
                 short = short_id(coded >> 1)
                 self._new_tokens.append((self._next_token, short, pack(coded >> 1) if short < 0 else None))
                 self._new_ids.append((collection, short, key))
@@ -129,48 +126,43 @@ class TokenTable:
 
     def _find(self, connection: Connection, names: Sequence[TokenName]) -> None:
         """Find the keys of tokens in contracts that have tokens."""
-        known, highest = self.tokens, self._highest
+        highest = self._highest
         unread = {number for number, _ in names} - highest.keys()
-        for number, *shorts in bulk.run(connection, _HIGHEST, unread) if unread else ():
+        for number, *shorts in bulk.fetch_by_keys(connection, _HIGHEST, unread):
             highest[number] = max([-1, *(short for short in shorts if short is not None)])
-        wanted = {(number, coded >> 1) for number, coded in names}
-        found = find_tokens(
-            connection, {name for name in wanted if name[1] <= highest[name[0]] or short_id(name[1]) < 0}
-        )
-        for (number, token_id), keys in found.items():
+        # Most new tokens have the next id of their contract: an id above the highest one needs no lookup.
+        ids = {(number, coded >> 1) for number, coded in names}
+        candidates = {(number, id_) for number, id_ in ids if id_ <= highest[number] or short_id(id_) < 0}
+        for (number, token_id), keys in find_tokens(connection, candidates).items():
             for key in keys:
-                known[number, token_id << 1 | key & 1] = key
+                self.tokens[number, token_id << 1 | is_erc1155(key)] = key
 
 
 def find_tokens(connection: Connection, names: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
     """Return the keys of the tokens with these contract numbers and ids: at most one of each standard."""
-    found: dict[tuple[int, int], list[int]] = {}
+    tokens: dict[tuple[int, int], list[int]] = {}
     hashed = []
-    wanted = set(names)
-    shorts = {(collection, short_id(token_id)) for collection, token_id in wanted}
+    searched = set(names)
+    shorts = {(collection, short_id(token_id)) for collection, token_id in searched}
     for table in ("recent", "older"):
         for collection, short, key in bulk.fetch_by_pairs(connection, _SHORT_IDS.format(table), shorts):
             if short >= 0:
-                found.setdefault((collection, short), []).append(key)
+                tokens.setdefault((collection, short), []).append(key)
             else:
                 hashed.append(key)
     ids = read_ids(connection, hashed)
     for key in hashed:
         name = (collection_of(key), ids.get(key, -1))
-        if name in wanted:
-            found.setdefault(name, []).append(key)
-    return found
+        if name in searched:
+            tokens.setdefault(name, []).append(key)
+    return tokens
 
 
 def read_ids(connection: Connection, keys: Iterable[int]) -> dict[int, int]:
     """Return the ids of tokens by key; unknown keys are left out."""
     by_number = {number_of(key): key for key in keys}
-    numbers = sorted(by_number)
-    return {
-        by_number[number]: id_of_row(short, raw)
-        for start in range(0, len(numbers), _BATCH_KEYS)
-        for number, short, raw in bulk.run(connection, _TOKENS, numbers[start : start + _BATCH_KEYS])
-    }
+    rows = bulk.fetch_by_keys(connection, _TOKENS, by_number)
+    return {by_number[number]: id_of_row(short, raw) for number, short, raw in rows}
 
 
 def id_of_row(short: int, raw: bytes | None) -> int:

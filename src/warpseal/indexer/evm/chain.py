@@ -74,7 +74,7 @@ class EvmChainContext:
         return self.height is not None and self.height >= self.nodes.pool.highest
 
     async def write(self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a method of the chain's writer, such as `EvmIndexWriter.write_traces`, returns on its thread.
+        """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on its thread.
 
         Methods that read run there as well. Raises StoreDown, IndexDamaged.
         """

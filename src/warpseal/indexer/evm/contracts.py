@@ -27,7 +27,6 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index.evm.records import ContractFacts, ContractToCall
-from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.resources.evm import ErcType
@@ -70,7 +69,7 @@ class ContractResolver:
             self._others_found.set()
             # Before the read: what a later block says of a contract is not known to it.
             height = self._chain.height
-            contracts = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH, only_requested=True)
+            contracts = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH, only_requested=True))
             if not contracts:
                 await self._chain.contracts_requested.wait()
             else:
@@ -84,7 +83,7 @@ class ContractResolver:
             written = asyncio.create_task(self._chain.wait_for_blocks())
             height = self._chain.height
             try:
-                found = await self._chain.write(EvmIndexWriter.contracts_to_call, _BATCH)
+                found = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH))
                 contracts = [contract for contract in found if not contract.is_requested]
                 if not contracts:
                     await self._wait(written)
@@ -99,7 +98,7 @@ class ContractResolver:
         """Write what contracts say of themselves at a height; wait if no node answers."""
         facts = None if height is None else await fetch_contract_facts(caller, contracts, height)
         if facts:
-            await self._chain.write(EvmIndexWriter.write_contracts, facts)
+            await self._chain.write(lambda writer: writer.contracts.write(facts))
             delays.reset()
         else:
             await asyncio.sleep(delays.next())

@@ -29,7 +29,7 @@ class EarlierTransactions:
         """Count until every block before the first indexed one is counted."""
         while self._chain.first_height is None:
             await self._chain.wait_for_blocks()
-        up_to, _ = await self._chain.write(EvmIndexWriter.earlier_transactions)
+        up_to, _ = await self._chain.write(lambda writer: writer.earlier_txs.read())
         while up_to < self._chain.first_height:
             if not self._chain.is_caught_up:
                 with suppress(TimeoutError):
@@ -40,7 +40,7 @@ class EarlierTransactions:
             counts = await self._count(up_to, end)
             if counts:
                 up_to += len(counts)
-                await self._chain.write(EvmIndexWriter.add_earlier_transactions, up_to, sum(counts))
+                await self._chain.write(_add, up_to, sum(counts))
             else:
                 await asyncio.sleep(_RETRY_S)
 
@@ -68,3 +68,7 @@ def _count_in(response: RpcResponse) -> int | None:
         return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
     except MALFORMED:
         return None
+
+
+def _add(writer: EvmIndexWriter, up_to: int, count: int) -> None:
+    writer.earlier_txs.add(up_to, count)

@@ -18,7 +18,6 @@ from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
-from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
@@ -86,7 +85,7 @@ class MetadataFetcher:
         """Fetch until cancelled; return at once if the chain's metadata is not fetched."""
         if self._chain.settings.metadata is MetadataMode.OFF:
             return
-        await self._chain.write(EvmIndexWriter.forget_taken_tokens)
+        await self._chain.write(lambda writer: writer.documents.forget())
         self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
         self._reading, self._fetching = set(), set()
         async with asyncio.TaskGroup() as tasks:
@@ -258,7 +257,7 @@ class MetadataFetcher:
         now = int(self._chain.now())
 
         async def read() -> Sequence[TokenToFetch]:
-            return await self._chain.write(EvmIndexWriter.tokens_to_fetch, reason, limit, now, skip)
+            return await self._chain.write(lambda writer: writer.documents.to_fetch(reason, limit, now, skip))
 
         return await self._retrier.call(read)
 
@@ -330,7 +329,7 @@ class MetadataFetcher:
                 documents.append(self._outcomes.get_nowait())
 
             async def write(documents: Sequence[TokenDocument] = tuple(documents)) -> None:
-                await self._chain.write(EvmIndexWriter.write_documents, documents)
+                await self._chain.write(lambda writer: writer.documents.write(documents))
 
             await self._retrier.call(write)
 

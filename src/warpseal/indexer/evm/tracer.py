@@ -117,7 +117,7 @@ class Tracer:
 
     async def _trace_new(self) -> bool:
         """Trace the blocks behind the last traced one; return False if a node may trace the next one only later."""
-        while blocks := await self._chain.write(EvmIndexWriter.blocks_to_trace, _RANGE):
+        while blocks := await self._chain.write(lambda writer: writer.traces.next_blocks(_RANGE)):
             found = await self._trace([height for height, needs_trace in blocks if needs_trace])
             blocks = [block for block in blocks if found.end is None or block[0] < found.end]
             if blocks:
@@ -130,7 +130,7 @@ class Tracer:
 
     async def _fill_gaps(self) -> bool:
         """Trace the blocks in gaps that a node can trace now; return False if a node may trace one only later."""
-        for first, last in await self._chain.write(EvmIndexWriter.trace_gaps, _MAX_GAPS):
+        for first, last in await self._chain.write(lambda writer: writer.traces.gaps(_MAX_GAPS)):
             while first <= last:
                 nodes = await self._tracing_nodes()
                 if not nodes:
@@ -149,7 +149,7 @@ class Tracer:
 
     async def _write(self, first: int, last: int, traced: Sequence[TracedBlock], gaps: Sequence[int]) -> None:
         """Write traces, and have the contracts that they show called."""
-        await self._chain.write(EvmIndexWriter.write_traces, first, last, traced, gaps)
+        await self._chain.write(lambda writer: writer.traces.write(first, last, traced, gaps))
         if traced:
             self._chain.contracts_requested.set()
 

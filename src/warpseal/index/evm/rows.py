@@ -1,9 +1,11 @@
-"""The checkpoint row of an EVM chain."""
+"""Rows of an EVM chain's facts; schema.py has the meaning of their columns, which are in the same order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import astuple, dataclass
 from secrets import randbits
+from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -17,9 +19,87 @@ from warpseal.warp.ids import ChainID, id_text
 _EPOCH_BITS = 62
 
 
+class BlockRow(NamedTuple):
+    """A row of `blocks`."""
+
+    number: int
+    hash: bytes
+    time: int
+    tx_count: int
+    txs: int
+    gas_used: bytes
+    gas_limit: bytes
+    base_fee: bytes | None
+    gas_cost: bytes | None
+    fees_spent: bytes
+    needs_trace: int
+
+
+class TransferRow(NamedTuple):
+    """A row of `transfers`."""
+
+    key: int
+    tx_index: int
+    log_index: int
+    token: int
+    sender: int
+    recipient: int
+    amount: bytes | None
+
+
+class CreationRow(NamedTuple):
+    """A row of `creations`."""
+
+    tx: int
+    position: int
+    contract: int
+    sender: int
+    factory: int | None
+
+
+class BalanceRow(NamedTuple):
+    """The balance of a holder after a block, as `balances` has it."""
+
+    asset: int
+    holder: int
+    block: int
+    balance: int
+
+
+class HoldingRow(NamedTuple):
+    """A token that an address holds. balance: packed; None for ERC-721."""
+
+    token: int
+    balance: bytes | None
+
+
+class OwnerRow(NamedTuple):
+    """A token that is held. holder: the owner of ERC-721, the number of holders of ERC-1155; 0 for none."""
+
+    token: int
+    holder: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """The facts of consecutive blocks up to `height`, from which the other rows are derived.
+
+    balances: ERC-20 balances, sorted by asset, holder and block. new_tokens: tokens without earlier transfers.
+    is_complete: the index begins at block 0.
+    """
+
+    height: int
+    blocks: Sequence[BlockRow]
+    transfers: Sequence[TransferRow]
+    creations: Sequence[CreationRow]
+    balances: Sequence[BalanceRow]
+    new_tokens: Set[int]
+    is_complete: bool
+
+
 @dataclass(slots=True)
 class EvmChainRow:
-    """The row of `chain`; see schema.py for its columns, in their order."""
+    """The row of `chain`."""
 
     epoch: int
     chain_id: bytes
@@ -69,6 +149,11 @@ class EvmChainRow:
         """Whether ERC-20 balances are kept: they are known only from block 0 on."""
         return bool(self.holders) and self.is_complete
 
+    @property
+    def name(self) -> str:
+        """The chain in error texts."""
+        return f"EVM chain {id_text(ChainID(self.chain_id))}"
+
     def write(self, connection: Connection) -> None:
         """Write the row."""
         bulk.upsert(connection, CHAIN, [(0, *astuple(self))])
@@ -80,9 +165,9 @@ def read_chain_row(connection: Connection) -> EvmChainRow | None:
     return EvmChainRow(*rows[0][1:]) if rows else None
 
 
-def lock_chain(connection: Connection, known: EvmChainRow) -> None:
+def lock_chain(connection: Connection, chain: EvmChainRow) -> None:
     """Lock the row. Raises IndexMoved if another process wrote it."""
     lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
     rows = bulk.fetch(connection, "SELECT epoch, height, traced FROM chain" + lock)
-    if [tuple(row) for row in rows] != [(known.epoch, known.height, known.traced)]:
-        raise IndexMoved(f"EVM chain {id_text(ChainID(known.chain_id))}")
+    if [tuple(row) for row in rows] != [(chain.epoch, chain.height, chain.traced)]:
+        raise IndexMoved(chain.name)
