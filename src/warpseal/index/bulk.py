@@ -133,6 +133,12 @@ def fetch(connection: Connection, text: str, *values: Any) -> Sequence[Any]:
     return result.fetchall() if result.returns_rows else ()
 
 
+def stream(connection: Connection, text: str) -> Iterator[Any]:
+    """Yield the rows of a statement without holding all of them."""
+    options = {"stream_results": True, "yield_per": _BATCH_ROWS}
+    yield from connection.exec_driver_sql(text, execution_options=options)
+
+
 @cache
 def sqlite_text(text: str) -> str:
     """Return a statement whose `{keys}` are a JSON array."""

@@ -7,7 +7,7 @@ node are drawn at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from random import Random
@@ -29,22 +29,23 @@ from warpseal.index.evm.keys import (
     height_of,
     is_erc1155,
     short_id,
+    standard_of,
     tx_key_of,
     unpack,
 )
-from warpseal.index.evm.ownership import find_holdings
+from warpseal.index.evm.ownership import MAX_BALANCE, find_holdings
+from warpseal.index.evm.resources import read_addresses
+from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.keys import prefix_of
+from warpseal.index.read_session import ReadCache, ReadSession
 
-_BATCH_ROWS: Final = 2_000
-_MAX_BALANCE: Final = 2**256 - 1
-# A holding is drawn from so many that follow a random place.
+# A holding is drawn from this number of holdings behind a random place.
 _DRAWN_FROM: Final = 100
-_ZERO: Final = bytes(20)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedRange:
-    """The indexed blocks of a chain. is_complete: the index begins at block 0."""
+    """The indexed blocks of a chain."""
 
     first_height: int
     height: int
@@ -57,7 +58,7 @@ class IndexedRange:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A token and a holder of it. balance: of the holder, 1 for ERC-721. is_inconsistent: see `inconsistent`."""
+    """A token and a holder of it. balance: 1 for ERC-721. is_inconsistent: events of the contract contradict others."""
 
     contract: bytes
     token_id: int
@@ -94,12 +95,12 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
     )
     before = None
     days = dict[int, tuple[int, int, int]]()
-    blocks = _stream(connection, "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
-    hashes = _stream(connection, "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
+    blocks = bulk.stream(connection, "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
+    hashes = bulk.stream(connection, "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
     time, block_hash, total = -1, b"", 0
-    for row, named in zip_longest(blocks, hashes):
-        if row is None or named is None or (row[0], prefix_of(bytes(row[1]))) != (named[0], named[1]):
-            yield Inconsistency("block hashes", f"block {(row or named)[0]} is not found by its hash")
+    for row, entry in zip_longest(blocks, hashes):
+        if row is None or entry is None or (row[0], prefix_of(bytes(row[1]))) != (entry[0], entry[1]):
+            yield Inconsistency("block hashes", f"block {(row or entry)[0]} is not found by its hash")
             return
         number, block_hash, time, tx_count, total = row
         if number != expected:
@@ -161,14 +162,19 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the tokens with the table by which they are found, and the collections with the contracts."""
-    tokens = _stream(connection, "SELECT number, short, id FROM tokens ORDER BY number")
+    tokens = bulk.stream(connection, "SELECT number, short, id FROM tokens ORDER BY number")
     text = f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection FROM token_ids ORDER BY number"
-    for row, named in zip_longest(tokens, _stream(connection, text)):
-        if row is None or named is None or tuple(row[:2]) != tuple(named[:2]) or collection_of(named[2]) != named[3]:
-            yield Inconsistency("tokens", f"token {(row or named)[0]} is not found by its id")
+    for row, entry in zip_longest(tokens, bulk.stream(connection, text)):
+        if (
+            row is None
+            or entry is None
+            or (row.number, row.short) != (entry.number, entry.short)
+            or collection_of(entry.token) != entry.collection
+        ):
+            yield Inconsistency("tokens", f"token {(row or entry).number} is not found by its id")
             return
-        if row[2] is not None and row[1] != short_id(unpack(bytes(row[2]))):
-            yield Inconsistency(f"token {row[0]}", "its short id is of another id")
+        if row.id is not None and row.short != short_id(unpack(bytes(row.id))):
+            yield Inconsistency(f"token {row.number}", "its short id is of another id")
     unknown = "SELECT count(*) FROM collections c WHERE NOT EXISTS (SELECT 1 FROM ids i WHERE i.key = c.contract)"
     ((count,),) = bulk.fetch(connection, unknown)
     if count:
@@ -177,78 +183,79 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[Inconsistency]:
     """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
-    moves = _stream(connection, "SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
-    holdings = _Groups(_stream(connection, "SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
-    owners = _Groups(_stream(connection, "SELECT token, holder FROM owners ORDER BY token"))
+    moves = bulk.stream(connection, "SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
+    holdings = _Groups(bulk.stream(connection, "SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
+    owners = _Groups(bulk.stream(connection, "SELECT token, holder FROM owners ORDER BY token"))
     contradicting: set[int] = set()
-    for token, transfers in groupby(moves, key=lambda row: row[0]):
+    for token, transfers in groupby(moves, key=lambda row: row.token):
         model = _balances if is_erc1155(token) else _owner
         expected, is_consistent = model(transfers, is_complete=blocks.is_complete)
         if not is_consistent:
             contradicting.add(collection_of(token))
-        held = {owner: 1 if balance is None else unpack(bytes(balance)) for _, owner, balance in holdings.take(token)}
-        if held != expected:
-            yield Inconsistency(f"token {token}", _difference(held, expected))
-        holder = next((row[1] for row in owners.take(token)), 0)
-        wanted = len(expected) if is_erc1155(token) else next(iter(expected), 0)
-        if holder != wanted:
-            yield Inconsistency(f"owner of token {token}", f"the row has {holder}, the transfers {wanted}")
+        rows = {row.owner: 1 if row.balance is None else unpack(bytes(row.balance)) for row in holdings.take(token)}
+        if rows != expected:
+            yield Inconsistency(f"token {token}", _difference(rows, expected))
+        holder = next((row.holder for row in owners.take(token)), 0)
+        expected_holder = len(expected) if is_erc1155(token) else next(iter(expected), 0)
+        if holder != expected_holder:
+            yield Inconsistency(f"owner of token {token}", f"the row has {holder}, the transfers {expected_holder}")
     for name, rest in (("holdings", holdings.rest()), ("owners", owners.rest())):
         if rest:
             yield Inconsistency(name, f"{rest} rows of tokens without transfers")
-    marked = {row[0] for row in _stream(connection, "SELECT collection FROM inconsistent")}
+    marked = {row[0] for row in bulk.stream(connection, "SELECT collection FROM inconsistent")}
     if blocks.is_complete and marked != contradicting:
         yield Inconsistency("contracts whose events contradict each other", f"{marked ^ contradicting}")
 
 
-def _owner(transfers: Iterable[Sequence[Any]], *, is_complete: bool) -> tuple[dict[int, int], bool]:
+def _owner(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
     """Return the owner of an ERC-721 token with 1, and whether each sender had it. The last receiver owns it."""
     owner, is_consistent = 0, True
-    for _, _, sender, recipient, _ in transfers:
-        is_consistent = is_consistent and owner == sender
-        owner = recipient
+    for row in transfers:
+        is_consistent = is_consistent and owner == row.sender
+        owner = row.recipient
     return ({owner: 1} if owner else {}), is_consistent
 
 
-def _balances(transfers: Iterable[Sequence[Any]], *, is_complete: bool) -> tuple[dict[int, int], bool]:
+def _balances(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int, int], bool]:
     """Return the balances of an ERC-1155 token by holder, and whether none had to be clamped.
 
     Of an index that begins later, a holder stays one: its balance may be larger by what it had before.
     """
     balances: dict[int, int] = {}
     is_consistent = True
-    for _, _, sender, recipient, raw in transfers:
-        amount = 1 if raw is None else unpack(bytes(raw))
-        for holder, change in ((sender, -amount), (recipient, amount)):
+    for row in transfers:
+        amount = 1 if row.amount is None else unpack(bytes(row.amount))
+        for holder, change in ((row.sender, -amount), (row.recipient, amount)):
             if holder:
                 balance = balances.get(holder, 0) + change
-                balances[holder] = min(max(balance, 0), _MAX_BALANCE)
+                balances[holder] = min(max(balance, 0), MAX_BALANCE)
                 is_consistent = is_consistent and balances[holder] == balance
     return {holder: amount for holder, amount in balances.items() if amount or not is_complete}, is_consistent
 
 
-def _difference(held: dict[int, int], expected: dict[int, int]) -> str:
-    holder = min(holder for holder in held.keys() | expected if held.get(holder) != expected.get(holder))
-    return f"the rows give holder {holder} {held.get(holder)}, the transfers {expected.get(holder)}"
+def _difference(rows: dict[int, int], expected: dict[int, int]) -> str:
+    holder = min(holder for holder in rows.keys() | expected if rows.get(holder) != expected.get(holder))
+    return f"the rows give holder {holder} {rows.get(holder)}, the transfers {expected.get(holder)}"
 
 
 def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the ERC-1155 transfers of each address with the transfers."""
     text = "SELECT key, sender, recipient FROM transfers WHERE token & 1 = 1 ORDER BY key"
     rows = _Groups(
-        _stream(connection, "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
+        bulk.stream(connection, "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
     )
     partitions: set[int] = set()
-    for key, sender, recipient in _stream(connection, text):
-        found = rows.take(key)
-        if [row[1] for row in found] != sorted({sender, recipient}):
+    for key, sender, recipient in bulk.stream(connection, text):
+        entries = rows.take(key)
+        if [row.address for row in entries] != sorted({sender, recipient}):
             yield Inconsistency(f"transfer {key}", "it is not among the transfers of its sender or recipient")
-        partitions.update(row[2] for row in found)
+        partitions.update(row.partition for row in entries)
     if rest := rows.rest():
         yield Inconsistency("transfers of addresses", f"{rest} rows without a transfer")
-    known = {row[0] for row in _stream(connection, "SELECT number FROM transfer_partitions")}
-    if partitions != known:
-        yield Inconsistency("partitions of transfers", f"{sorted(partitions ^ known)[:5]} are not listed, or are empty")
+    listed = {row[0] for row in bulk.stream(connection, "SELECT number FROM transfer_partitions")}
+    if partitions != listed:
+        wrong = sorted(partitions ^ listed)[:5]
+        yield Inconsistency("partitions of transfers", f"{wrong} are not listed, or are empty")
     missing = (
         "SELECT count(*) FROM (SELECT DISTINCT address, partition FROM address_transfers) t WHERE NOT EXISTS"
         " (SELECT 1 FROM address_partitions p WHERE p.address = t.address AND p.partition = t.partition)"
@@ -261,12 +268,14 @@ def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
 def _check_address_creations(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the creations of each address with the creations."""
     text = "SELECT tx, position, sender, factory FROM creations ORDER BY tx, position"
-    listed = _stream(connection, "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address")
-    rows = groupby(listed, key=lambda row: (row[0], row[1]))
-    for creation, group in zip_longest(_stream(connection, text), rows):
-        expected = None if creation is None else sorted({creation[2], creation[3]} - {None})
-        found = None if group is None else [row[2] for row in group[1]]
-        if expected != found or creation is None or group is None or tuple(creation[:2]) != group[0]:
+    listed = bulk.stream(
+        connection, "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address"
+    )
+    rows = groupby(listed, key=lambda row: (row.tx, row.position))
+    for creation, group in zip_longest(bulk.stream(connection, text), rows):
+        expected = None if creation is None else sorted({creation.sender, creation.factory} - {None})
+        addresses = None if group is None else [row.address for row in group[1]]
+        if expected != addresses or creation is None or group is None or tuple(creation[:2]) != group[0]:
             yield Inconsistency("creations", "those of an address differ from all creations")
             return
 
@@ -281,14 +290,14 @@ class _Groups:
 
     def take(self, key: int) -> list[Any]:
         """Return the rows of a key; those of lower keys count as rest."""
-        found = []
+        rows = []
         while self._next is not None and self._next[0] <= key:
             if self._next[0] == key:
-                found.append(self._next)
+                rows.append(self._next)
             else:
                 self._skipped += 1
             self._next = next(self._rows, None)
-        return found
+        return rows
 
     def rest(self) -> int:
         """Return the number of rows that nothing took."""
@@ -298,24 +307,18 @@ class _Groups:
         return self._skipped
 
 
-def _stream(connection: Connection, text: str) -> Iterator[Any]:
-    """Yield the rows of a statement without holding all of them."""
-    options = {"stream_results": True, "yield_per": _BATCH_ROWS}
-    yield from connection.exec_driver_sql(text, execution_options=options)
-
-
 def sample_blocks(connection: Connection, count: int, random: Random) -> list[int]:
     """Draw at most `count` heights: half of all, a quarter with transfers, a quarter with creations; sorted."""
     blocks = indexed_range(connection)
     if blocks is None:
         return []
-    found = {random.randint(blocks.first_height, blocks.height) for _ in range(count - count // 2)}
+    heights = {random.randint(blocks.first_height, blocks.height) for _ in range(count - count // 2)}
     for table, column in (("transfers", "key"), ("creations", "tx")):
         text = f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1"
         for _ in range(count // 4):
             place = block_key(random.randint(blocks.first_height, blocks.height))
-            found.update(height_of(row[0]) for row in bulk.fetch(connection, text, place))
-    return sorted(found)
+            heights.update(height_of(row[0]) for row in bulk.fetch(connection, text, place))
+    return sorted(heights)
 
 
 def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
@@ -329,10 +332,7 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     rows = bulk.fetch(connection, text, number)
     if not rows:
         return None
-    block_hash, time, tx_count, *amounts = rows[0]
-    gas_used, gas_limit, base_fee, gas_cost, fees_spent = (
-        None if raw is None else unpack(bytes(raw)) for raw in amounts
-    )
+    row = rows[0]
     bounds = (block_key(number), block_key(number + 1))
     transfers = bulk.fetch(
         connection,
@@ -348,51 +348,49 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
         " AND factory IS NULL ORDER BY tx",
         *bounds,
     )
-    named = {key for row in transfers for key in (row[4], row[5], row[9])}
-    named |= {key for row in creations for key in (row[2], row[3])}
-    ids = _ids(connection, named)
-    txs = {tx_key_of(row[0], row[1]) for row in transfers} | {row[0] for row in creations}
+    parties = {key for transfer in transfers for key in (transfer.sender, transfer.recipient, transfer.contract)}
+    parties |= {key for creation in creations for key in (creation.contract, creation.sender)}
+    ids = read_addresses(ReadSession(connection, ReadCache()), parties)
+    txs = {tx_key_of(transfer.key, transfer.tx_index) for transfer in transfers} | {row.tx for row in creations}
     hashes = bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs)) if txs else ()
     return EvmBlockFacts(
         number=number,
-        hash=bytes(block_hash),
+        hash=bytes(row.hash),
         parent_hash=b"",
-        time=time,
-        tx_count=tx_count,
-        gas_used=gas_used or 0,
-        gas_limit=gas_limit or 0,
-        base_fee=base_fee,
-        gas_cost=gas_cost,
-        fees_spent=fees_spent or 0,
-        transfers=tuple(_transfer(row, ids) for row in transfers),
+        time=row.time,
+        tx_count=row.tx_count,
+        gas_used=unpack(bytes(row.gas_used)),
+        gas_limit=unpack(bytes(row.gas_limit)),
+        base_fee=None if row.base_fee is None else unpack(bytes(row.base_fee)),
+        gas_cost=None if row.gas_cost is None else unpack(bytes(row.gas_cost)),
+        fees_spent=unpack(bytes(row.fees_spent)),
+        transfers=tuple(_transfer(transfer, ids) for transfer in transfers),
         creations=tuple(
-            Creation(tx - bounds[0], position, ids[contract], ids[sender])
-            for tx, position, contract, sender in creations
+            Creation(creation.tx - bounds[0], creation.position, ids[creation.contract], ids[creation.sender])
+            for creation in creations
         ),
         tx_hashes={key - bounds[0]: bytes(raw) for key, raw in hashes},
     )
 
 
-def _transfer(row: Sequence[Any], ids: dict[int, bytes]) -> NftTransfer:
-    key, tx_index, log_index, token, sender, recipient, amount, short, raw_id, contract = row
+def _transfer(row: Any, ids: Mapping[int, bytes]) -> NftTransfer:
     return NftTransfer(
-        position=key - block_key(height_of(key)),
-        tx_index=tx_index,
-        log_index=log_index,
-        contract=ids[contract],
-        standard=TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721,
-        token_id=_id(short, raw_id),
-        sender=ids[sender],
-        recipient=ids[recipient],
-        amount=1 if amount is None else unpack(bytes(amount)),
+        position=row.key - block_key(height_of(row.key)),
+        tx_index=row.tx_index,
+        log_index=row.log_index,
+        contract=ids[row.contract],
+        standard=standard_of(row.token),
+        token_id=id_of_row(row.short, row.id),
+        sender=ids[row.sender],
+        recipient=ids[row.recipient],
+        amount=1 if row.amount is None else unpack(bytes(row.amount)),
     )
 
 
 def denied_contracts(connection: Connection, contracts: Iterable[bytes]) -> set[bytes]:
     """Return those of the contracts whose candidate transfers are not of ERC-721."""
-    wanted = set(contracts)
     text = "SELECT i.id FROM ids i JOIN interfaces f ON f.contract = i.key WHERE f.is_erc721 = 0 AND i.prefix IN {keys}"
-    return {bytes(row[0]) for row in bulk.fetch_by_prefix(connection, text, wanted)} & wanted
+    return {row[0] for row in bulk.fetch_by_id(connection, text, contracts)}
 
 
 def sample_tokens(connection: Connection, count: int, random: Random) -> list[SampledToken]:
@@ -409,40 +407,51 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
         return []
     low, high = ends
     moved = "SELECT recipient, token FROM transfers WHERE key >= ? ORDER BY key LIMIT ?"
-    held = "SELECT owner, token FROM holdings WHERE owner >= ? ORDER BY owner, token LIMIT ?"
+    holdings = "SELECT owner, token FROM holdings WHERE owner >= ? ORDER BY owner, token LIMIT ?"
     pairs = set[tuple[int, int]]()
     for number in range(count):
         place = block_key(random.randint(blocks.first_height, blocks.height))
-        found: Sequence[Any] = ()
+        choices: Sequence[Any] = ()
         if number % 2:
             recipients = {tuple(row) for row in bulk.fetch(connection, moved, place, _DRAWN_FROM)}
-            found = sorted(find_holdings(connection, recipients))
-        found = found or bulk.fetch(connection, held, random.randint(low, high), _DRAWN_FROM)
-        pairs.add(tuple(random.choice(found)))
+            choices = sorted(find_holdings(connection, recipients))
+        choices = choices or bulk.fetch(connection, holdings, random.randint(low, high), _DRAWN_FROM)
+        pairs.add(tuple(random.choice(choices)))
     balances = find_holdings(connection, pairs)
     text = (
-        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
+        "SELECT p.a AS owner, p.b AS token, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
         f" ON t.number = {SQL_NUMBER.format('p.b')}"
         f" JOIN collections c ON c.number = {SQL_COLLECTION.format('p.b')}"
         " LEFT JOIN inconsistent n ON n.collection = c.number"
     )
-    rows = [
-        (owner, token, balances[owner, token], *rest)
-        for owner, token, *rest in bulk.fetch_by_pairs(connection, text, balances)
+    rows = list(bulk.fetch_by_pairs(connection, text, balances))
+    parties = {key for row in rows for key in (row.owner, row.contract)}
+    ids = read_addresses(ReadSession(connection, ReadCache()), parties)
+    return [
+        SampledToken(
+            contract=ids[row.contract],
+            token_id=id_of_row(row.short, row.id),
+            standard=standard_of(row.token),
+            holder=ids[row.owner],
+            balance=1 if (raw := balances[row.owner, row.token]) is None else unpack(bytes(raw)),
+            is_inconsistent=row.collection is not None,
+        )
+        for row in rows
     ]
-    return [*_sampled(connection, rows)]
 
 
 def holding(connection: Connection, token: SampledToken) -> SampledToken:
     """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the balance of the holder."""
-    key, marked = _token_key(connection, token)
+    key, is_inconsistent = _token_key(connection, token)
+    session = ReadSession(connection, ReadCache())
     if token.standard is TokenStandard.ERC721:
         rows = bulk.fetch(connection, "SELECT holder FROM owners WHERE token = ?", key)
-        owner = _ids(connection, [row[0] for row in rows])[rows[0][0]] if rows else _ZERO
-        return replace(token, holder=owner, is_inconsistent=marked)
-    ((owner_key,),) = _keys_of(connection, token.holder)
+        owner_key = rows[0][0] if rows else 0
+        owner = read_addresses(session, {owner_key})[owner_key]
+        return replace(token, holder=owner, is_inconsistent=is_inconsistent)
+    owner_key = session.keys_of([token.holder])[token.holder]
     rows = bulk.fetch(connection, "SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key)
-    return replace(token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=marked)
+    return replace(token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=is_inconsistent)
 
 
 def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> list[int]:
@@ -454,7 +463,7 @@ def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> 
 
 def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
     """Return the blocks in which tokens of a contract moved. It reads every transfer."""
-    ((key,),) = _keys_of(connection, contract)
+    key = ReadSession(connection, ReadCache()).keys_of([contract])[contract]
     ((number,),) = bulk.fetch(connection, "SELECT number FROM collections WHERE contract = ?", key)
     text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token >= ? AND token < ?"
     return [row[0] for row in bulk.fetch(connection, text, first_token(number), first_token(number + 1))]
@@ -462,8 +471,8 @@ def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
 
 def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
     """Return the key of a known token, and whether the events of its contract contradict each other."""
-    ((contract,),) = _keys_of(connection, token.contract)
-    ((number, marked),) = bulk.fetch(
+    contract = ReadSession(connection, ReadCache()).keys_of([token.contract])[token.contract]
+    ((number, inconsistent),) = bulk.fetch(
         connection,
         "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"
         " WHERE c.contract = ?",
@@ -476,37 +485,6 @@ def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
         number,
         short_id(token.token_id),
     )
-    wanted = token.standard is TokenStandard.ERC1155
-    keys = [key for key, short, raw in rows if is_erc1155(key) == wanted and _id(short, raw) == token.token_id]
-    return keys[0], marked is not None
-
-
-def _keys_of(connection: Connection, address: bytes) -> list[tuple[int]]:
-    rows = bulk.fetch_by_prefix(connection, "SELECT key, id FROM ids WHERE prefix IN {keys}", [address])
-    return [(key,) for key, raw in rows if bytes(raw) == address]
-
-
-def _id(short: int, raw: Any) -> int:
-    return short if raw is None else unpack(bytes(raw))
-
-
-def _sampled(connection: Connection, rows: Sequence[Any]) -> Iterator[SampledToken]:
-    ids = _ids(connection, {key for row in rows for key in (row[0], row[5])})
-    for owner, token, balance, short, raw_id, contract, inconsistent in rows:
-        yield SampledToken(
-            contract=ids[contract],
-            token_id=_id(short, raw_id),
-            standard=TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721,
-            holder=ids[owner],
-            balance=1 if balance is None else unpack(bytes(balance)),
-            is_inconsistent=inconsistent is not None,
-        )
-
-
-def _ids(connection: Connection, keys: Iterable[int]) -> dict[int, bytes]:
-    """Return addresses by key; the zero address has the key 0."""
-    found = {
-        row[0]: bytes(row[1])
-        for row in bulk.run(connection, "SELECT key, id FROM ids WHERE key IN {keys}", sorted(keys))
-    }
-    return {0: _ZERO, **found}
+    name = (token.standard, token.token_id)
+    keys = [key for key, short, raw in rows if (standard_of(key), id_of_row(short, raw)) == name]
+    return keys[0], inconsistent is not None

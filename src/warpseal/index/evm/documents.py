@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection
 
-from warpseal.chains.evm.facts import MetadataUpdate, TokenStandard
+from warpseal.chains.evm.facts import MetadataUpdate
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index import bulk
 from warpseal.index.evm.keys import (
@@ -22,8 +22,8 @@ from warpseal.index.evm.keys import (
     collection_of,
     encode_text,
     first_token,
-    is_erc1155,
     pack,
+    standard_of,
     unpack,
 )
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
@@ -286,11 +286,6 @@ def _tokens_to_fetch(
         for token in tokens
         if token in ids
     ]
-
-
-def standard_of(token: int) -> TokenStandard:
-    """Return the standard of a token, by its key."""
-    return TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721
 
 
 def _encodable(fields: NftFields) -> NftFields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,14 +15,15 @@ from warpseal.index.evm.keys import (
     is_erc1155,
     unpack,
 )
+from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import ErcType
 from warpseal.resources.text import account_text, hex_text
 
 Row = dict[str, str | int]
 
 _ROWS_PER_READ: Final = 5_000
-_ZERO_ADDRESS: Final = bytes(20)
 _TRANSFERS: Final = (
     "SELECT t.key, b.time, x.hash, t.log_index, t.token, k.short, k.id, c.contract, t.sender, t.recipient, t.amount"
     " FROM transfers t JOIN blocks b ON b.number = t.key >> 20"
@@ -136,11 +137,9 @@ _SUBJECTS: Final[
 
 
 def _token(contract: str, token: int, short: int, raw_id: bytes | None) -> Row:
-    standard = "ERC-1155" if is_erc1155(token) else "ERC-721"
-    return {"contractAddress": contract, "ercType": standard, "tokenId": str(id_of_row(short, raw_id))}
+    standard = ErcType.ERC1155 if is_erc1155(token) else ErcType.ERC721
+    return {"contractAddress": contract, "ercType": standard.value, "tokenId": str(id_of_row(short, raw_id))}
 
 
-def _addresses(session: ReadSession, keys: set[int]) -> dict[int, str]:
-    """Return the texts of addresses by key; key 0 is the zero address."""
-    session.load_ids(keys - {0})
-    return {key: account_text(session.id_of(key) if key else _ZERO_ADDRESS) for key in keys}
+def _addresses(session: ReadSession, keys: Set[int]) -> dict[int, str]:
+    return {key: account_text(raw) for key, raw in read_addresses(session, keys).items()}

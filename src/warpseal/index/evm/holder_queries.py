@@ -1,9 +1,9 @@
 """Pages of holders: rows by falling balance, then address, as they were after the block of the first page.
 
-A holder is shown by its newest row if that is not newer than the block, else by a former one. Positions are the rank,
-the position of the address and the key of the last examined holder; a fourth number says that the balances of this
-holder are yet to be examined from that block back. Rows are stored by rank, position and key; rows with equal ranks and
-positions are read together and sorted by the whole address.
+A holder is shown by its newest row if that is not newer than the block, else by a former one. The position of a page is
+the rank, the position of the address and the key of the last examined holder; a fourth number says that the balances of
+this holder are yet to be examined from that block back. Rows are stored by rank, position and key; rows with equal
+ranks and positions are read together and sorted by the whole address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
@@ -36,8 +36,6 @@ MAX_EQUAL: Final = 1_000
 _MORE_ROWS: Final = 2_000
 # Behind all keys of holders.
 _LAST_HOLDER: Final = 2**63 - 1
-_BEGIN: Final = (b"", -(2**63), _LAST_HOLDER)
-_END: Final = (b"\xff\xff", 0, 0)
 _BETWEEN: Final = "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
 _NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
 _FORMER: Final = f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
@@ -54,8 +52,26 @@ _FIRST_BALANCE: Final = (
 _BALANCE_ROWS: Final = (16, 1_000)
 
 
-_Row = tuple[bytes, int, int, int, bytes | None]
-"""Rank, position, holder, changed and maximum of a row, newest or former; a page may examine 20,000."""
+class _Row(NamedTuple):
+    """A row of `ranks` or `past_ranks`; a page may examine 20,000."""
+
+    rank: bytes
+    position: int
+    holder: int
+    changed: int
+    maximum: bytes | None
+
+
+class _Place(NamedTuple):
+    """A place in the order of rows, at a row or between two."""
+
+    rank: bytes
+    position: int
+    holder: int
+
+
+_BEGIN: Final = _Place(b"", -(2**63), _LAST_HOLDER)
+_END: Final = _Place(b"\xff\xff", 0, 0)
 
 
 class _PageExhausted(Exception):
@@ -86,9 +102,9 @@ def holders_above(
         return HolderPage((), block=block)
     window = _Window(session, asset, query.threshold, low, high)
     rows = _HolderRows(session, asset, block, rank_of(query.threshold))
-    shown, more = _select(rows, page, window.includes)
+    selected, more = _select(rows, page, window.includes)
     inconsistent = session.rows("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
-    return HolderPage(_holders(session, shown), more, block, events_inconsistent=bool(inconsistent))
+    return HolderPage(_holders(session, selected), more, block, events_inconsistent=bool(inconsistent))
 
 
 def nft_holders(
@@ -106,22 +122,23 @@ def nft_holders(
         "SELECT c.number, i.collection FROM collections c LEFT JOIN inconsistent i ON i.collection = c.number"
         " WHERE c.contract = ?"
     )
-    found = () if key is None else session.rows(text, key)
-    if key is None or not found:
+    collections = () if key is None else session.rows(text, key)
+    if key is None or not collections:
         return HolderPage((), block=block)
-    ((number, inconsistent),) = found
+    ((number, inconsistent),) = collections
     rows = _HolderRows(session, nft_asset(number), block)
-    shown, more = _select(rows, page, lambda *_: True)
+    selected, more = _select(rows, page, lambda *_: True)
     holders, tokens = rows.totals(number)
-    called = read_contracts(session, [key]).get(key)
-    is_due, is_old = called is None or called.is_due, called is not None and called.is_old(now)
+    contract_row = read_contracts(session, [key]).get(key)
+    is_due = contract_row is None or contract_row.is_due
+    is_old = contract_row is not None and contract_row.is_old(now)
     return HolderPage(
-        _holders(session, shown),
+        _holders(session, selected),
         more,
         block,
         events_inconsistent=inconsistent is not None,
-        name=(called.name if called is not None else None) or "",
-        symbol=(called.symbol if called is not None else None) or "",
+        name=(contract_row.name if contract_row is not None else None) or "",
+        symbol=(contract_row.symbol if contract_row is not None else None) or "",
         total_holders=holders,
         total_tokens=tokens,
         lacking=Lacking(
@@ -136,7 +153,7 @@ class _HolderRows:
     limit: only rows whose balance, or largest balance, has a lower rank; all by default.
     """
 
-    def __init__(self, session: ReadSession, asset: int, block: int, limit: bytes = _END[0]) -> None:
+    def __init__(self, session: ReadSession, asset: int, block: int, limit: bytes = _END.rank) -> None:
         self._session = session
         self._asset = asset
         self._block = block
@@ -146,61 +163,71 @@ class _HolderRows:
         self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
         self._sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
 
-    def behind(
-        self, key: tuple[bytes, int, int], count: int, *, includes_key: bool = False
-    ) -> tuple[list[_Row], tuple[bytes, int, int] | None]:
-        """Return the rows behind a key and up to another, in order, and that key; None: there are no more rows.
+    def behind(self, place: _Place, count: int, *, includes_place: bool) -> tuple[list[_Row], _Place | None]:
+        """Return the rows behind a place and up to another, in order, and that place; None: there are no more rows.
 
-        At most `count` rows of each table are examined, and those that are equal to the last one but for the address.
+        At most `count` rows of each table are examined, and those that equal the last one except for the address.
+        includes_place: the row at the place is examined again.
         """
-        rank, position, holder = key
+        # The tables sort equal rows, those with one rank and position, by the key of the holder, but pages sort them
+        # by address. So a place within equal rows says nothing about those that are left in the order of a table: all
+        # of them are read again, sorted, and those behind the holder's address come first (`rest`). Then the tables
+        # are read from behind the equal rows on (`begin`).
+        # Events of a contract may name any addresses, also a million that begin with the same 8 bytes. Too many equal
+        # rows stay in the order of the tables, which a page can continue without reading all of them.
+        rank, position, holder = place
         rest: list[_Row] = []
         unsorted = set[tuple[bytes, int]]()
         if holder == _LAST_HOLDER:
-            begin = key
+            begin = place
         elif (equal := self._equal_rows(rank, position)) is None:
             unsorted.add((rank, position))
-            begin = (rank, position, holder - includes_key)
+            begin = _Place(rank, position, holder - includes_place)
         else:
-            rest, begin = self._behind_address(equal, holder, includes_key=includes_key), (rank, position, _LAST_HOLDER)
+            rest = self._behind_address(equal, holder, includes_holder=includes_place)
+            begin = _Place(rank, position, _LAST_HOLDER)
+        # The end is chosen before rows are read, by all tables: a row of one table may belong between two of another,
+        # so every table is read up to the same place. It is moved behind the rows that equal the last one.
         end = self._end(begin, count)
         if end is not None:
-            if self._equal_rows(*end[:2]) is None:
-                unsorted.add(end[:2])
+            if self._equal_rows(end.rank, end.position) is None:
+                unsorted.add((end.rank, end.position))
             else:
-                end = (*end[:2], _LAST_HOLDER)
+                end = _Place(end.rank, end.position, _LAST_HOLDER)
         return rest + list(self._by_address(sorted(self._rows(begin, end or _END)), unsorted)), end
 
-    def _end(self, begin: tuple[bytes, int, int], count: int) -> tuple[bytes, int, int] | None:
-        """Return the key of the row up to which no table has more than `count` rows; None: there are no more rows."""
-        end: tuple[bytes, int, int] | None = None
+    def _end(self, begin: _Place, count: int) -> _Place | None:
+        """Return the place of the row up to which no table has more than `count` rows; None: there are no more rows."""
+        end: _Place | None = None
         for text, before, behind in self._sources:
             values = (*before, self._asset, *begin, *(end or _END), *behind, count - 1)
             for rank, position, holder in self._session.rows(_LAST.format(text), *values):
-                end = (bytes(rank), position, holder)
+                end = _Place(bytes(rank), position, holder)
         return end
 
-    def _rows(self, begin: tuple[bytes, int, int], end: tuple[bytes, int, int], count: int | None = None) -> list[_Row]:
-        """Return the rows behind a key and up to another, in no order. count: the most rows of each table."""
-        found: list[_Row] = []
+    def _rows(self, begin: _Place, end: _Place, count: int | None = None) -> list[_Row]:
+        """Return the rows behind a place and up to another, in no order. count: the most rows of each table."""
+        rows: list[_Row] = []
         limit = "" if count is None else f" LIMIT {count}"
         for text, before, behind in self._sources:
             values = (*before, self._asset, *begin, *end, *behind, self._block, self._limit, self._limit)
-            found += self._session.rows(_ABOVE.format(text) + limit, *values)
-        return found
+            rows += map(_Row._make, self._session.rows(_ABOVE.format(text) + limit, *values))
+        return rows
 
     def _equal_rows(self, rank: bytes, position: int) -> list[_Row] | None:
         """Return the rows with a rank and a position; None if they are too many to be sorted."""
-        found = self._rows((rank, position, -1), (rank, position, _LAST_HOLDER), MAX_EQUAL + 1)
-        return found if len(found) <= MAX_EQUAL else None
+        rows = self._rows(_Place(rank, position, -1), _Place(rank, position, _LAST_HOLDER), MAX_EQUAL + 1)
+        return rows if len(rows) <= MAX_EQUAL else None
 
-    def _behind_address(self, equal: list[_Row], holder: int, *, includes_key: bool) -> list[_Row]:
-        """Return those of some equal rows whose addresses are behind that of a holder, in order."""
+    def _behind_address(self, equal: list[_Row], holder: int, *, includes_holder: bool) -> list[_Row]:
+        """Return the rows among equal ones whose addresses are behind that of a holder, in order."""
         session = self._session
-        session.load_ids([holder, *(row[2] for row in equal)])
+        session.load_ids([holder, *(row.holder for row in equal)])
         first = session.id_of(holder)
-        behind = [row for row in equal if session.id_of(row[2]) > first or (includes_key and row[2] == holder)]
-        return sorted(behind, key=lambda row: session.id_of(row[2]))
+        behind = [row for row in equal if session.id_of(row.holder) > first]
+        if includes_holder:
+            behind += [row for row in equal if row.holder == holder]
+        return sorted(behind, key=lambda row: session.id_of(row.holder))
 
     def _by_address(self, rows: Iterable[_Row], unsorted: set[tuple[bytes, int]]) -> Iterator[_Row]:
         """Yield sorted rows, equal ones by address. unsorted: ranks and positions that too many rows have."""
@@ -208,8 +235,8 @@ class _HolderRows:
         for key, group in groupby(rows, itemgetter(0, 1)):
             equal = list(group)
             if 1 < len(equal) <= MAX_EQUAL and key not in unsorted:
-                session.load_ids(row[2] for row in equal)
-                equal.sort(key=lambda row: session.id_of(row[2]))
+                session.load_ids(row.holder for row in equal)
+                equal.sort(key=lambda row: session.id_of(row.holder))
             yield from equal
 
     def totals(self, collection: int) -> tuple[int, int]:
@@ -240,20 +267,19 @@ class _Window:
     def includes(self, row: _Row, back_from: int | None) -> bool:
         """Return whether a balance was above the threshold after a block of the window, or before its first block.
 
-        row: of a holder whose balance was above it at some time. back_from: later balances are examined already.
+        row: row of a holder whose balance was above it at some time. back_from: later balances are examined already.
         Raises _PageExhausted.
         """
-        rank, _, holder, changed, _ = row
-        is_above = rank < self._limit
-        if changed < self._low:
+        is_above = row.rank < self._limit
+        if row.changed < self._low:
             return is_above
-        if changed <= self._high and (is_above or self._low == 0):
+        if row.changed <= self._high and (is_above or self._low == 0):
             return True
-        begin = changed if back_from is None else back_from
+        begin = row.changed if back_from is None else back_from
         if self._histories == MAX_HISTORIES:
             raise _PageExhausted(begin)
         self._histories += 1
-        return self._was_above(holder, begin)
+        return self._was_above(row.holder, begin)
 
     def _was_above(self, holder: int, begin: int) -> bool:
         """Examine the balances of a holder from one of its changes back to the last one before the window."""
@@ -302,24 +328,24 @@ def _select(
     assert isinstance(position, int)
     assert isinstance(holder, int)
     back_from = int(back[0]) if back else None
-    end: tuple[bytes, int, int] | None = (rank, position, holder)
-    shown: list[_Row] = []
+    end: _Place | None = _Place(rank, position, holder)
+    selected: list[_Row] = []
     limit, examined = page.size + 1, 0
     while end is not None and examined < MAX_HOLDERS:
-        found, end = rows.behind(end, limit, includes_key=back_from is not None)
-        examined += max(limit, len(found))
-        for place, row in enumerate(found, 1):
+        batch, end = rows.behind(end, limit, includes_place=back_from is not None)
+        examined += max(limit, len(batch))
+        for count, row in enumerate(batch, 1):
             try:
                 is_included = includes(row, back_from)
             except _PageExhausted as error:
-                return shown, (*_key(row), error.block)
+                return selected, (*row[:3], error.block)
             back_from = None
             if is_included:
-                shown.append(row)
-                if len(shown) == page.size:
-                    return shown, None if place == len(found) and end is None else _key(row)
+                selected.append(row)
+                if len(selected) == page.size:
+                    return selected, None if count == len(batch) and end is None else row[:3]
         limit = min(_MORE_ROWS, max(1, MAX_HOLDERS - examined))
-    return shown, end
+    return selected, end
 
 
 def _blocks_of(session: ReadSession, state: ChainState, times: TimeRange, block: int) -> tuple[int, int]:
@@ -349,9 +375,5 @@ def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:
 
 
 def _holders(session: ReadSession, rows: Sequence[_Row]) -> tuple[Holder, ...]:
-    session.load_ids(row[2] for row in rows)
-    return tuple([Holder(session.id_of(holder), balance_of(rank)) for rank, _, holder, *_ in rows])
-
-
-def _key(row: Sequence[Any]) -> Position:
-    return tuple(row[:3])
+    session.load_ids(row.holder for row in rows)
+    return tuple([Holder(session.id_of(row.holder), balance_of(row.rank)) for row in rows])

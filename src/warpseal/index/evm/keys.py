@@ -13,6 +13,7 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
 
+from warpseal.chains.evm.facts import TokenStandard
 from warpseal.resources.evm import ErcType, MetadataStatus
 
 MAX_PLACES: Final = 1 << 20
@@ -106,8 +107,13 @@ def is_erc1155(token: int) -> bool:
     return bool(token & 1)
 
 
+def standard_of(token: int) -> TokenStandard:
+    """Return the standard of a token."""
+    return TokenStandard.ERC1155 if is_erc1155(token) else TokenStandard.ERC721
+
+
 def short_id(token_id: int) -> int:
-    """Return 64 bits by which a token is found: the id itself below 2^63, else a negative number from its hash."""
+    """Return 64 bits by which a token is searched: the id itself below 2^63, else a negative number from its hash."""
     if token_id < _SHORT_LIMIT:
         return token_id
     return -1 - (int.from_bytes(blake2b(pack(token_id), digest_size=8).digest(), "big") >> 1)

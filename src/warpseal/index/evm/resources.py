@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeVar
 
 from warpseal.chains.evm.nft_document import NftFields
@@ -57,6 +57,12 @@ _CONTRACTS: Final = (
 _EMPTY_RESULT_S: Final = 600
 _BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
 _STANDARD_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN)
+
+
+def read_addresses(session: ReadSession, keys: Set[int]) -> dict[int, bytes]:
+    """Return addresses by key; key 0 is the zero address."""
+    session.load_ids(keys - {0})
+    return {key: session.id_of(key) if key else _ZERO_ADDRESS for key in keys}
 
 
 class ContractRow(NamedTuple):

@@ -167,4 +167,4 @@ def read_ids(connection: Connection, keys: Iterable[int]) -> dict[int, int]:
 
 def id_of_row(short: int, raw: bytes | None) -> int:
     """Return the id of a row of `tokens`."""
-    return short if raw is None else unpack(raw)
+    return short if raw is None else unpack(bytes(raw))
