@@ -17,7 +17,8 @@ from tests.indexer.evm_chains import recorded_chain, transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.process import run_command, start_command
-from warpseal.index.evm.database import evm_index_url, reading_evm_index
+from warpseal.index.database import reading_index
+from warpseal.index.evm.database import evm_index_url
 from warpseal.index.settings import IndexSettings
 from warpseal.store.locks import has_writer
 from warpseal.warp.ids import id_text
@@ -62,7 +63,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
 
         await until(is_as_expected)
         url = evm_index_url(IndexSettings(), place.parent, made.blockchain_id)
-        engine = reading_evm_index(url, IndexSettings())
+        engine = reading_index(url, IndexSettings())
         with engine.connect() as connection:
             assert has_writer(connection, url.path)
             first.kill()

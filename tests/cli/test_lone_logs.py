@@ -13,7 +13,7 @@ from tests.store.signed import create_store
 from warpseal.cli.main import main
 from warpseal.errors import StartupError
 from warpseal.index.database import reading_index, translate_errors, writing_index
-from warpseal.index.evm.database import reading_evm_index, writing_evm_index
+from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import reading_engine, writing_engine
@@ -95,7 +95,6 @@ ENGINES: dict[str, Callable[[StoreUrl], Engine]] = {
     "writing_engine": writing_engine,
     "reading_index": lambda url: reading_index(url, IndexSettings()),
     "writing_index": lambda url: writing_index(url, IndexSettings()),
-    "reading_evm_index": lambda url: reading_evm_index(url, IndexSettings()),
     "writing_evm_index": lambda url: writing_evm_index(url, IndexSettings(), ChainID(bytes(32))),
 }
 

@@ -18,7 +18,7 @@ from tests.ledger.model import Model
 from warpseal.index import consistency
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.p_processor import PChainProcessor
@@ -73,7 +73,7 @@ def file_url(tmp_path: Any) -> str:
 
 def assert_rows_equal_model(connection: Connection, model: Model) -> None:
     """Assert that the rows say what the model says."""
-    reading = ReadSession(connection, ReadCache())
+    reading = ReadSession(connection)
     last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
     assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())
     assert unspent(reading) == {key: (coin[0], coin[1], tuple(coin[5])) for key, coin in model.coins.items()}

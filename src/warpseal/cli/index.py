@@ -39,7 +39,7 @@ from warpseal.index.database import UNDECODABLE, translate_bad_rows
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 from warpseal.indexer.verify import IndexFinding
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.evm import EvmFreshness, describe_trace_gap
@@ -281,7 +281,7 @@ def _export(args: argparse.Namespace) -> int:
             reason = f"has schema version {version}, and this program reads {MIGRATIONS.head}"
             raise StartupError(f"{location.url.redacted}: the index {reason}")
         with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
-            for row in export_rows(ReadSession(connection, ReadCache()), args.subject):
+            for row in export_rows(ReadSession(connection), args.subject):
                 output.write(make_line(row))
                 count += 1
                 display.update(f"exporting {args.subject}", count)

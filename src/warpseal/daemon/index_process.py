@@ -33,10 +33,10 @@ from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.evm.reads import c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import INDEX_NAME, index_url, rebuild_hint, translate_errors
+from warpseal.index.database import INDEX_NAME, index_url, reading_index, rebuild_hint, translate_errors
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
-from warpseal.index.evm.database import evm_index_url, find_chains, reading_evm_index
+from warpseal.index.evm.database import evm_index_url, find_chains
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.rows import read_chain_row
 from warpseal.index.index import Index
@@ -338,7 +338,7 @@ def _configured_names(config: Config) -> Iterator[tuple[str, ChainID]]:
 def _stored_evm_chain_id(location: EvmIndexLocation, config: Config) -> int | None:
     if location.url.path is not None and not location.url.path.exists():
         return None
-    engine = reading_evm_index(location.url, config.index)
+    engine = reading_index(location.url, config.index)
     try:
         with translate_errors(engine), engine.connect() as connection:
             row = read_chain_row(connection)

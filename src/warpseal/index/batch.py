@@ -1,9 +1,13 @@
-"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend, make and release."""
+"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend, make and release.
+
+Spends go first into a small table, and from there many at a time into the large one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import Connection, Table
 
@@ -21,15 +25,42 @@ from warpseal.index.schema import (
     ANY_KIND,
     EARLY_SPENDS,
     OUTPUTS,
+    RECENT_SPENDS,
+    SPENDS,
     TX_IDS,
     TXS,
 )
-from warpseal.index.spends import LateOutput, Spend, SpendWriter, SpentBeforeMade
 from warpseal.index.unspent import UnspentOutput, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.warp.ids import ChainID
 
 _OwnerColumns = tuple[int | None, bytes | None]
+Spend = tuple[int, int]
+"""Keys of an output and of the transaction that spent it."""
+
+_MOVE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
+
+
+@dataclass(frozen=True, slots=True)
+class SpentBeforeMade:
+    """An output that was spent before the index had read the chain that made it that far.
+
+    output: key of its placeholder row, which shows what the input shows; spender, kind: of the transaction.
+    """
+
+    output: int
+    spender: int
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateOutput:
+    """Such an output, now that it is made. output: its own key; owners: keys of its addresses."""
+
+    utxo_id: UtxoID
+    early: SpentBeforeMade
+    output: int
+    owners: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -291,3 +322,43 @@ class AddressTxWriter:
             self._newest[chain] = (partition, seen)
         # Older partitions are not cached.
         return seen if partition >= newest else set()
+
+
+class SpendWriter:
+    """Writes spends. capacity: the size of the small table."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._count: int | None = None
+
+    def write(self, connection: Connection, spends: Sequence[Spend]) -> None:
+        """Write new spends."""
+        if self._count is None:
+            self._count = int(bulk.fetch(connection, "SELECT count(*) FROM recent_spends")[0][0])
+        bulk.insert(connection, RECENT_SPENDS, sorted(spends))
+        self._count += len(spends)
+        if self._count > self._capacity:
+            bulk.fetch(connection, _MOVE)
+            bulk.fetch(connection, "DELETE FROM recent_spends")
+            self._count = 0
+
+    def replace(self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]) -> None:
+        """Delete the spends of outputs, and write others in their place."""
+        bulk.delete(connection, SPENDS, outputs)
+        bulk.delete(connection, RECENT_SPENDS, outputs)
+        self.write(connection, spends)
+
+
+def load_early_spends(connection: Connection, ids: Iterable[UtxoID]) -> dict[UtxoID, SpentBeforeMade]:
+    """Return the outputs among these that were spent before they were made."""
+    searched = frozenset(ids)
+    text = (
+        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early_spends e JOIN txs t ON t.key = e.tx"
+        " WHERE e.prefix IN {keys}"
+    )
+    early: dict[UtxoID, SpentBeforeMade] = {}
+    for prefix, rest, *row in bulk.fetch_by_prefix(connection, text, searched):
+        utxo_id = UtxoID(prefix.to_bytes(8, "big", signed=True) + bytes(rest))
+        if utxo_id in searched:
+            early[utxo_id] = SpentBeforeMade(*row)
+    return early

@@ -13,11 +13,10 @@ from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.details import TxDetail, decode_proposer, encode_proposer
 from warpseal.index.errors import IndexDamaged, IndexMoved
 from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
-from warpseal.index.p_rows import write_tx
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import Stakings
-from warpseal.index.xc_rows import write_c, write_x
+from warpseal.index.tx_rows import write_c, write_p, write_x
 from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import P_CHAIN, ChainID
@@ -85,7 +84,7 @@ class BlockWriter:
                 self._proposal = row
                 batch.put_tx(row, tx.height, type_codes.PROPOSED, range(0), TxDetail())
             else:
-                write_tx(batch, self._stakings, tx, row)
+                write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
             batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
         columns = (type_codes.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
@@ -97,7 +96,7 @@ class BlockWriter:
         if proposal is None or proposal.tx_id != tx.tx.id:
             raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided but was never proposed")
         proposal.settled_s = time_s
-        write_tx(batch, self._stakings, tx, proposal)
+        write_p(batch, self._stakings, tx, proposal)
 
     def _x_pre_linearization(
         self, batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord

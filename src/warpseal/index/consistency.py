@@ -19,7 +19,7 @@ from warpseal.index.details import decode_tx
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
 from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 from warpseal.ledger.outputs import OutputKind
 from warpseal.resources.chains import PrimaryChain
@@ -52,7 +52,7 @@ class HeldOutput:
 
 def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) -> list[HeldOutput]:
     """Return the unspent outputs of an address in a chain's state; no exported ones, and none that are staked."""
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     found: list[HeldOutput] = []
     owner = session.keys_of([address]).get(address)
     if owner is None:
@@ -86,7 +86,7 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
 
 def l1_balance(connection: Connection, validation_id: ValidationID) -> int | None:
     """Compute the balance of an L1 validator, nAVAX, after the last indexed block; None: it is not indexed."""
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     key = session.keys_of([validation_id]).get(validation_id)
     if key is None:
         return None
@@ -107,7 +107,7 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
 
 def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
     """Return the chains of which the index lacks something before the first block, such as the genesis."""
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     return frozenset(CHAINS[row[0]] for row in session.rows("SELECT chain FROM chain_origin WHERE is_complete = 0"))
 
 
@@ -121,7 +121,7 @@ def check_file(connection: Connection) -> None:
 
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     yield from _check_unspent(session)
     yield from _check_flows(session)
     yield from _check_blocks(session)
@@ -320,7 +320,7 @@ def _sample_ids(
     connection: Connection, text: str, drawn_from: tuple[str, str], count: int, random: Random
 ) -> list[bytes]:
     """Return the ids that a statement finds behind random places. drawn_from: a table, and its column of places."""
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     table, column = drawn_from
     low, high = session.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]
     found = [session.rows(text, random.randint(low, high)) for _ in range(count if low is not None else 0)]

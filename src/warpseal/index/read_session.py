@@ -45,12 +45,15 @@ class ReadCache:
 
 
 class ReadSession:
-    """Statements on one connection, and their ids and assets. Texts have `?` for values and `{keys}` for numbers."""
+    """Statements on one connection, and their ids and assets. Texts have `?` for values and `{keys}` for numbers.
 
-    def __init__(self, connection: Connection, cache: ReadCache) -> None:
+    cache: cache of all sessions of a reader; by default one of this session.
+    """
+
+    def __init__(self, connection: Connection, cache: ReadCache | None = None) -> None:
         self.is_postgresql = connection.dialect.name == POSTGRESQL
         self._driver: Any = connection.connection.driver_connection
-        self._cache = cache
+        self._cache = cache or ReadCache()
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
 
@@ -76,10 +79,10 @@ class ReadSession:
 
     def load_ids(self, keys: Iterable[int]) -> None:
         """Load the ids of keys, for `id_of`."""
-        known, found = self._cache.ids, self._ids
-        missing = _take_known(known, keys, found)
+        cached, loaded = self._cache.ids, self._ids
+        missing = _copy_cached(cached, keys, loaded)
         for key, raw in self.by_keys("SELECT key, id FROM ids WHERE key IN {keys}", missing):
-            found[key] = known[key] = bytes(raw)
+            loaded[key] = cached[key] = bytes(raw)
 
     def id_of(self, key: int) -> bytes:
         """Return the id of a key that was loaded."""
@@ -87,39 +90,40 @@ class ReadSession:
 
     def keys_of(self, ids: Iterable[bytes]) -> dict[bytes, int]:
         """Return the keys of ids that have one."""
-        known = self._cache.keys
-        found: dict[bytes, int] = {}
-        missing = _take_known(known, ids, found)
+        cached = self._cache.keys
+        keys: dict[bytes, int] = {}
+        missing = _copy_cached(cached, ids, keys)
         rows = self.by_keys("SELECT key, id FROM ids WHERE prefix IN {keys}", map(prefix_of, missing))
         by_id = {bytes(raw): key for key, raw in rows}
         for raw in missing:
             if raw in by_id:
-                found[raw] = known[raw] = by_id[raw]
-        return found
+                keys[raw] = cached[raw] = by_id[raw]
+        return keys
 
     def load_assets(self, keys: Iterable[int]) -> None:
         """Load assets, for `asset_of`; an asset without a description has its id and no name."""
-        known, found = self._cache.assets, self._assets
-        missing = _take_known(known, keys, found)
+        cached, loaded = self._cache.assets, self._assets
+        missing = _copy_cached(cached, keys, loaded)
         for key, raw, name, symbol, denomination, is_nft in self.by_keys(_ASSETS, missing):
-            found[key] = known[key] = Asset(AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft))
-        unknown = [key for key in missing if key not in found]
+            loaded[key] = cached[key] = Asset(AssetID(bytes(raw)), name, symbol, denomination, bool(is_nft))
+        unknown = [key for key in missing if key not in loaded]
         self.load_ids(unknown)
         for key in unknown:
-            found[key] = Asset(AssetID(self._ids[key]), "", "", 0)
+            # Not cached: the asset may be described by a later block.
+            loaded[key] = Asset(AssetID(self._ids[key]), "", "", 0)
 
     def asset_of(self, key: int) -> Asset:
         """Return an asset that was loaded."""
         return self._assets[key]
 
 
-def _take_known(known: Mapping[K, V], keys: Iterable[K], found: dict[K, V]) -> list[K]:
-    """Copy the known values of keys to those that were found, and return the other keys."""
+def _copy_cached(cached: Mapping[K, V], keys: Iterable[K], loaded: dict[K, V]) -> list[K]:
+    """Copy the cached values of keys, and return the other keys."""
     missing = []
     for key in keys:
-        value = known.get(key)
+        value = cached.get(key)
         if value is None:
             missing.append(key)
         else:
-            found[key] = value
+            loaded[key] = value
     return missing

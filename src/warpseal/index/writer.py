@@ -13,8 +13,8 @@ from typing import Final
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import UtxoID
-from warpseal.index import bulk, p_rows, xc_rows
-from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys
+from warpseal.index import bulk
+from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys, SpendWriter, load_early_spends
 from warpseal.index.block_writer import (
     BlockWriter,
     ChainRow,
@@ -30,10 +30,9 @@ from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, enc
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
 from warpseal.index.settings import IndexSettings
-from warpseal.index.spends import SpendWriter, load_early_spends
 from warpseal.index.stakings import Stakings
+from warpseal.index.tx_rows import asset_row, ids_in
 from warpseal.index.unspent import UnspentOutputs
-from warpseal.index.xc_rows import asset_row
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.params import Parameters
@@ -180,7 +179,7 @@ class IndexWriter:
         crossing: list[UtxoID] = []
         for record in records:
             for tx in _txs(record):
-                ids.update(p_rows.ids_in(tx) if isinstance(tx, TxEffects) else xc_rows.ids_in(tx))
+                ids.update(ids_in(tx))
                 spent += [consumed.id for consumed in tx.consumed]
                 made.update([output.id for output in tx.emitted])
                 crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]

@@ -27,7 +27,8 @@ from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
+from warpseal.index.database import reading_index
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument, TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -175,7 +176,7 @@ def open_writer(
 def has_indexer(folder: Path, settings: IndexSettings) -> bool:
     """Return whether a process holds the index of the chain open for writing."""
     url = evm_index_url(settings, folder, CHAIN.blockchain_id)
-    engine = reading_evm_index(url, settings)
+    engine = reading_index(url, settings)
     try:
         with engine.connect() as connection:
             return has_writer(connection, url.path)

@@ -11,7 +11,8 @@ from sqlalchemy import Engine
 
 from tests.index.evm.histories import GENESIS_PARENT, address
 from tests.index.evm.model import EvmModel
-from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
+from warpseal.index.database import reading_index
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex, EvmPage
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -62,7 +63,7 @@ def open_index(url: str, now: Callable[[], float] = lambda: 0.0) -> EvmIndex:
 
 def open_engine(url: str) -> Engine:
     """Return an engine that reads the index."""
-    return reading_evm_index(index_url(url), small_settings(url))
+    return reading_index(index_url(url), small_settings(url))
 
 
 async def all_items(read: Callable[[PageRequest], Any], size: int) -> list[Any]:

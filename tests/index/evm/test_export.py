@@ -10,7 +10,7 @@ from tests.index.evm.fixtures import IS_ERC721, index_url, open_writer
 from tests.index.evm.histories import History
 from tests.index.evm.model import EvmModel
 from warpseal.index.evm.export import ExportSubject, export_rows
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 from warpseal.resources.text import account_text, hex_text
 from warpseal.store.access import open_read_only, read_snapshot
 
@@ -18,7 +18,7 @@ from warpseal.store.access import open_read_only, read_snapshot
 def export(url: str, subject: ExportSubject) -> list[dict[str, Any]]:
     """Return all rows of a subject."""
     with open_read_only(index_url(url)) as connection, read_snapshot(connection):
-        return list(export_rows(ReadSession(connection, ReadCache()), subject))
+        return list(export_rows(ReadSession(connection), subject))
 
 
 def test_an_export_has_every_row_of_the_model(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

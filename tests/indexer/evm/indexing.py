@@ -18,7 +18,8 @@ from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
-from warpseal.index.evm.database import evm_index_url, reading_evm_index
+from warpseal.index.database import reading_index
+from warpseal.index.evm.database import evm_index_url
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -114,7 +115,7 @@ async def indexing(
 
 def rows(folder: Path, chain: ServedChain, query: str, store: IndexSettings = INDEX) -> list[tuple[Any, ...]]:
     """Return what a query finds in the index of a chain."""
-    engine = reading_evm_index(evm_index_url(store, folder, chain.blockchain_id), store)
+    engine = reading_index(evm_index_url(store, folder, chain.blockchain_id), store)
     try:
         with engine.connect() as connection:
             return [tuple(row) for row in connection.execute(text(query))]

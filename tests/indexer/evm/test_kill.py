@@ -12,8 +12,9 @@ from tests.indexer.evm.killed import BLOCKS, served_chain
 from tests.indexer.evm.nft_state import NftState
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.paths import ROOT
+from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
-from warpseal.index.evm.database import evm_index_url, reading_evm_index
+from warpseal.index.evm.database import evm_index_url
 
 KILLS = 100
 
@@ -38,7 +39,7 @@ async def test_after_100_kills_every_block_is_in_the_index_once(tmp_path: Path) 
     assert (heights[-2] < chain.tip, heights[-1]) == (True, chain.tip)
     # Many processes left new blocks.
     assert len(set(heights)) > 0.4 * KILLS
-    engine = reading_evm_index(evm_index_url(INDEX, tmp_path, chain.blockchain_id), INDEX)
+    engine = reading_index(evm_index_url(INDEX, tmp_path, chain.blockchain_id), INDEX)
     with engine.connect() as connection:
         assert list(consistency.find_inconsistencies(connection)) == []
         for facts in facts_of(chain):

@@ -31,8 +31,9 @@ from tests.indexer.evm_chains import (
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
-from warpseal.index.evm.database import evm_index_url, reading_evm_index, writing_evm_index
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
@@ -171,7 +172,7 @@ DAMAGES = {
 def test_a_damaged_row_is_found_without_a_node(tmp_path: Path, nft_index: Path, damage: str) -> None:
     file = _copy(nft_index, tmp_path)
     _change(file, DAMAGES[damage])
-    engine = reading_evm_index(StoreUrl.for_file(file), SETTINGS)
+    engine = reading_index(StoreUrl.for_file(file), SETTINGS)
     with engine.connect() as connection:
         assert list(consistency.find_inconsistencies(connection))
     engine.dispose()

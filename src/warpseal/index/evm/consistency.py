@@ -37,7 +37,7 @@ from warpseal.index.evm.ownership import MAX_BALANCE, find_holdings
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.keys import prefix_of
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 
 # A holding is drawn from this number of holdings behind a random place.
 _DRAWN_FROM: Final = 100
@@ -350,7 +350,7 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     )
     parties = {key for transfer in transfers for key in (transfer.sender, transfer.recipient, transfer.contract)}
     parties |= {key for creation in creations for key in (creation.contract, creation.sender)}
-    ids = read_addresses(ReadSession(connection, ReadCache()), parties)
+    ids = read_addresses(ReadSession(connection), parties)
     txs = {tx_key_of(transfer.key, transfer.tx_index) for transfer in transfers} | {row.tx for row in creations}
     hashes = bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs)) if txs else ()
     return EvmBlockFacts(
@@ -426,7 +426,7 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
     )
     rows = list(bulk.fetch_by_pairs(connection, text, balances))
     parties = {key for row in rows for key in (row.owner, row.contract)}
-    ids = read_addresses(ReadSession(connection, ReadCache()), parties)
+    ids = read_addresses(ReadSession(connection), parties)
     return [
         SampledToken(
             contract=ids[row.contract],
@@ -443,7 +443,7 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
 def holding(connection: Connection, token: SampledToken) -> SampledToken:
     """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the balance of the holder."""
     key, is_inconsistent = _token_key(connection, token)
-    session = ReadSession(connection, ReadCache())
+    session = ReadSession(connection)
     if token.standard is TokenStandard.ERC721:
         rows = bulk.fetch(connection, "SELECT holder FROM owners WHERE token = ?", key)
         owner_key = rows[0][0] if rows else 0
@@ -463,7 +463,7 @@ def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> 
 
 def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
     """Return the blocks in which tokens of a contract moved. It reads every transfer."""
-    key = ReadSession(connection, ReadCache()).keys_of([contract])[contract]
+    key = ReadSession(connection).keys_of([contract])[contract]
     ((number,),) = bulk.fetch(connection, "SELECT number FROM collections WHERE contract = ?", key)
     text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token >= ? AND token < ?"
     return [row[0] for row in bulk.fetch(connection, text, first_token(number), first_token(number + 1))]
@@ -471,7 +471,7 @@ def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
 
 def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
     """Return the key of a known token, and whether the events of its contract contradict each other."""
-    contract = ReadSession(connection, ReadCache()).keys_of([token.contract])[token.contract]
+    contract = ReadSession(connection).keys_of([token.contract])[token.contract]
     ((number, inconsistent),) = bulk.fetch(
         connection,
         "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"

@@ -77,11 +77,6 @@ def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID)
     )
 
 
-def reading_evm_index(url: StoreUrl, settings: IndexSettings) -> Engine:
-    """Return an engine that reads; the first statement fails if the database does not exist yet."""
-    return reading_engine(url, settings.readers)
-
-
 def _parse_names(names: Iterable[str]) -> Iterator[ChainID]:
     for name in names:
         with suppress(MalformedID):

@@ -19,7 +19,7 @@ from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.keys import balance_of, position_of, rank_of, unpack
 from warpseal.index.evm.resources import read_addresses
-from warpseal.index.read_session import ReadCache, ReadSession
+from warpseal.index.read_session import ReadSession
 
 # A balance is drawn from this number of balances behind a random place.
 _DRAWN_FROM: Final = 100
@@ -160,7 +160,7 @@ def sample_balances(connection: Connection, count: int, random: Random) -> list[
         place = (random.randint(0, last), random.randint(0, last_id))
         rows = bulk.fetch(connection, text, *place, _DRAWN_FROM) or bulk.fetch(connection, text, 0, 0, _DRAWN_FROM)
         pairs.add(tuple(random.choice(rows)))
-    ids = read_addresses(ReadSession(connection, ReadCache()), {key for pair in pairs for key in pair})
+    ids = read_addresses(ReadSession(connection), {key for pair in pairs for key in pair})
     return [SampledBalance(ids[asset], ids[holder], 0, is_inconsistent=False) for asset, holder in sorted(pairs)]
 
 
@@ -189,7 +189,7 @@ def has_balances(connection: Connection) -> bool:
 
 def _find_pair(connection: Connection, sampled: SampledBalance) -> tuple[int, int]:
     """Return the keys of asset and holder."""
-    keys = ReadSession(connection, ReadCache()).keys_of((sampled.contract, sampled.holder))
+    keys = ReadSession(connection).keys_of((sampled.contract, sampled.holder))
     return keys[sampled.contract], keys[sampled.holder]
 
 

@@ -161,7 +161,7 @@ UPDATES: Final = Table(
     number_column("due_at"),
     small_column("is_pending"),
 )
-# What daemons ask the indexer for. kind: see codes.py; subject: a contract's or token's key.
+# What daemons ask the indexer for. kind: see keys.RequestKind; subject: a contract's or token's key.
 REQUESTS: Final = _rows(STORED, "requests", ("kind", "subject"), number_column("requested_at"))
 # The last accepted reindex request of a token.
 REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column("accepted_at"))

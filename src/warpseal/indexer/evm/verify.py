@@ -37,10 +37,9 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.index.consistency import check_file
-from warpseal.index.database import translate_bad_rows, translate_errors
+from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.evm import consistency, holder_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
-from warpseal.index.evm.database import reading_evm_index
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
@@ -123,7 +122,7 @@ class EvmIndexVerifier:
         self._nodes = nodes
         self._rules = rules
         self._caller = EvmCaller(nodes)
-        self._engine = reading_evm_index(url, settings)
+        self._engine = reading_index(url, settings)
 
     async def run(
         self, count: int, seed: int | None = None, progress: Progress = ignore_progress
