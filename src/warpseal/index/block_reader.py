@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from warpseal.chains.ids import Address
 from warpseal.index import type_codes
@@ -28,6 +28,23 @@ _NEWEST: Final = "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY 
 _ID_BYTES: Final = 32
 
 
+class _BlockRow(NamedTuple):
+    """A row of `_BLOCKS`."""
+
+    key: int
+    block_id: bytes
+    time: int
+    kind: int
+    size: int
+    first_tx: int
+    txs: int
+    supply: int | None
+    fees: int | None
+    active: int | None
+    proposer: bytes | None
+    repeated: bytes | None
+
+
 def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
     """Return blocks, newest first."""
     number = NUMBERS[query.chain]
@@ -35,16 +52,16 @@ def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[P
     if high is None:
         return Page(())
     # One more row than the page shows: a parent's id is stored in the parent's row.
-    rows = session.rows(_BLOCKS, first_key(number), high, page.size + 1)
+    rows = list(map(_BlockRow._make, session.rows(_BLOCKS, first_key(number), high, page.size + 1)))
     since = query.times.since
-    within = [row for row in rows if since is None or row[2] >= since]
-    shown = within[: page.size]
-    parents = [bytes(row[1]) for row in rows[1 : len(shown) + 1]]
-    if shown and len(parents) < len(shown):
+    within = [row for row in rows if since is None or row.time >= since]
+    first = within[: page.size]
+    parents = [bytes(row.block_id) for row in rows[1 : len(first) + 1]]
+    if first and len(parents) < len(first):
         parents.append(bytes(session.rows("SELECT first_parent FROM chains WHERE chain = ?", number)[0][0]))
-    tx_ids = _tx_ids(session, shown)
-    items = tuple([_block(number, row, parent, tx_ids) for row, parent in zip(shown, parents, strict=True)])
-    return Page(items, (height_of(shown[-1][0]),) if len(within) > page.size else None)
+    tx_ids = _tx_ids(session, first)
+    items = tuple([_block(number, row, parent, tx_ids) for row, parent in zip(first, parents, strict=True)])
+    return Page(items, (height_of(first[-1].key),) if len(within) > page.size else None)
 
 
 def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
@@ -79,8 +96,8 @@ def chains_of(
     """Return the chains that addresses and accounts have touched."""
     keys = session.keys_of([*addresses, *(ACCOUNT + account for account in evm_addresses)])
     touched = {
-        key: frozenset(chain for chain, is_touched in zip(CHAINS, found, strict=True) if is_touched)
-        for key, *found in session.by_keys(_touched_text(), keys.values())
+        key: frozenset(chain for chain, is_touched in zip(CHAINS, flags, strict=True) if is_touched)
+        for key, *flags in session.by_keys(_touched_text(), keys.values())
     }
     return (
         {address: touched[keys[address]] for address in addresses if address in keys},
@@ -89,12 +106,12 @@ def chains_of(
 
 
 def _touched_text() -> str:
-    found = (
+    flags = (
         f"EXISTS (SELECT 1 FROM address_partitions a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
         f" AND a.partition BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
         for number in range(len(CHAINS))
     )
-    return f"SELECT i.key, {', '.join(found)} FROM ids i WHERE i.key IN {{keys}}"
+    return f"SELECT i.key, {', '.join(flags)} FROM ids i WHERE i.key IN {{keys}}"
 
 
 def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:
@@ -108,36 +125,36 @@ def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageReq
     return last_key(number)
 
 
-def _tx_ids(session: ReadSession, rows: Sequence[Any]) -> dict[int, str]:
-    """Return the ids of the blocks' transactions, by key; those of a page are neighbours."""
-    holding = [row for row in rows if row[6]]
-    if not holding:
+def _tx_ids(session: ReadSession, rows: Sequence[_BlockRow]) -> dict[int, str]:
+    """Return the ids of the blocks' transactions, by key; the transactions of a page are neighbours."""
+    blocks = [row for row in rows if row.txs]
+    if not blocks:
         return {}
-    low, high = holding[-1][5], holding[0][5] + holding[0][6] - 1
-    found = session.rows("SELECT key, tx_id FROM txs WHERE key BETWEEN ? AND ?", low, high)
-    return {key: id_text(bytes(tx_id)) for key, tx_id in found}
+    newest, oldest = blocks[0], blocks[-1]
+    text = "SELECT key, tx_id FROM txs WHERE key BETWEEN ? AND ?"
+    tx_rows = session.rows(text, oldest.first_tx, newest.first_tx + newest.txs - 1)
+    return {key: id_text(bytes(tx_id)) for key, tx_id in tx_rows}
 
 
-def _block(chain: int, row: Any, parent_id: bytes, tx_ids: Mapping[int, str]) -> PrimaryNetworkBlock:
+def _block(chain: int, row: _BlockRow, parent_id: bytes, tx_ids: Mapping[int, str]) -> PrimaryNetworkBlock:
     """Return a block. Blocks of the C-Chain have hex names."""
-    key, block_id, time, kind, size, first_tx, count, supply, fees, active, proposer, repeated = row
-    name = hex_text if chain == C else id_text
-    transactions = [tx_ids[tx] for tx in range(first_tx, first_tx + count)]
+    name, repeated = hex_text if chain == C else id_text, row.repeated
+    transactions = [tx_ids[tx] for tx in range(row.first_tx, row.first_tx + row.txs)]
     if repeated is not None:
         transactions += [id_text(bytes(repeated[at : at + _ID_BYTES])) for at in range(0, len(repeated), _ID_BYTES)]
     return PrimaryNetworkBlock(
-        block_number=str(height_of(key)),
-        block_hash=name(bytes(block_id)),
+        block_number=str(height_of(row.key)),
+        block_hash=name(bytes(row.block_id)),
         parent_hash=name(parent_id),
-        block_timestamp=time,
-        block_type=type_codes.BLOCK_NAMES[kind],
+        block_timestamp=row.time,
+        block_type=type_codes.BLOCK_NAMES[row.kind],
         tx_count=len(transactions),
         transactions=tuple(transactions),
-        block_size_bytes=size,
-        l1_validators_accrued_fees=or_unset(fees),
-        active_l1_validators=or_unset(active),
-        current_supply=UNSET if supply is None else str(supply),
-        proposer_details=_proposer_details(decode_proposer(proposer)),
+        block_size_bytes=row.size,
+        l1_validators_accrued_fees=or_unset(row.fees),
+        active_l1_validators=or_unset(row.active),
+        current_supply=UNSET if row.supply is None else str(row.supply),
+        proposer_details=_proposer_details(decode_proposer(row.proposer)),
     )
 
 

@@ -19,7 +19,7 @@ from warpseal.index.schema import ANY_KIND
 from warpseal.resources.base import SortOrder
 from warpseal.resources.queries import TransactionQuery
 
-# How many candidates are read for one page if no index fits the whole query.
+# Candidates that are read for one page if no index fits the whole query.
 MOST_SCANNED: Final = 2_000
 
 # The directory has the partitions of an address; CROSS JOIN makes SQLite read it first.
@@ -70,34 +70,34 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
         key_range = key_range.behind(after)
     if key_range.low > key_range.high:
         return KeyPage(())
-    named = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
-    wanted = sorted(map(type_codes.tx_number, query.kinds))
-    addresses = list(session.keys_of(named).values())
+    ids = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
+    kinds = sorted(map(type_codes.tx_number, query.kinds))
+    addresses = list(session.keys_of(ids).values())
     if query.validation_id is not None:
-        return _validation_keys(session, query.validation_id, key_range, (wanted, addresses if named else None), limit)
-    if named:
-        return KeyPage(_address_keys(session, addresses, wanted, key_range, limit))
-    return _chain_keys(session, wanted, key_range, limit)
+        return _validation_keys(session, query.validation_id, key_range, (kinds, addresses if ids else None), limit)
+    if ids:
+        return KeyPage(_address_keys(session, addresses, kinds, key_range, limit))
+    return _chain_keys(session, kinds, key_range, limit)
 
 
 def merged_keys(
-    session: ReadSession, text: str, given: Sequence[Sequence[int]], values: Sequence[int], key_range: KeyRange
+    session: ReadSession, text: str, filters: Sequence[Sequence[int]], values: Sequence[int], key_range: KeyRange
 ) -> list[int]:
-    """Return the first keys that a statement finds for any combination of the given keys, without duplicates.
+    """Return the first keys that a statement finds for any combination of the filters' keys, without duplicates.
 
-    text: has `{0}` and, for two lists, `{1}` for the given keys, and `?` for the values, the limit last.
+    text: has `{0}` and, for two filters, `{1}` for a key of each, and `?` for the values, the limit last.
     """
     if session.is_postgresql:
-        lists = " CROSS JOIN ".join(f"unnest(?::bigint[]) AS k{number}(key)" for number in range(len(given)))
-        one_key = text.format(*(f"k{number}.key" for number in range(len(given))))
+        lists = " CROSS JOIN ".join(f"unnest(?::bigint[]) AS k{number}(key)" for number in range(len(filters)))
+        one_key = text.format(*(f"k{number}.key" for number in range(len(filters))))
         lateral = f"SELECT t.key FROM {lists} CROSS JOIN LATERAL ({one_key}) AS t(key)"
         # The server returns the keys unordered.
-        rows = sorted(session.rows(lateral, *map(list, given), *values), reverse=key_range.is_newest_first)
+        rows = sorted(session.rows(lateral, *map(list, filters), *values), reverse=key_range.is_newest_first)
         streams = [[row[0] for row in rows]]
     else:
         statement = text.format("?", "?")
-        found = [session.rows(statement, *keys, *values) for keys in product(*given)]
-        streams = [[row[0] for row in rows] for rows in found if rows]
+        results = [session.rows(statement, *keys, *values) for keys in product(*filters)]
+        streams = [[row[0] for row in rows] for rows in results if rows]
     keys: list[int] = []
     for key in merge(*streams, reverse=key_range.is_newest_first):
         if not keys or keys[-1] != key:
@@ -144,21 +144,21 @@ def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) 
 
 
 def _address_keys(
-    session: ReadSession, addresses: Sequence[int], wanted: Sequence[int], key_range: KeyRange, limit: int
+    session: ReadSession, addresses: Sequence[int], kinds: Sequence[int], key_range: KeyRange, limit: int
 ) -> list[int]:
     places = {"table": "address_txs", "kind": str(ANY_KIND), "same_kind": ""}
-    if wanted:
+    if kinds:
         places = {"table": "address_kind_txs", "kind": "{1}", "same_kind": " AND t.kind = p.kind"}
     text = _OF_PARTITIONS.format(order=key_range.order, **places)
     ends = (partition_of(key_range.low), partition_of(key_range.high), key_range.low, key_range.high, limit)
-    return merged_keys(session, text, (addresses, wanted) if wanted else (addresses,), ends, key_range)
+    return merged_keys(session, text, (addresses, kinds) if kinds else (addresses,), ends, key_range)
 
 
 def _validation_keys(
     session: ReadSession, validation_id: bytes, key_range: KeyRange, filters: _Filters, limit: int
 ) -> KeyPage:
     """Filter the transactions of one L1 validator; there are few."""
-    wanted, addresses = filters
+    kinds, addresses = filters
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())
@@ -167,7 +167,7 @@ def _validation_keys(
         f" ORDER BY tx {key_range.order} LIMIT ?"
     )
     rows = session.rows(text, validation, key_range.low, key_range.high, MOST_SCANNED)
-    keys = [key for key, kind in rows if not wanted or kind in wanted]
+    keys = [key for key, kind in rows if not kinds or kind in kinds]
     if addresses is not None:
         touched = _with_address(session, keys, addresses)
         keys = [key for key in keys if key in touched]
@@ -188,10 +188,10 @@ def _with_address(session: ReadSession, keys: Sequence[int], addresses: Sequence
     }
 
 
-def _chain_keys(session: ReadSession, wanted: Sequence[int], key_range: KeyRange, limit: int) -> KeyPage:
+def _chain_keys(session: ReadSession, kinds: Sequence[int], key_range: KeyRange, limit: int) -> KeyPage:
     """Filter all transactions of a chain."""
-    most = MOST_SCANNED if wanted else limit
+    most = MOST_SCANNED if kinds else limit
     text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {key_range.order} LIMIT ?"
     rows = session.rows(text, key_range.low, key_range.high, most)
-    keys = list(islice((key for key, kind in rows if not wanted or kind in wanted), limit))
-    return KeyPage(keys, rows[-1][0] if wanted and len(rows) == most and len(keys) < limit else None)
+    keys = list(islice((key for key, kind in rows if not kinds or kind in kinds), limit))
+    return KeyPage(keys, rows[-1][0] if kinds and len(rows) == most and len(keys) < limit else None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from warpseal.chains.ids import Address, TxID
 from warpseal.index import stakings
@@ -45,6 +44,33 @@ _REWARDS: Final = (
 _END: Final = 2**62
 
 
+class _ValidationRow(NamedTuple):
+    """A row of `_VALIDATIONS`, amounts as columns hold them."""
+
+    tx: int
+    tx_id: bytes
+    subnet: int
+    start_s: int
+    end_s: int
+    weight: int
+    shares: int | None
+    state: int
+    potential: int | None
+    closed_by: int | None
+    closed_at: int | None
+    earned: int
+    fees: int
+    fees_due: int
+    active_count: int
+    active_weight: int
+    total_count: int
+    total_weight: int
+    detail: bytes
+    total_stake: int | None
+    max_stake: int | None
+    factor: int
+
+
 def validations(session: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
     """Return the validations of a node, by when they began."""
     node = session.keys_of([query.node_id]).get(query.node_id)
@@ -57,63 +83,63 @@ def validations(session: ReadSession, query: ValidationQuery, page: PageRequest)
         order="DESC" if is_newest_first else "ASC",
         state="" if query.status is None else f" AND s.state = {_STATUSES.index(query.status.value)}",
     )
-    rows = session.rows(text, node, *begin, page.size + 1)
-    shown = rows[: page.size]
-    return Page(
-        _validations(session, query.node_id, shown), (shown[-1][3], shown[-1][0]) if len(rows) > page.size else None
+    rows = list(map(_ValidationRow._make, session.rows(text, node, *begin, page.size + 1)))
+    first = rows[: page.size]
+    more = (first[-1].start_s, first[-1].tx) if len(rows) > page.size else None
+    return Page(_validations(session, query.node_id, first), more)
+
+
+def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[_ValidationRow]) -> tuple[Validation, ...]:
+    closing = {row.closed_by for row in rows if row.closed_by is not None}
+    text = "SELECT key, tx_id FROM txs WHERE key IN {keys}"
+    closed_by = {key: TxID(bytes(tx_id)) for key, tx_id in session.by_keys(text, closing)}
+    details = [decode_stake(row.detail) for row in rows]
+    owners = {key for detail in details for key in (*detail.own, *detail.of_delegations)}
+    session.load_ids({row.subnet for row in rows} | owners)
+    return tuple(
+        [
+            Validation(
+                tx_id=TxID(bytes(row.tx_id)),
+                node_id=node_id,
+                subnet_id=SubnetID(session.id_of(row.subnet)),
+                staked=from_column(row.weight),
+                start=row.start_s,
+                end=from_column(row.end_s),
+                state=_state(
+                    row, reward_addresses(session, detail), None if row.closed_by is None else closed_by[row.closed_by]
+                ),
+                fee_shares=row.shares,
+                bls=bls_credentials(detail.bls),
+            )
+            for row, detail in zip(rows, details, strict=True)
+        ]
     )
 
 
-def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[Any]) -> tuple[Validation, ...]:
-    closing = {row[9] for row in rows if row[9] is not None}
-    text = "SELECT key, tx_id, time FROM txs WHERE key IN {keys}"
-    closed = {key: (TxID(bytes(tx_id)), time) for key, tx_id, time in session.by_keys(text, closing)}
-    details = [decode_stake(row[18]) for row in rows]
-    named = chain.from_iterable((*detail.own, *detail.of_delegations) for detail in details)
-    session.load_ids({row[2] for row in rows} | set(named))
-    validations = []
-    for row, detail in zip(rows, details, strict=True):
-        validations.append(
-            Validation(
-                tx_id=TxID(bytes(row[1])),
-                node_id=node_id,
-                subnet_id=SubnetID(session.id_of(row[2])),
-                staked=from_column(row[5]),
-                start=row[3],
-                end=from_column(row[4]),
-                state=_state(row, reward_addresses(session, detail), closed),
-                fee_shares=row[6],
-                bls=bls_credentials(detail.bls),
-            )
-        )
-    return tuple(validations)
-
-
 def _state(
-    row: Any, addresses: tuple[Address, ...], closed: dict[int, tuple[TxID, int]]
+    row: _ValidationRow, addresses: tuple[Address, ...], closed_by: TxID | None
 ) -> PendingState | ActiveState | CompletedState | RemovedState:
-    weight, shares, state, potential, closed_by, closed_at, earned, fees, fees_due = row[5:14]
-    active_count, active_weight, total_count, total_weight, _, total_stake, max_stake, factor = row[14:]
-    if state == stakings.PENDING:
+    if row.state == stakings.PENDING:
         return PendingState()
-    if state == stakings.REMOVED:
-        return RemovedState(closed[closed_by][0], closed_at)
-    if state == stakings.COMPLETED:
-        is_paid = bool(earned or fees) and closed_by is not None
+    if row.state == stakings.REMOVED:
+        assert closed_by is not None
+        assert row.closed_at is not None
+        return RemovedState(closed_by, row.closed_at)
+    if row.state == stakings.COMPLETED:
         return CompletedState(
-            delegator_count=total_count,
-            rewards=Rewards(earned, fees, addresses, closed[closed_by][0] if is_paid else None),
-            delegated=None if shares is None else from_column(total_weight),
+            delegator_count=row.total_count,
+            rewards=Rewards(row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None),
+            delegated=None if row.shares is None else from_column(row.total_weight),
         )
-    delegated, own = from_column(active_weight), from_column(weight)
+    delegated, own = from_column(row.active_weight), from_column(row.weight)
     capacity = None
-    if shares is not None and max_stake is not None:
-        capacity = max(0, min(from_column(max_stake), factor * own) - own - delegated)
+    if row.shares is not None and row.max_stake is not None:
+        capacity = max(0, min(from_column(row.max_stake), row.factor * own) - own - delegated)
     return ActiveState(
-        delegator_count=active_count,
-        total_stake=from_column(total_stake or 0),
-        potential=Rewards(potential or 0, fees_due, addresses),
-        delegated=None if shares is None else delegated,
+        delegator_count=row.active_count,
+        total_stake=from_column(row.total_stake or 0),
+        potential=Rewards(row.potential or 0, row.fees_due, addresses),
+        delegated=None if row.shares is None else delegated,
         capacity=capacity,
     )
 
@@ -123,10 +149,10 @@ def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page
     key_range = KeyRange(0, _END, query.order is SortOrder.DESC)
     if page.after_key is not None:
         key_range = key_range.behind(page.after_key)
-    found = _reward_keys(session, query, key_range, page.size + 1)
-    shown = found.keys[: page.size]
-    more = shown[-1] if len(found.keys) > page.size else found.scanned_to
-    return Page(_rewards(session, shown), None if more is None else (more,))
+    batch = _reward_keys(session, query, key_range, page.size + 1)
+    keys = batch.keys[: page.size]
+    more = keys[-1] if len(batch.keys) > page.size else batch.scanned_to
+    return Page(_rewards(session, keys), None if more is None else (more,))
 
 
 def _reward_keys(session: ReadSession, query: RewardQuery, key_range: KeyRange, limit: int) -> KeyPage:
@@ -155,27 +181,28 @@ def _merged(session: ReadSession, column: str, keys: Sequence[int], key_range: K
 
 
 def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
-    rows = {row[0]: row for row in session.by_keys(_REWARDS, keys)}
+    rows = {row[0]: row[1:] for row in session.by_keys(_REWARDS, keys)}
     outputs = OutputReader(session)
-    outputs.load([row[1] for row in rows.values()], [tx for row in rows.values() for tx in row[2:4]])
-    session.load_ids({row[5] for row in rows.values()})
+    txs = [key for _, staking, tx, *_ in rows.values() for key in (staking, tx)]
+    outputs.load([output for output, *_ in rows.values()], txs)
+    session.load_ids({node for *_, node, _, _, _ in rows.values()})
     rewards = []
     for key in keys:
-        _, output, staking, tx, time, node, start, end, weight = rows[key]
-        paid = outputs.rows[output]
+        output, staking, tx, time, node, start, end, weight = rows[key]
+        row = outputs.rows[output]
         rewards.append(
             Reward(
-                addresses=outputs.addresses(paid),
+                addresses=outputs.addresses(row),
                 tx_id=outputs.tx(staking).tx_id,
                 node_id=NodeID(session.id_of(node)),
                 staked=from_column(weight),
                 start=start,
                 end=from_column(end),
-                kind=reward_of(paid.flags) or RewardType.VALIDATOR,
-                utxo_id=outputs.utxo_id(paid),
-                output_index=paid.position,
-                asset=session.asset_of(paid.asset),
-                amount=paid.amount,
+                kind=reward_of(row.flags) or RewardType.VALIDATOR,
+                utxo_id=outputs.utxo_id(row),
+                output_index=row.position,
+                asset=session.asset_of(row.asset),
+                amount=row.amount,
                 reward_tx_id=outputs.tx(tx).tx_id,
                 paid_at=time,
             )
