@@ -41,7 +41,8 @@ def number_column(name: str, *, nullable: bool = False, primary_key: bool = Fals
     return Column(name, BigInteger, nullable=nullable, primary_key=primary_key, autoincrement=False)
 
 
-def _numbers(*names: str) -> Iterator[Column[Any]]:
+def number_columns(*names: str) -> Iterator[Column[Any]]:
+    """Return columns of 64 bits."""
     return map(number_column, names)
 
 
@@ -78,7 +79,8 @@ def _unspent_columns() -> tuple[Column[Any], ...]:
     return (number_column("asset"), number_column("amount"), small_column("held_on"), *owners)
 
 
-def _index_where(name: str, where: str, *columns: str) -> Index:
+def index_where(name: str, where: str, *columns: str) -> Index:
+    """Return an index of the rows with a condition."""
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
@@ -89,8 +91,7 @@ RAW_BLOCKS: Final = Table(
     key_column("number"),
     small_column("chain"),
     small_column("kind"),
-    number_column("first"),
-    number_column("last"),
+    *number_columns("first", "last"),
     bytes_column("body"),
     Index("raw_blocks_of_chain", "chain", "kind", "first"),
 )
@@ -109,7 +110,7 @@ CHAINS: Final = Table(
     bytes_column("first_parent"),
     number_column("height"),
     bytes_column("block_id"),
-    *_numbers("time", "next_tx", "containers"),
+    *number_columns("time", "next_tx", "containers"),
     small_column("is_complete"),
 )
 # The status of a chain that the indexer reported last.
@@ -172,7 +173,7 @@ OUTPUTS: Final = Table(
     key_column(),
     number_column("tx", nullable=True),
     number_column("origin", nullable=True),
-    *_numbers("position", "asset", "amount"),
+    *number_columns("position", "asset", "amount"),
     small_column("flags"),
     number_column("owner", nullable=True),
     bytes_column("owners", nullable=True),
@@ -188,11 +189,11 @@ UNSPENT: Final = _by_id("unspent", number_column("output"), *_unspent_columns())
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
 ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
 # Outputs that were spent before the index had read the chain that made them that far.
-EARLY_SPENDS: Final = _by_id("early_spends", *_numbers("output", "tx"))
+EARLY_SPENDS: Final = _by_id("early_spends", *number_columns("output", "tx"))
 # The transaction that spent an output, in two tables as well: new rows go into the small one, and from there into the
 # large one, many at a time.
-RECENT_SPENDS: Final = _pairs("recent_spends", "output", rest=_numbers("tx"))
-SPENDS: Final = _pairs("spends", "output", rest=_numbers("tx"))
+RECENT_SPENDS: Final = _pairs("recent_spends", "output", rest=number_columns("tx"))
+SPENDS: Final = _pairs("spends", "output", rest=number_columns("tx"))
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
 # Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
@@ -245,7 +246,7 @@ STAKINGS: Final = Table(
     "stakings",
     DERIVED,
     key_column("tx"),
-    *_numbers("node", "subnet", "start_s", "end_s", "weight"),
+    *number_columns("node", "subnet", "start_s", "end_s", "weight"),
     integer_column("shares", nullable=True),
     small_column("state"),
     small_column("is_delegation"),
@@ -254,20 +255,20 @@ STAKINGS: Final = Table(
     number_column("first_out"),
     number_column("closed_by", nullable=True),
     number_column("closed_at", nullable=True),
-    *_numbers("earned", "fees", "fees_due", "active_count", "active_weight", "total_count", "total_weight"),
+    *number_columns("earned", "fees", "fees_due", "active_count", "active_weight", "total_count", "total_weight"),
     bytes_column("detail"),
-    _index_where("validations_of_node", "is_delegation = 0", "node", "start_s", "tx"),
-    _index_where("stakings_open", "state < 2", "tx"),
+    index_where("validations_of_node", "is_delegation = 0", "node", "start_s", "tx"),
+    index_where("stakings_open", "state < 2", "tx"),
 )
 
 # One row a reward, in the order of payment.
-REWARDS: Final = Table("rewards", DERIVED, key_column(), *_numbers("output", "staking", "tx", "time"))
+REWARDS: Final = Table("rewards", DERIVED, key_column(), *number_columns("output", "staking", "tx", "time"))
 REWARD_ADDRESSES: Final = _pairs("reward_addresses", "address", "reward")
 REWARD_NODES: Final = _pairs("reward_nodes", "node", "reward")
 
 # bls: public key and proof of possession.
 VALIDATIONS: Final = Table(
-    "validations", DERIVED, key_column("validation"), *_numbers("node", "subnet"), bytes_column("bls")
+    "validations", DERIVED, key_column("validation"), *number_columns("node", "subnet"), bytes_column("bls")
 )
 VALIDATION_TXS: Final = _pairs("validation_txs", "validation", "tx", rest=[small_column("kind")])
 # A block in which an L1 validator's balance ran out; is_behind: after the block's transactions, else before them.

@@ -13,20 +13,28 @@ from typing import Any, Final
 from sqlalchemy import Column, Connection, Index, MetaData, Table, text
 
 from warpseal.index import schema as primary
-from warpseal.index.schema import bytes_column, integer_column, key_column, number_column, small_column
+from warpseal.index.schema import (
+    bytes_column,
+    index_where,
+    integer_column,
+    key_column,
+    number_column,
+    number_columns,
+    small_column,
+)
 
 STORED: Final = MetaData()
 DERIVED: Final = MetaData()
 
 
 def _rows(metadata: MetaData, name: str, keys: Iterable[str], *columns: Column[Any]) -> Table:
-    """Return a table that is sorted by its first columns."""
-    key_columns = (number_column(key, primary_key=True) for key in keys)
+    """Return a table that is sorted by its first columns, all numbers except for a rank."""
+    key_columns = ((bytes_column if key == "rank" else number_column)(key, primary_key=True) for key in keys)
     return Table(name, metadata, *key_columns, *columns, sqlite_with_rowid=False)
 
 
-def _index_where(name: str, where: str, *columns: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+def _maximum() -> Column[Any]:
+    return bytes_column("maximum", nullable=True)
 
 
 # The checkpoint, one row at most. epoch: a random number; another one means that the keys have another meaning.
@@ -42,18 +50,11 @@ CHAIN: Final = Table(
     bytes_column("chain_id"),
     bytes_column("evm_chain_id"),
     bytes_column("genesis_hash"),
-    number_column("asked_first"),
-    number_column("first_height"),
+    *number_columns("asked_first", "first_height"),
     bytes_column("first_parent"),
     number_column("height"),
     bytes_column("hash"),
-    number_column("time"),
-    number_column("txs"),
-    number_column("counted_to"),
-    number_column("counted_txs"),
-    number_column("traced"),
-    number_column("unknown_logs"),
-    number_column("holders"),
+    *number_columns("time", "txs", "counted_to", "counted_txs", "traced", "unknown_logs", "holders"),
 )
 CHAIN_STATUS: Final = Table("chain_status", STORED, key_column(), bytes_column("body"))
 
@@ -82,17 +83,14 @@ TRANSFERS: Final = Table(
     key_column(),
     integer_column("tx_index"),
     integer_column("log_index"),
-    number_column("token"),
-    number_column("sender"),
-    number_column("recipient"),
+    *number_columns("token", "sender", "recipient"),
     bytes_column("amount", nullable=True),
 )
 CREATIONS: Final = _rows(
     STORED,
     "creations",
     ("tx", "position"),
-    number_column("contract"),
-    number_column("sender"),
+    *number_columns("contract", "sender"),
     number_column("factory", nullable=True),
 )
 # Ranges of heights below `traced` that no node could trace.
@@ -129,7 +127,7 @@ CONTRACTS: Final = Table(
     bytes_column("symbol", nullable=True),
     small_column("decimals", nullable=True),
     number_column("height", nullable=True),
-    _index_where("contracts_due", "due_from IS NOT NULL", "contract"),
+    index_where("contracts_due", "due_from IS NOT NULL", "contract"),
 )
 
 # size: bytes of uri and fields. fields: MessagePack of NftFields.
@@ -144,7 +142,7 @@ DOCUMENTS: Final = Table(
     integer_column("size"),
     bytes_column("uri"),
     bytes_column("fields", nullable=True),
-    _index_where("documents_due", "next_attempt_at IS NOT NULL", "next_attempt_at"),
+    index_where("documents_due", "next_attempt_at IS NOT NULL", "next_attempt_at"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
 MINTED: Final = Table(
@@ -187,9 +185,7 @@ DERIVED_STATE: Final = Table(
     "derived_state",
     DERIVED,
     key_column(),
-    number_column("height"),
-    number_column("erc1155"),
-    number_column("advanced_at"),
+    *number_columns("height", "erc1155", "advanced_at"),
 )
 # The last block of each UTC day with blocks. day: since 1970. txs: as in `blocks`.
 DAYS: Final = Table(
@@ -219,41 +215,34 @@ ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx",
 INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
 
 
-def _ranked_column(name: str) -> Column[Any]:
-    return bytes_column(name, primary_key=True) if name == "rank" else number_column(name, primary_key=True)
-
-
-def _holder_rows(name: str, keys: Iterable[str], *others: str) -> Table:
-    """Return a table of holders. Of the other columns, `rank` and `maximum` are bytes."""
-    columns = (
-        bytes_column(other, nullable=other == "maximum") if other in ("rank", "maximum") else number_column(other)
-        for other in others
-    )
-    return Table(name, DERIVED, *map(_ranked_column, keys), *columns, sqlite_with_rowid=False)
-
-
 # Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. rank: keys.rank_of the
 # balance; maximum: that of the largest balance after any block, None if it is the balance. changed: the last block that
 # changed it; of NFTs the last block that was written together with that one. In two tables as well, with the view
 # `holders`; is_held: 0 if the older row is gone.
 _HOLDER: Final = ("asset", "holder")
-RECENT_HOLDERS: Final = _holder_rows("recent_holders", _HOLDER, "rank", "maximum", "changed", "is_held")
-OLDER_HOLDERS: Final = _holder_rows("older_holders", _HOLDER, "rank", "maximum", "changed")
+RECENT_HOLDERS: Final = _rows(
+    DERIVED, "recent_holders", _HOLDER, bytes_column("rank"), _maximum(), *number_columns("changed", "is_held")
+)
+OLDER_HOLDERS: Final = _rows(
+    DERIVED, "older_holders", _HOLDER, bytes_column("rank"), _maximum(), number_column("changed")
+)
 # The same rows in the order of pages, with the view `ranks`. position: of the address, see keys.position_of.
 _RANKED: Final = ("asset", "rank", "position", "holder")
-RECENT_RANKS: Final = _holder_rows("recent_ranks", _RANKED, "changed", "maximum", "is_held")
-OLDER_RANKS: Final = _holder_rows("older_ranks", _RANKED, "changed", "maximum")
+RECENT_RANKS: Final = _rows(
+    DERIVED, "recent_ranks", _RANKED, number_column("changed"), _maximum(), number_column("is_held")
+)
+OLDER_RANKS: Final = _rows(DERIVED, "older_ranks", _RANKED, number_column("changed"), _maximum())
 # Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block before `until`.
 # Partitions are dropped as a whole. past_partitions: the last `until` of each, and when it was written; the row -1
 # is of the last dropped one.
-PAST_RANKS: Final = _holder_rows("past_ranks", ("partition", *_RANKED, "changed"), "until", "maximum")
+PAST_RANKS: Final = _rows(DERIVED, "past_ranks", ("partition", *_RANKED, "changed"), number_column("until"), _maximum())
 PAST_PARTITIONS: Final = Table(
     "past_partitions", DERIVED, key_column("number"), number_column("until"), number_column("time")
 )
 # Holders and held tokens of each collection, and what they were.
-NFT_TOTALS: Final = _holder_rows("nft_totals", ("collection",), "changed", "holders", "tokens")
-PAST_NFT_TOTALS: Final = _holder_rows(
-    "past_nft_totals", ("partition", "collection", "changed"), "until", "holders", "tokens"
+NFT_TOTALS: Final = _rows(DERIVED, "nft_totals", ("collection",), *number_columns("changed", "holders", "tokens"))
+PAST_NFT_TOTALS: Final = _rows(
+    DERIVED, "past_nft_totals", ("partition", "collection", "changed"), *number_columns("until", "holders", "tokens")
 )
 
 
