@@ -45,7 +45,8 @@ _MOVE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_sp
 class SpentBeforeMade:
     """An output that was spent before the index had read the chain that made it that far.
 
-    output: key of its placeholder row, which shows what the input shows; spender, kind: of the transaction.
+    output: key of its placeholder row, which shows what the input shows. spender, kind: key and type of the
+    transaction that spent it.
     """
 
     output: int
@@ -55,7 +56,7 @@ class SpentBeforeMade:
 
 @dataclass(frozen=True, slots=True)
 class LateOutput:
-    """Such an output, now that it is made. output: its own key; owners: keys of its addresses."""
+    """Such an output, once it is made. output: its own key. owners: keys of its addresses."""
 
     utxo_id: UtxoID
     early: SpentBeforeMade
@@ -74,9 +75,9 @@ class NextKeys:
 
 @dataclass(slots=True)
 class TxInProgress:
-    """A transaction that is being written. kind: its type's number; touched: keys of the addresses that it touches.
+    """A transaction that is being written. kind: number of its type. touched: keys of the addresses that it touches.
 
-    time_s: of its block; settled_s: of the block that decided it, mostly its own.
+    time_s: time of its block. settled_s: time of the block that decided it, mostly the same block.
     """
 
     key: int
@@ -89,9 +90,10 @@ class TxInProgress:
 
 @dataclass(slots=True)
 class IndexBatch:
-    """The batch. avax: key of the asset. known: outputs in the database that this batch spends.
+    """The batch. avax: key of the asset. stored: outputs in the database that this batch spends.
 
-    early: outputs that were spent before they were made; see `SpentBeforeMade`.
+    early: outputs that were spent before they were made; see `SpentBeforeMade`. new, changed: rows by table. made:
+    outputs that the batch makes, as long as it does not spend them.
     """
 
     connection: Connection
@@ -102,7 +104,7 @@ class IndexBatch:
     address_txs: AddressTxWriter
     spends: SpendWriter
     avax: int
-    known: Mapping[UtxoID, UnspentOutput]
+    stored: Mapping[UtxoID, UnspentOutput]
     early: dict[UtxoID, SpentBeforeMade]
     new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
@@ -120,10 +122,7 @@ class IndexBatch:
 
     def add(self, table: Table, row: Row) -> None:
         """Add a row."""
-        held = self.new.get(table.name)
-        if held is None:
-            held = self.new[table.name] = (table, [])
-        held[1].append(row)
+        self.new.setdefault(table.name, (table, []))[1].append(row)
 
     def change(self, table: Table, row: Row) -> None:
         """Write a row in place of the one with the same key."""
@@ -172,9 +171,10 @@ class IndexBatch:
         """Write the outputs that a transaction spends; return their keys, in order."""
         keys = []
         for spent in consumed:
+            # An output that is made and spent in one batch never gets a row among the unspent ones.
             output = self.made.pop(spent.id, None)
             if output is None:
-                output = self.known.get(spent.id)
+                output = self.stored.get(spent.id)
                 if output is not None:
                     self.spent.append(spent.id)
             if output is None:
@@ -249,7 +249,7 @@ class IndexBatch:
         owner: _OwnerColumns,
         unindexed: bytes | None,
     ) -> None:
-        """Add a row. keys: of output, transaction and origin; unindexed: the id of a transaction without a row."""
+        """Add a row. keys: output, transaction and origin. unindexed: id of a transaction without a row."""
         numbers = self.chain_numbers
         flags = type_codes.flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
         place = (*keys, output.output_index, asset, to_column(output.amount), flags)
@@ -270,6 +270,8 @@ class IndexBatch:
     def _replace_placeholders(self) -> None:
         """Make the spenders of late outputs name the outputs' own rows and addresses; delete the placeholder rows."""
         connection, late = self.connection, self.late
+        # Until now the placeholder was the only trace of the output: its spender names it, and only the addresses that
+        # the input showed have the spender in their pages. All of that changes before the placeholder is deleted.
         replaced = {output.early.output: output.output for output in late}
         spenders = sorted({output.early.spender for output in late})
         for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
@@ -298,13 +300,13 @@ class AddressTxWriter:
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
         """Add a transaction that touches addresses."""
         partition = partition_of(tx)
-        seen = self._seen(chain_of(tx), partition)
+        listed = self._listed(chain_of(tx), partition)
         for address in addresses:
             self._plain.append((partition, address, tx))
             self._by_kind.append((partition, address, kind, tx))
-            if (address, kind) not in seen:
-                new = {(address, kind), (address, ANY_KIND)} - seen
-                seen |= new
+            if (address, kind) not in listed:
+                new = {(address, kind), (address, ANY_KIND)} - listed
+                listed |= new
                 self._partitions += [(*place, partition) for place in new]
 
     def flush(self, connection: Connection, *, is_new: bool = True) -> None:
@@ -315,13 +317,13 @@ class AddressTxWriter:
         bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._partitions))
         self._plain, self._by_kind, self._partitions = [], [], []
 
-    def _seen(self, chain: int, partition: int) -> set[tuple[int, int]]:
-        newest, seen = self._newest.get(chain, (-1, set()))
+    def _listed(self, chain: int, partition: int) -> set[tuple[int, int]]:
+        """Return the addresses and types that are known to have the partition; older partitions are not cached."""
+        newest, listed = self._newest.get(chain, (-1, set()))
         if partition > newest:
-            seen = set()
-            self._newest[chain] = (partition, seen)
-        # Older partitions are not cached.
-        return seen if partition >= newest else set()
+            listed = set()
+            self._newest[chain] = (partition, listed)
+        return listed if partition >= newest else set()
 
 
 class SpendWriter:

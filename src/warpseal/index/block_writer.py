@@ -68,7 +68,7 @@ class BlockWriter:
         chain = chains.setdefault(P, ChainRow.new(P, P_CHAIN, block.height, block.parent_id))
         place = chain.append(block.height, block.id, block.parent_id, effects.time_s)
         if block.height == 0:
-            # The genesis' outputs are those of a transaction that no page shows.
+            # The outputs of the genesis belong to a transaction that no page shows.
             genesis = TxInProgress(first_key(P), TxID(bytes(32)), type_codes.UNKNOWN, effects.time_s, effects.time_s)
             batch.put_tx(genesis, 0, type_codes.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail())
         for started in effects.started:
@@ -199,7 +199,7 @@ def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
     written = {
         row[0]: tuple(row[1:]) for row in bulk.fetch(connection, "SELECT chain, height, next_tx FROM chains" + lock)
     }
-    known = {number: (row.height, row.next_tx) for number, row in chains.items()}
-    if written != known:
-        changed = next(number for number in (*written, *known) if written.get(number) != known.get(number))
+    expected = {number: (row.height, row.next_tx) for number, row in chains.items()}
+    if written != expected:
+        changed = next(number for number in (*written, *expected) if written.get(number) != expected.get(number))
         raise IndexMoved(CHAINS[changed])

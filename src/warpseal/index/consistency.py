@@ -31,7 +31,7 @@ _ADDRESS_BYTES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """One inconsistency: its subject, and the found value beside the expected one."""
+    """One inconsistency: its subject, and the stored value next to the expected one."""
 
     subject: str
     reason: str
@@ -51,12 +51,12 @@ class HeldOutput:
 
 
 def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) -> list[HeldOutput]:
-    """Return the unspent outputs of an address in a chain's state; no exported ones, and none that are staked."""
+    """Return the unspent outputs of an address in a chain's state, without exported and staked ones."""
     session = ReadSession(connection)
-    found: list[HeldOutput] = []
+    unspent: list[HeldOutput] = []
     owner = session.keys_of([address]).get(address)
     if owner is None:
-        return found
+        return unspent
     number = NUMBERS[chain]
     low, high = first_key(number), last_key(number)
     text = (
@@ -71,7 +71,7 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
         gone = outputs.spenders.keys() | _still_staked(session, keys)
         for row in (outputs.rows[key] for key in keys if key not in gone):
             if owner in row.addresses and type_codes.held_on(row.flags) == number:
-                held = HeldOutput(
+                output = HeldOutput(
                     utxo_id=outputs.utxo_id(row),
                     asset_id=session.asset_of(row.asset).asset_id,
                     amount=row.amount,
@@ -80,8 +80,8 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
                     locktime=row.detail.locktime,
                     stakeable_locktime=row.detail.stakeable_locktime,
                 )
-                found.append(held)
-    return found
+                unspent.append(output)
+    return unspent
 
 
 def l1_balance(connection: Connection, validation_id: ValidationID) -> int | None:
@@ -173,8 +173,8 @@ def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetI
     """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1 validators."""
     flow: dict[AssetID, int] = {}
     detail = tx.detail
-    made = [key for key in tx.made if type_codes.reward_of(outputs.rows[key].flags) is None]
-    for sign, keys in ((1, detail.inputs), (-1, made)):
+    paid = [key for key in tx.made if type_codes.reward_of(outputs.rows[key].flags) is None]
+    for sign, keys in ((1, detail.inputs), (-1, paid)):
         for key in keys:
             row = outputs.rows[key]
             if type_codes.output_kind(row.flags) is OutputKind.TRANSFER:
@@ -300,12 +300,12 @@ def current_supply(connection: Connection) -> int | None:
 
 def sample_addresses(connection: Connection, count: int, random: Random) -> list[Address]:
     """Draw at most `count` addresses: half of all known ones, half of those that hold an output now."""
-    known = "SELECT address FROM address_partitions WHERE address >= ? ORDER BY address LIMIT 1"
+    addresses = "SELECT address FROM address_partitions WHERE address >= ? ORDER BY address LIMIT 1"
     owners = (
         "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
         f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
     )
-    ids = _sample_ids(connection, known, ("address_partitions", "address"), count // 2, random)
+    ids = _sample_ids(connection, addresses, ("address_partitions", "address"), count // 2, random)
     ids += _sample_ids(connection, owners, ("outputs", "key"), count - count // 2, random)
     return [Address(raw) for raw in dict.fromkeys(ids) if len(raw) == _ADDRESS_BYTES]
 
@@ -323,7 +323,7 @@ def _sample_ids(
     session = ReadSession(connection)
     table, column = drawn_from
     low, high = session.rows(f"SELECT min({column}), max({column}) FROM {table}")[0]
-    found = [session.rows(text, random.randint(low, high)) for _ in range(count if low is not None else 0)]
-    keys = dict.fromkeys(rows[0][0] for rows in found if rows)
+    results = [session.rows(text, random.randint(low, high)) for _ in range(count if low is not None else 0)]
+    keys = dict.fromkeys(rows[0][0] for rows in results if rows)
     session.load_ids(keys)
     return [session.id_of(key) for key in keys]

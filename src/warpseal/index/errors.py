@@ -17,10 +17,7 @@ class IndexDamaged(StoreDown):
 
 
 class IndexMoved(StoreDown):
-    """Another process has written to the index meanwhile; it must be opened again.
-
-    chain: whose blocks it wrote.
-    """
+    """Another process has written blocks of a chain to the index, which must be opened again."""
 
     code = "index_moved"
 

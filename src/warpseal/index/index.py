@@ -39,7 +39,7 @@ _FAILURES_UNTIL_WARNING: Final = 2
 class Index:
     """Reads an index that another process writes. `async with` opens and closes it; `run` keeps the freshness current.
 
-    text: spells ids and addresses in answers. now: unix seconds.
+    text: spells ids and addresses in resources. now: unix seconds.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Index:
         return self._statuses
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
-        """Return how many pages were requested since the start, by chain and by the kind of their items."""
+        """Return the number of pages that were requested since the start, by chain and by the kind of their items."""
         return self._page_counts
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:

@@ -37,7 +37,7 @@ _NO_DETAIL: Final = OutputDetail()
 
 @dataclass(slots=True)
 class OutputRow:
-    """A row of `outputs`. tx, asset, addresses: keys; origin: of the transaction whose id it has, if another one."""
+    """A row of `outputs`. tx, asset, addresses: keys. origin: key of another transaction whose id it has."""
 
     key: int
     tx: int | None
@@ -67,7 +67,7 @@ class OutputRow:
 
 @dataclass(slots=True)
 class TxRow:
-    """A row of `txs`. moved: how many outputs it consumes, makes and releases; emitted: keys of the last two."""
+    """A row of `txs`. moved: number of outputs that it consumes, makes and releases."""
 
     key: int
     tx_id: TxID
@@ -86,7 +86,7 @@ class TxRow:
 
     @property
     def detail(self) -> TxDetail:
-        """The fields beside the columns, decoded once."""
+        """The rare fields, decoded once."""
         if self.decoded is None:
             self.decoded = decode_tx(self.raw_detail)
         return self.decoded
@@ -103,7 +103,7 @@ class TxRow:
 
     @property
     def effective_height(self) -> int:
-        """The height at which it took effect: of a proposal, the height of the block that decided it."""
+        """The height at which it took effect; a proposal takes effect in the block that decided it."""
         height = self.height or 0
         return height + 1 if self.outcome >= type_codes.COMMITTED else height
 
@@ -132,16 +132,16 @@ class OutputReader:
             rows[columns[0]] = OutputRow(*columns)
         for text in _SPENDS:
             self.spenders.update({columns[0]: columns[1] for columns in session.by_keys(text, listed)})
-        wanted = {*more_txs, *self.spenders.values()}
+        txs = {*more_txs, *self.spenders.values()}
         staked: set[int] = set()
         for row in rows.values():
             if row.tx is not None:
-                wanted.add(row.tx)
+                txs.add(row.tx)
                 if type_codes.is_staked(row.flags):
                     staked.add(row.tx)
             if row.origin is not None:
-                wanted.add(row.origin)
-        self.load_txs(wanted)
+                txs.add(row.origin)
+        self.load_txs(txs)
         for key, start, end in session.by_keys(_TIMES, staked):
             self._stakes[key] = (start, from_column(end))
         session.load_ids({address for row in rows.values() for address in row.addresses})

@@ -73,7 +73,7 @@ class RowRebuilder:
         self._progress: Iterator[RebuildProgress] | None = None
 
     def step(self, seconds: float) -> RebuildProgress | None:
-        """Derive rows for about so many seconds; return the progress, None once all rows exist.
+        """Derive rows for about `seconds`; return the progress, None once all rows exist.
 
         Raises StoreDown, RebuildFailed; the next step continues behind the last row.
         """
@@ -109,7 +109,7 @@ def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
 
 
 def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
-    """Return the last height, or number, of entries that have rows; below that of the genesis if there are none."""
+    """Return the last height, or number, of entries that have rows; one below the genesis if there are none."""
     if chain == X and kind is not RecordKind.BLOCK:
         return writer.pre_linearization_count() - 1
     checkpoint = writer.checkpoint(CHAINS[chain])
@@ -123,8 +123,8 @@ def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterato
         for segment in read_segments(connection):
             try:
                 replay.write(segment)
-            except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as fault:
-                raise RebuildFailed(CHAINS[segment.chain], segment.first, str(fault)) from None
+            except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as error:
+                raise RebuildFailed(CHAINS[segment.chain], segment.first, str(error)) from None
             yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
         replay.finish()
 

@@ -34,9 +34,9 @@ class XRecord:
 
 @dataclass(frozen=True, slots=True)
 class XPreLinearizationRecord:
-    """Transactions of the X-Chain from before it had blocks. number: of the container, from 0 on, without gaps.
+    """Transactions of the X-Chain from before it had blocks, with the number and the time of their container.
 
-    The genesis is number -1. time_s: of the container.
+    Numbers begin at 0 and have no gaps. The genesis is number -1.
     """
 
     number: int
@@ -62,7 +62,7 @@ _node_id_of: Final = lru_cache(maxsize=8192)(node_id_from_certificate)
 
 
 def proposer_of(outer: ProposerVMBlock, before: Proposer | None) -> Proposer:
-    """Return the proposer of a block. before: of the parent, whose header counts for option blocks."""
+    """Return the proposer of a block. before: proposer of the parent, whose header counts for option blocks."""
     if isinstance(outer, ProposedBlock):
         node_id = _node_id_of(outer.certificate) if outer.certificate else None
         return Proposer(outer.id, outer.parent_id, node_id, outer.p_chain_height, outer.timestamp_s)

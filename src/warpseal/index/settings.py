@@ -19,7 +19,7 @@ def index_url(value: Any, path: str) -> str:
 class IndexSettings:
     """url: empty: index.db in the daemon's folder; a PostgreSQL database gets a schema for the index.
 
-    cache_bytes: of the SQLite pages of the writing process, and at most of all readers of one process.
+    cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one process.
     recent_outputs, known_addresses: entries in the writer's memory. raw_bytes: of blocks that are compressed together.
     readers: connections that read. refresh_s: interval at which the heights are read. node_height_ttl_s: lifetime of
     the last known height of a node.

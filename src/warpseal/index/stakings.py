@@ -30,7 +30,7 @@ _OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx W
 
 @dataclass(slots=True, kw_only=True)
 class Staking:
-    """A row of `stakings`, its amounts unsigned. tx_id: of the transaction."""
+    """A row of `stakings`, its amounts unsigned. tx_id: id of the transaction whose key is `tx`."""
 
     tx_id: TxID
     tx: int

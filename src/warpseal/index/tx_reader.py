@@ -74,16 +74,16 @@ def transactions(
     session: ReadSession, text: NetworkText, query: TransactionQuery, page: PageRequest
 ) -> Page[Transaction]:
     """Return transactions in order; a page ends early when its outputs reach 1,000."""
-    found = transaction_keys(session, query, page.after_key, page.size + 1)
+    batch = transaction_keys(session, query, page.after_key, page.size + 1)
     reader = _TxReader(session, text)
     rows: list[TxRow] = []
     total = 0
-    for row in reader.load(found.keys)[: page.size]:
+    for row in reader.load(batch.keys)[: page.size]:
         total += row.moved
         if rows and total > MAX_PAGE_OUTPUTS:
             break
         rows.append(row)
-    more = rows[-1].key if len(rows) < len(found.keys) else found.scanned_to
+    more = rows[-1].key if len(rows) < len(batch.keys) else batch.scanned_to
     return Page(reader.transactions(rows), None if more is None else (more,))
 
 
@@ -235,9 +235,9 @@ class _TxReader:
     def _x(self, row: TxRow) -> XChainTransaction:
         detail = row.detail
         block_id = None if row.height is None else self._block_ids[block_key(X, row.height)]
-        taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
+        spent, created = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
         return XChainTransaction(
-            **self._avm_fields(row, X_CHAIN_TX_TYPES, taken, made),
+            **self._avm_fields(row, X_CHAIN_TX_TYPES, spent, created),
             chain_format="non-linear" if block_id is None else "linear",
             block_number=UNSET if row.height is None else str(row.height),
             block_height=or_unset(row.height),
@@ -265,10 +265,10 @@ class _TxReader:
         assert row.height is not None
         detail = row.detail
         is_export = not detail.inputs
-        taken, made = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
+        spent, created = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
         moved = []
         for account, asset, amount, signed in detail.accounts:
-            sums = taken if is_export else made
+            sums = spent if is_export else created
             sums[asset] = sums.get(asset, 0) + amount
             text, value = account_text(self._session.id_of(account)[1:]), self._amount(asset, amount)
             moved.append((text, value, signed))
@@ -279,7 +279,7 @@ class _TxReader:
         )
         outputs = tuple(EvmOutput(to_address=text, asset=value) for text, value, _ in moved if not is_export)
         return CChainTransaction(
-            **self._avm_fields(row, C_CHAIN_TX_TYPES, taken, made),
+            **self._avm_fields(row, C_CHAIN_TX_TYPES, spent, created),
             block_number=str(row.height),
             block_height=row.height,
             block_hash=hex_text(self._block_ids[block_key(C, row.height)]),
@@ -304,19 +304,19 @@ class _TxReader:
         return fields
 
     def _avm_fields(
-        self, row: TxRow, types: frozenset[PrimaryNetworkTxType], taken: Mapping[int, int], made: Mapping[int, int]
+        self, row: TxRow, types: frozenset[PrimaryNetworkTxType], spent: Mapping[int, int], created: Mapping[int, int]
     ) -> dict[str, Any]:
-        """Return the fields that transactions of X and C have. taken, made: sums by key of their assets."""
-        left = {asset: amount - made.get(asset, 0) for asset, amount in taken.items()}
-        created = self._ordered_amounts(made)
+        """Return the fields that transactions of X and C have. spent, created: amounts by key of the asset."""
+        burned = {asset: amount - created.get(asset, 0) for asset, amount in spent.items()}
+        amounts = self._ordered_amounts(created)
         return self._common_fields(row, types) | {
             "timestamp": row.time,
             "consumed_utxos": self._outputs.avm_utxos(row.detail.inputs, self._text),
             "emitted_utxos": self._outputs.avm_utxos(row.emitted, self._text),
-            "amount_unlocked": self._ordered_amounts(taken),
-            "amount_created": created,
-            "value": created,
-            "amount_burned": self._ordered_amounts({asset: amount for asset, amount in left.items() if amount > 0}),
+            "amount_unlocked": self._ordered_amounts(spent),
+            "amount_created": amounts,
+            "value": amounts,
+            "amount_burned": self._ordered_amounts({asset: amount for asset, amount in burned.items() if amount > 0}),
         }
 
     def _amounts(self, sums: Mapping[int, int]) -> tuple[AssetAmount, ...]:
@@ -342,7 +342,7 @@ def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address
 
 
 def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
-    """Return a key and its proof of possession, from both joined; left out if there is none."""
+    """Return a BLS key and its proof of possession, which `raw` has joined; left out if it is empty."""
     if not raw:
         return UNSET
     return BlsCredentials(public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:]))

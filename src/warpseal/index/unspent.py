@@ -1,4 +1,4 @@
-"""Unspent outputs: those of the database, the recent ones, and those of blocks that are not written yet.
+"""Unspent outputs: in the database, recent ones in memory, and outputs of blocks that are not written yet.
 
 This is the ledger's source of outputs. Why recent outputs have a table of their own: docs/index.md, section 2.
 """
@@ -34,7 +34,7 @@ _CACHED_FRACTION: Final = 0.25
 
 @dataclass(slots=True)
 class UnspentOutput:
-    """A row. output, asset, owner: keys; held_on: number of the chain. owners: of an output without a single owner."""
+    """A row. output, asset, owner: keys. held_on: number of the chain. owners: set without a single owner."""
 
     output: int
     asset: int
@@ -81,9 +81,9 @@ class UnspentOutputs:
         """Return the output if it is unspent on a chain. An output that was not prefetched is looked up: StoreDown."""
         if utxo_id in self._spent:
             return None
-        made = self._made.get(utxo_id) or self._external.get(utxo_id)
-        if made is not None:
-            return made if made.held_on == held_on else None
+        output = self._made.get(utxo_id) or self._external.get(utxo_id)
+        if output is not None:
+            return output if output.held_on == held_on else None
         row = self._recent_outputs().get(utxo_id) or self._cached.get(utxo_id)
         if row is None and utxo_id not in self._absent:
             # A proposal's inputs are spent when the next block decides, which may be the first of a batch.
@@ -108,8 +108,8 @@ class UnspentOutputs:
         """Return the outputs that are in the database."""
         recent = self._read_recent(connection)
         self._load(connection, self._unknown(recent, ids))
-        found = ((utxo_id, recent.get(utxo_id) or self._cached.get(utxo_id)) for utxo_id in ids)
-        return {utxo_id: row for utxo_id, row in found if row is not None}
+        rows = ((utxo_id, recent.get(utxo_id) or self._cached.get(utxo_id)) for utxo_id in ids)
+        return {utxo_id: row for utxo_id, row in rows if row is not None}
 
     def write(self, connection: Connection, made: Mapping[UtxoID, UnspentOutput], spent: Sequence[UtxoID]) -> None:
         """Insert new unspent outputs, and delete spent ones."""
@@ -178,8 +178,8 @@ class UnspentOutputs:
                 self._load(connection, unknown)
 
     def _unknown(self, recent: Mapping[UtxoID, UnspentOutput], ids: Iterable[UtxoID]) -> set[UtxoID]:
-        known = (recent, self._cached, self._absent)
-        return {utxo_id for utxo_id in ids if not any(utxo_id in outputs for outputs in known)}
+        looked_up = (recent, self._cached, self._absent)
+        return {utxo_id for utxo_id in ids if not any(utxo_id in outputs for outputs in looked_up)}
 
     def _load(self, connection: Connection, unknown: set[UtxoID]) -> None:
         """Look up outputs by id; remember those that do not exist."""

@@ -85,7 +85,7 @@ class IndexWriter:
             return read_checkpoint(connection, row)
 
     def pre_linearization_count(self) -> int:
-        """Return how many pre-linearization containers are written; -1 if even the genesis is not."""
+        """Return the number of written pre-linearization containers; -1 if even the genesis is not written."""
         self._open()
         row = self._chains.get(X)
         return -1 if row is None else row.containers
@@ -150,11 +150,11 @@ class IndexWriter:
     def _write(
         self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
     ) -> None:
-        known = set(chains)
+        before = set(chains)
         for record in records:
             self._blocks.write(batch, chains, record)
         for number, chain in chains.items():
-            if number not in known:
+            if number not in before:
                 chain.is_complete = int(is_complete)
                 batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
         self._stakings.flush(batch)
@@ -190,11 +190,11 @@ class IndexWriter:
         for output in filter(None, map(self.outputs.external, spent)):
             ids.update(ids_of_output(output))
         self._id_table.load(connection, ids)
-        known = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in made])
+        stored = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in made])
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._id_table.key(self._params.staking_asset_id)
         shared = (self._id_table, self.outputs, self._chain_numbers, self._next_keys, self._address_txs, self._spends)
-        batch = IndexBatch(connection, *shared, avax, known, early)
+        batch = IndexBatch(connection, *shared, avax, stored, early)
         # A new index has AVAX, and the bounds of the Primary Network's validators.
         if not self._chains:
             avax_asset = AssetCreation(self._params.staking_asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False)

@@ -69,7 +69,7 @@ class SampledToken:
 
 
 def indexed_range(connection: Connection) -> IndexedRange | None:
-    """Return the indexed blocks; None if there is none."""
+    """Return the indexed blocks; None without blocks."""
     rows = bulk.fetch(connection, "SELECT first_height, height FROM chain")
     return IndexedRange(*rows[0]) if rows and rows[0][0] >= 0 and rows[0][1] >= rows[0][0] else None
 
@@ -388,7 +388,7 @@ def _transfer(row: Any, ids: Mapping[int, bytes]) -> NftTransfer:
 
 
 def denied_contracts(connection: Connection, contracts: Iterable[bytes]) -> set[bytes]:
-    """Return those of the contracts whose candidate transfers are not of ERC-721."""
+    """Return the contracts among these whose candidate transfers are not of ERC-721."""
     text = "SELECT i.id FROM ids i JOIN interfaces f ON f.contract = i.key WHERE f.is_erc721 = 0 AND i.prefix IN {keys}"
     return {row[0] for row in bulk.fetch_by_id(connection, text, contracts)}
 

@@ -97,7 +97,7 @@ def add_new(connection: Connection, contracts: Iterable[int]) -> None:
 def add_due(connection: Connection, contracts: Sequence[int], height: int) -> None:
     """Add contracts, or have existing ones called again: they have emitted the first event of a standard.
 
-    height: of the event or above. A call that began below it does not know the event.
+    height: height of the event or above. A call at a lower height did not see the event.
     """
     if contracts:
         add_new(connection, contracts)

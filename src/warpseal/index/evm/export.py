@@ -59,7 +59,7 @@ class ExportSubject(StrEnum):
 
 
 def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
-    """Yield all rows of a subject. Amounts and token ids are decimal texts, as in answers of the Data API."""
+    """Yield all rows of a subject. Amounts and token ids are decimal texts, as in responses of the Data API."""
     text, first, keys, read = _SUBJECTS[subject]
     position: tuple[int, ...] = first
     while rows := session.rows(text, *position, _ROWS_PER_READ):

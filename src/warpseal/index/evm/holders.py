@@ -60,7 +60,7 @@ class HolderState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NftChanges:
-    """By how many tokens each (collection, holder), and each collection in all, has more or less."""
+    """The change of the number of tokens of each (collection, holder), and of each collection in all."""
 
     held: Mapping[Pair, int]
     tokens: Mapping[int, int]

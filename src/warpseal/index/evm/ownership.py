@@ -42,7 +42,7 @@ class Ownership:
         self._holdings.open()
 
     def apply(self, connection: Connection, rows: BatchRows) -> NftChanges:
-        """Change owners and balances by transfers; return how many tokens holders have more or less.
+        """Change owners and balances by transfers; return the changes of the numbers of tokens.
 
         If the index does not begin at block 0, no contradiction is certain, and a balance of 0 may be a positive one.
         """
@@ -134,7 +134,7 @@ class _Batch:
         return sorted((*pair, *row) for pair, row in rows.items())
 
     def nft_changes(self) -> NftChanges:
-        """Return how many tokens holders and collections have more or less."""
+        """Return the changes of the numbers of tokens of holders and collections."""
         held: Counter[tuple[int, int]] = Counter()
         tokens: Counter[int] = Counter()
         for token, holder in self._holders.items():

@@ -78,7 +78,7 @@ class ChainState:
 
     @property
     def chain_id_text(self) -> str:
-        """The chain's `chainId` in answers."""
+        """The chain's `chainId` in resources."""
         return str(unpack(self.chain.evm_chain_id))
 
 

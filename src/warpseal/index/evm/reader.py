@@ -73,11 +73,11 @@ class EvmIndex:
         return await self._read_or_none(queries.read_status)
 
     async def waiting_requests(self) -> Mapping[str, int]:
-        """Return how many requests wait for the indexer, by their kind; empty while there is no index."""
+        """Return the number of requests that wait for the indexer, by kind; empty while there is no index."""
         return await self._read_or_none(queries.count_requests) or {}
 
     def page_counts(self) -> Mapping[str, int]:
-        """Return how many pages were read since the start, by the kind of their items."""
+        """Return the number of pages that were read since the start, by the kind of their items."""
         return self._page_counts
 
     async def block(self, number_or_hash: int | bytes) -> EvmBlock | None:

@@ -50,7 +50,7 @@ class RecentRows:
         ]
         if gone:
             self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN (SELECT {key} {between} AND {gone})")
-        # The last moved key, and at most how many rows the small table has.
+        # The last moved key, and an upper bound of the rows of the small table.
         is_bytes = [isinstance(column.type, LargeBinary) for column in older.primary_key]
         self._before: Row = tuple(b"" if raw else _MIN_KEY for raw in is_bytes)
         self._behind: Row = tuple(_MAX_BYTES if raw else _MAX_KEY for raw in is_bytes)
@@ -76,6 +76,7 @@ class RecentRows:
         """Move rows behind the last moved one, and then those from the first one on; return their number."""
         if excess <= 0:
             return 0
+        # In turns through all keys, so that old rows leave the small table and a range of neighbours moves at a time.
         moved = self._move_next(connection, excess)
         if moved < excess:
             self._last = self._before
@@ -83,7 +84,7 @@ class RecentRows:
         return moved
 
     def _move_next(self, connection: Connection, limit: int) -> int:
-        """Move at most so many rows behind the last moved one; return their number."""
+        """Move at most `limit` rows behind the last moved one; return their number."""
         rows = bulk.fetch(connection, self._last_text, *self._last, limit - 1)
         last = tuple(rows[0]) if rows else self._behind
         moved = 0

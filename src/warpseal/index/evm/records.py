@@ -18,10 +18,7 @@ from warpseal.warp.ids import ChainID
 
 @dataclass(frozen=True, slots=True)
 class EvmCheckpoint:
-    """The written blocks of a chain. hash, time: of the block at `height`, the last one.
-
-    first_height: no block below it is written. first_parent: the parent of that block.
-    """
+    """The written blocks of a chain. height, hash, time: the last block. first_parent: parent of the first block."""
 
     height: int
     hash: bytes
@@ -55,7 +52,7 @@ class TracedBlock:
 
 @dataclass(frozen=True, slots=True)
 class ContractToCall:
-    """A contract whose kind, name and symbol are to be called. standards: of the NFT events that it has emitted.
+    """A contract whose kind, name and symbol are to be called. standards: standards of the NFT events it has emitted.
 
     is_requested: a page waits for it.
     """
@@ -94,9 +91,9 @@ class FetchReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenToFetch:
-    """A token whose metadata is to be fetched. attempts: failed ones since the last success.
+    """A token whose metadata is to be fetched. attempts: failed attempts since the last success.
 
-    requested_at: of a reindex request. key: opaque, of the database.
+    requested_at: time of the reindex request, if any. key: opaque key of the database.
     """
 
     contract: bytes
@@ -113,7 +110,7 @@ class TokenDocument:
 
     status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one. uri: "" if the
     contract gave none. fields: None after a failure. Then the last good fields stay, and without a URI the last one.
-    next_attempt_at: of the retry, None for none. attempts: failed ones since the last success. standard: None for
+    next_attempt_at: time of the retry, if any. attempts: failed attempts since the last success. standard: None for
     the token that has this id, whichever its standard.
     """
 

@@ -1,4 +1,4 @@
-"""What a daemon asks the indexer for, written into the chain's index beside the indexer's own transactions."""
+"""What a daemon asks the indexer for, written into the chain's index between the indexer's own transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warpseal.store.url import StoreUrl
 T = TypeVar("T")
 
 REINDEX_INTERVAL_S: Final = 3_600
-"""An accepted reindex request of a token excludes others for so long."""
+"""Time during which an accepted reindex request of a token excludes others, seconds."""
 MAX_WAITING: Final = 10_000
 """Requests of one kind that wait for the indexer."""
 MAX_WAITING_REINDEXES: Final = 256
@@ -57,13 +57,13 @@ class RequestWriter:
         self._thread.close()
 
     async def request(self, lacking: Lacking, now: int) -> None:
-        """Add requests for what a page lacks, but for those that wait already. Raises StoreDown."""
+        """Add requests for what a page lacks, unless they wait already. Raises StoreDown."""
         tokens = lacking.tokens | lacking.old_tokens
         contracts = lacking.contracts | lacking.old_contracts
-        wanted = ((RequestKind.CONTRACT, contracts), (RequestKind.SHOWN_TOKEN, tokens))
+        requests = ((RequestKind.CONTRACT, contracts), (RequestKind.SHOWN_TOKEN, tokens))
 
         def write(connection: Connection) -> None:
-            for kind, subjects in wanted:
+            for kind, subjects in requests:
                 if subjects and _count_waiting(connection, kind, MAX_WAITING) < MAX_WAITING:
                     bulk.insert_new(connection, REQUESTS, [(int(kind), subject, now) for subject in sorted(subjects)])
 
