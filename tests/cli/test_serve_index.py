@@ -14,16 +14,15 @@ from tests.cli.test_index import config_file, until_indexed
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.process import start_command
-from tests.ops.profiles.read_profile import read_profile
 
-ADMINISTERED = {"api-port": 0, "metrics-port": 0, "api-admin-enabled": True, "health-check-frequency": "1s"}
+FREE_PORTS = {"api-port": 0, "metrics-port": 0}
 BLOCKS = "/v1/networks/fuji/blockchains/p-chain/blocks"
 
 
 async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
-        config = config_file(tmp_path, node, **{"api-port": 0, "metrics-port": 0})
+        config = config_file(tmp_path, node, **FREE_PORTS)
         daemon = await stack.enter_async_context(start_command("serve", "--config", config))
         url, metrics_url = await daemon.listening()
         await until_indexed(config, [19, 13, 10])
@@ -56,46 +55,6 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
         assert (await again.read_line()).startswith("warpseal is indexing")
 
 
-async def test_profiles_of_the_indexer_are_written_beside_those_of_the_daemon(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        node = await stack.enter_async_context(serving(ReplayNode()))
-        config = config_file(tmp_path, node, **ADMINISTERED)
-        url, profiles = await stack.enter_async_context(run_serve(config)), tmp_path / "data" / "profiles"
-        # The call succeeds even if no indexer listens yet.
-        assert await admin(url, "memoryProfile") == {}
-        await until_indexer_reports(url)
-        assert await admin(url, "startCPUProfiler") == {}
-        await until_indexed(config, [19, 13, 10])
-        for method in ("stopCPUProfiler", "memoryProfile", "lockProfile", "stacktrace"):
-            assert await admin(url, method) == {}, method
-        for suffix in ("", "-indexer", "-indexer-writer"):
-            read_profile(profiles / f"lock{suffix}.profile")
-            assert (profiles / f"stacktrace{suffix}.txt").exists()
-        for suffix in ("", "-indexer", "-indexer-writer"):
-            assert read_profile(profiles / f"cpu{suffix}.profile").samples
-        assert read_profile(profiles / "mem-indexer-writer.profile").amount_of("IndexWriter") > 0
-        assert read_profile(profiles / "mem-indexer.profile").amount_of("ChainIndexer") > 0
-        assert read_profile(profiles / "mem.profile").amount_of("ChainIndexer") == 0
-        assert "index_process" in (profiles / "stacktrace-indexer.txt").read_text()
-
-
-async def test_set_logger_level_changes_the_level_of_the_indexer(tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    async with AsyncExitStack() as stack:
-        nodes = await stack.enter_async_context(AsyncExitStack())
-        node = await nodes.enter_async_context(serving(ReplayNode()))
-        config = config_file(tmp_path, node, **ADMINISTERED, **{"log-dir": str(logs), "log-level": "off"})
-        url = await stack.enter_async_context(run_serve(config))
-        await until_indexer_reports(url)
-        await until_indexed(config, [19, 13, 10])
-        assert not list(logs.iterdir())
-        assert await admin(url, "setLoggerLevel", loggerName="upstream", logLevel="warn") == {}
-        await nodes.aclose()
-        await until(lambda: (logs / "upstream-indexer.log").exists())
-        assert "upstream node failed" in (logs / "upstream-indexer.log").read_text()
-        assert {file.name for file in logs.iterdir()} <= {"upstream.log", "upstream-indexer.log"}
-
-
 @asynccontextmanager
 async def run_serve(config: Path) -> AsyncIterator[str]:
     """Run `warpseal serve`; yield the URL of its API."""
@@ -104,18 +63,10 @@ async def run_serve(config: Path) -> AsyncIterator[str]:
         yield api_url
 
 
-async def admin(url: str, method: str, **params: object) -> Any:
-    """Return the result of an administration method, or its error."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": f"admin.{method}", "params": params}
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/ext/admin", json=body) as answer:
-        reply = await answer.json()
-        return reply.get("result", reply.get("error"))
-
-
 async def test_health_reports_each_indexed_chain_as_a_node_does(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(ReplayNode()))
-        config = config_file(tmp_path, node, **ADMINISTERED, **{"follow-p-chain": False})
+        config = config_file(tmp_path, node, **FREE_PORTS, **{"health-check-frequency": "1s", "follow-p-chain": False})
         url = await stack.enter_async_context(run_serve(config))
         await until_indexed(config, [19, 13, 10])
         # The IDs of the chains' own blocks, as platform.getBlock and eth_getBlockByHash take them.
@@ -148,15 +99,6 @@ async def health(url: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session, session.get(f"{url}/ext/health") as answer:
         checks: dict[str, Any] = (await answer.json(content_type=None))["checks"]
         return checks
-
-
-async def until_indexer_reports(url: str) -> None:
-    """Wait until the indexer's process has reported to the daemon."""
-
-    async def has_reported() -> bool:
-        return "message" in (await health(url)).get("indexer", {})
-
-    await until(has_reported)
 
 
 async def get_json(url: str) -> dict[str, Any]:

@@ -93,27 +93,20 @@ def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: P
         "AVAGO_API_ADMIN_ENABLED": "true",
         "AVAGO_API_HEALTH_ENABLED": "false",
         "AVAGO_HEALTH_CHECK_FREQUENCY": "1m30s",
-        "AVAGO_PROFILE_DIR": "/n/profiles",
         "AVAGO_PLUGIN_DIR": "/n/plugins",
         "AVAGO_LOG_DIR": "/n/logs",
-        "AVAGO_LOG_DISPLAY_LEVEL": "WARN",
         "AVAGO_HTTP_ALLOWED_HOSTS": "a.example b.example",
         "AVAGO_HTTP_ALLOWED_ORIGINS": "https://a.example https://b.example",
         "AVAGO_CHAIN_ALIASES_FILE": "/n/chains.json",
-        "AVAGO_VM_ALIASES_FILE": "/n/vms.json",
     }
     assert len([key for key in KEYS if key.setting.is_node]) == len(environ)
     config = load(write(tmp_path, LEAST), {}, environ).config
     assert (config.node_api.admin_enabled, config.node_api.health_enabled) == (True, False)
     assert config.health.check_frequency_s == 90
-    assert (config.profiles.profile_dir, config.plugins.plugin_dir) == (Path("/n/profiles"), Path("/n/plugins"))
-    assert (config.logs.folder, config.logs.display_level) == (Path("/n/logs"), "warn")
+    assert (config.plugins.plugin_dir, config.logs.folder) == (Path("/n/plugins"), Path("/n/logs"))
     assert config.node_api.allowed_hosts == ("a.example", "b.example")
     assert config.data_api.http_allowed_origins == ("https://a.example", "https://b.example")
-    assert (config.node_api.chain_aliases_file, config.plugins.aliases_file) == (
-        Path("/n/chains.json"),
-        Path("/n/vms.json"),
-    )
+    assert config.node_api.chain_aliases_file == Path("/n/chains.json")
 
 
 def test_the_warpseal_environment_name_wins_over_the_avalanchego_name_and_both_over_the_file(tmp_path: Path) -> None:
@@ -245,14 +238,14 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
-    environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_LOG_DISPLAY_LEVEL": "loud"}
+    environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_API_ADMIN_ENABLED": "loud"}
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
     assert {str(fault).partition(":")[0]: fault.source for fault in caught.value.faults} == {
         "api-port": "environment WARPSEAL_API_PORT",
         "metrics-port": "flag --metrics-port",
         "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
-        "log-display-level": "environment AVAGO_LOG_DISPLAY_LEVEL",
+        "api-admin-enabled": "environment AVAGO_API_ADMIN_ENABLED",
     }
 
 

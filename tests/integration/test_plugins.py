@@ -18,7 +18,7 @@ NOT_FOUND = "handshake failed: vm process not found"
 @asynccontextmanager
 async def daemon_with(folder: Path, **keys: object) -> AsyncIterator[Daemon]:
     """A daemon with administration, whose plugins are in the folder `plugins` of its data folder, the default."""
-    config = {"api-admin-enabled": True, "plugin-protocol-version": 45, **keys}
+    config = {"api-admin-enabled": True, **keys}
     async with run_network(Plan(validators=4)) as network, run_daemon(build_config(network, folder, config)) as daemon:
         yield daemon
 
@@ -30,11 +30,12 @@ async def load(daemon: Daemon) -> Any:
 
 async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Path) -> None:
     plugins = tmp_path / "data" / "plugins"
-    aliases = tmp_path / "vms.json"
+    plugins.parent.mkdir()
+    aliases = tmp_path / "data" / "vm-aliases.json"
     aliases.write_text(f'{{"{vm_id(1)}": ["mine"]}}')
-    async with daemon_with(tmp_path, **{"vm-aliases-file": str(aliases)}) as daemon:
+    async with daemon_with(tmp_path) as daemon:
         assert await load(daemon) == {"newVMs": {}}, "without a folder there are none"
-        plugins.mkdir(parents=True)
+        plugins.mkdir()
         good = install(plugins, "mine")
         install(plugins, vm_id(2), protocol_version=44)
         (plugins / vm_id(3)).write_text("no program")

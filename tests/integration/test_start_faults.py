@@ -108,13 +108,9 @@ FAULTS: dict[str, tuple[Callable[[Place], Keys], str]] = {
         lambda at: {"chain-aliases-file": at.write("chains.json", b'{"\xff": []}')},
         "chain-aliases-file {}/chains.json is not an object of lists by blockchain id: ",
     ),
-    "the aliases of VMs are missing": (
-        lambda at: {"vm-aliases-file": at.path("vms.json")},
-        "vm-aliases-file {}/vms.json cannot be read: no such file or directory",
-    ),
     "the aliases of VMs are malformed": (
-        lambda at: {"vm-aliases-file": at.write("vms.json", "[]")},
-        "vm-aliases-file {}/vms.json is not an object of lists by VM id: ",
+        lambda at: {"data-dir": str(Path(at.write("vm-aliases.json", "[]")).parent)},
+        "{}/vm-aliases.json is not an object of lists by VM id: ",
     ),
     "the prices are missing": (
         lambda at: {"price-file": at.path("prices.csv")},

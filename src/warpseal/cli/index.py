@@ -65,7 +65,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     _add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain")
     parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
-    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "indexer", "logs", "profiles"))
+    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "indexer", "logs"))
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -125,9 +125,7 @@ def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:
 
     suffix: appended to the file names of the index process. Raises StartupError if the folder cannot be used.
     """
-    loggers = DaemonLoggers(
-        settings.level, settings.display_level, settings.folder, suffix=suffix, log_format=settings.format
-    )
+    loggers = DaemonLoggers(settings.level, settings.folder, suffix=suffix, log_format=settings.format)
     loggers.attach()
     return loggers
 

@@ -27,7 +27,6 @@ from warpseal.node.settings import NodeSettings
 from warpseal.ops.health.settings import HealthSettings
 from warpseal.ops.logs.settings import LogSettings
 from warpseal.ops.plugins.settings import PluginSettings
-from warpseal.ops.profiles.settings import ProfileSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
@@ -65,7 +64,6 @@ class Config:
     node_api: NodeApiSettings
     health: HealthSettings
     plugins: PluginSettings
-    profiles: ProfileSettings
 
     @property
     def records_usage(self) -> bool:
@@ -129,7 +127,7 @@ GROUP_CONTENTS: Final[Mapping[Group, str]] = {
     Group.INDEX: "history of the primary chains, prices",
     Group.EVM: "EVM chains and VM plugins",
     Group.LIMITS: "timeouts, rates, sizes",
-    Group.LOGS: "logs and profiles",
+    Group.LOGS: "levels, files and format of log lines",
 }
 """Content of each group of settings."""
 KEYS: Final = tuple(

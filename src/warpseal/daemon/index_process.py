@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -29,7 +28,7 @@ from typing import Any, Final
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
 from warpseal.config.keys import Config
-from warpseal.errors import CallRefused, StartupError
+from warpseal.errors import StartupError
 from warpseal.forwarding.evm.reads import c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s, served_chain
 from warpseal.index.checkpoint import ChainStatus
@@ -49,6 +48,7 @@ from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.evm.verify import EvmIndexVerifier
+from warpseal.indexer.heartbeat import send_heartbeats
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.settings import primary_chain
@@ -56,12 +56,7 @@ from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.upstream import Upstream, connect_upstream
-from warpseal.ops.ipc import serve_commands
-from warpseal.ops.logs.ipc import level_handlers
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.ops.profiles.ipc import profile_handlers
-from warpseal.ops.profiles.profiler import open_profiler
-from warpseal.ops.profiles.worker import PairedProfiler
 from warpseal.peers.data_dir import InUse, find_files, lock_descriptor
 from warpseal.resources.aliases import PRIMARY_NAMES, read_aliases
 from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain, PrimaryChains
@@ -88,14 +83,9 @@ from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 
 log = logging.getLogger(__name__)
 
-OnOpened = Callable[[Worker | None, str], Awaitable[None]]
-"""Called once the worker, if there is one, has opened the index, with the line to announce."""
-
 LOCK_NAME: Final = "index.lock"
 SUFFIX: Final = "-indexer"
-"""Suffix of log files and profiles, whose names are otherwise those of the daemon."""
-WRITER_SUFFIX: Final = "-indexer-writer"
-"""Suffix of the profiles of the worker process."""
+"""Suffix of log files, whose names are otherwise those of the daemon."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _NICENESS: Final = 19
@@ -111,8 +101,7 @@ async def run_index(
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
-    loggers: of this process; a daemon that runs on the same data folder sets their levels. chains: names of the only
-    chains to index; empty: all that are configured.
+    loggers: of this process. chains: names of the only chains to index; empty: all that are configured.
     """
     config, only = select_chains(config, chains)
     if not config.indexer.chains and not config.node.has_evm_index:
@@ -121,27 +110,16 @@ async def run_index(
         _lower_priority()
     stopping, has_worker_exited = asyncio.Event(), False
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
-    profiles, data_dir = config.profiles, config.peers.data_dir
-    profiling = open_profiler(profiles.folder(data_dir), memory_frames=profiles.memory_frames, suffix=SUFFIX)
-    with ungrouped(StartupError), profiling as profiler:
-        profilers = PairedProfiler(profiler, profiles.folder(data_dir), WRITER_SUFFIX)
 
-        async def on_opened(worker: Worker | None, line: str) -> None:
-            announce(line)
-            if worker is not None:
-                with suppress(CallRefused):
-                    await profilers.join(worker.call)
+    def on_worker_exit() -> None:
+        nonlocal has_worker_exited
+        has_worker_exited = True
+        stopping.set()
 
-        def on_worker_exit() -> None:
-            nonlocal has_worker_exited
-            has_worker_exited = True
-            stopping.set()
-
-        handlers = {**level_handlers(loggers), **profile_handlers(profilers.take)}
-        with stop_signals(stopping.set):
-            async with running(serve_commands(data_dir, handlers)):
-                indexing = _index(config, only, loggers, on_opened, on_worker_exit)
-                await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
+    with ungrouped(StartupError), stop_signals(stopping.set):
+        async with running(send_heartbeats(config.peers.data_dir)):
+            indexing = _index(config, only, loggers, announce, on_worker_exit)
+            await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
     if has_worker_exited:
         raise StartupError("the worker process of the index ended by itself: its log says why")
     log.info("indexer stopped")
@@ -373,7 +351,7 @@ async def _index(
     config: Config,
     only: frozenset[ChainID] | None,
     loggers: DaemonLoggers,
-    on_opened: OnOpened,
+    announce: Callable[[str], None],
     on_worker_exit: Callable[[], None],
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -385,11 +363,11 @@ async def _index(
             if config.node.has_evm_index:
                 tasks.create_task(_index_evm_chains(config, only, upstream, network_id, folder))
             if config.indexer.chains:
-                tasks.create_task(_index_primary(config, loggers, upstream, network_id, on_opened, on_worker_exit))
+                tasks.create_task(_index_primary(config, loggers, upstream, network_id, announce, on_worker_exit))
             else:
                 stack.enter_context(hangup_signal(loggers.reopen))
                 place = redacted_url(config.index.url) or folder / EVM_FOLDER
-                await on_opened(None, f"warpseal is indexing: network={network_id} index={place}")
+                announce(f"warpseal is indexing: network={network_id} index={place}")
 
 
 async def _index_primary(
@@ -397,7 +375,7 @@ async def _index_primary(
     loggers: DaemonLoggers,
     upstream: Upstream,
     network_id: int,
-    on_opened: OnOpened,
+    announce: Callable[[str], None],
     on_worker_exit: Callable[[], None],
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -410,7 +388,7 @@ async def _index_primary(
         await _open_index(worker, opener, url)
         # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
         stack.enter_context(hangup_signal(loggers.reopen))
-        await on_opened(worker, f"warpseal is indexing: network={network_id} index={url.redacted}")
+        announce(f"warpseal is indexing: network={network_id} index={url.redacted}")
         await Indexer(upstream, worker, config.indexer).run()
 
 

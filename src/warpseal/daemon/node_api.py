@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,6 +17,7 @@ from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.build import Gateway
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
+from warpseal.indexer.heartbeat import HeartbeatReader
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
@@ -35,13 +35,11 @@ from warpseal.ops.health.daemon_checks import (
 from warpseal.ops.health.nodes import NodeMonitor
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
-from warpseal.ops.ipc import ControlServer
-from warpseal.ops.logs.ipc import ClusterLoggers
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.ops.plugins.aliases import VM_ALIASES_NAME
 from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases
 from warpseal.ops.plugins.registry import PluginRegistry
-from warpseal.ops.profiles.ipc import ClusterProfiler
-from warpseal.ops.profiles.profiler import open_profiler
+from warpseal.ops.profiles.profiler import PROFILES_NAME, open_profiler
 from warpseal.resources.aliases import (
     PRIMARY_NAMES,
     ChainAliases,
@@ -88,7 +86,7 @@ class NodeApi:
         self._info: InfoClient | None = None
         self._loggers = loggers
         self._followed_chains: dict[str, FollowedChain] = {}
-        self._control_server = ControlServer(config.peers.data_dir, time.monotonic)
+        self._heartbeat = HeartbeatReader(config.peers.data_dir)
         self._held = ExitStack()
         self.node_monitor: NodeMonitor | None = None
         self.aliases = ChainAliases()
@@ -111,8 +109,7 @@ class NodeApi:
 
         Raises StartupError naming a file of aliases, or the folder of the plugins.
         """
-        profiles, folder = self._config.profiles, self._config.profiles.folder(self._config.peers.data_dir)
-        own = self._held.enter_context(open_profiler(folder, memory_frames=profiles.memory_frames))
+        profiler = self._held.enter_context(open_profiler(self._config.peers.data_dir / PROFILES_NAME))
         self._route(P_CHAIN, PrimaryChain.P)
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             for name in names:
@@ -125,9 +122,7 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        loggers = ClusterLoggers(self._loggers, self._control_server)
-        profile = ClusterProfiler(own, self._control_server).take
-        admin = AdminMethods(self.interfaces.router, self.aliases, loggers, self._plugins().load, profile)
+        admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler.take)
         self.interfaces.add_admin(admin)
 
     def open(self, services: Services, node_id: NodeID, index: IndexStatus) -> None:
@@ -159,7 +154,7 @@ class NodeApi:
             clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
         )
         if self._has_indexer:
-            self.health.register(indexer_check(self._control_server.silence_s, config.health, index.stopped_chains))
+            self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))
         if config.node.has_evm_index:
             self.health.register(evm_index_check(index.evm))
         network.subscribe(lambda node_id, connected: self.health.trigger())
@@ -183,12 +178,9 @@ class NodeApi:
         await monitor.run(self.health.trigger)
 
     async def run(self) -> None:
-        """Run the health checks and the control server of the index process until cancelled."""
+        """Run the health checks until cancelled."""
         with self._held:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.health.run())
-                if self._has_indexer:
-                    tasks.create_task(self._control_server.run())
+            await self.health.run()
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:
         """Name the X- and C-Chain by their aliases and the C-Chain's EVM chain id; ask nodes until one answers."""
@@ -262,10 +254,12 @@ class NodeApi:
         async def node_protocol() -> int | None:
             return await self._info.rpc_protocol_version() if self._info is not None else None
 
-        folder = settings.folder(self._config.peers.data_dir)
+        data_dir = self._config.peers.data_dir
+        folder = settings.folder(data_dir)
         if settings.plugin_dir is not None and not folder.is_dir():
             raise StartupError(f"plugin-dir {folder} is no folder: create it, or correct the setting")
-        return PluginRegistry(settings, folder, read_vm_aliases(settings.aliases_file), node_protocol=node_protocol)
+        vm_aliases = read_vm_aliases(data_dir / VM_ALIASES_NAME)
+        return PluginRegistry(settings, folder, vm_aliases, node_protocol=node_protocol)
 
 
 def _add_path(act: Callable[[], None]) -> None:

@@ -16,8 +16,9 @@ from warpseal.ops.logs.loggers import MAX_FILE_BYTES, MAX_OLD_FILES, PACKAGE_LOG
 def attach_loggers(
     folder: Path | None = None, level: str = "info", display_level: str | None = None
 ) -> tuple[DaemonLoggers, io.StringIO]:
-    display, loggers = io.StringIO(), DaemonLoggers(level, display_level, folder)
+    display, loggers = io.StringIO(), DaemonLoggers(level, folder)
     loggers.add_chains(("P", "X"))
+    loggers.set_levels("", None, display_level)
     loggers.attach(display)
     return loggers, display
 
@@ -61,57 +62,57 @@ def test_every_package_that_logs_has_a_logger() -> None:
     assert logging_packages - {"cli", "daemon", "plugins"} <= set(PACKAGE_LOGGERS)
 
 
-async def test_a_changed_display_level_applies_to_later_lines_of_that_logger() -> None:
+def test_a_changed_display_level_applies_to_later_lines_of_that_logger() -> None:
     loggers, display = attach_loggers()
     peers, store = logging.getLogger("warpseal.peers.x"), logging.getLogger("warpseal.store.x")
     peers.debug("one")
-    await loggers.set_levels("peers", None, "debug")
+    loggers.set_levels("peers", None, "debug")
     peers.debug("two")
     store.debug("three")
-    await loggers.set_levels("", None, "off")
+    loggers.set_levels("", None, "off")
     peers.critical("four")
-    await loggers.set_levels("store", None, "warn")
+    loggers.set_levels("store", None, "warn")
     store.info("five")
     store.warning("six")
     assert lines(display.getvalue()) == ["two", "six"]
 
 
-@pytest.mark.parametrize("package", ["health", "ipc", "profiles"])
-async def test_a_level_applies_to_the_packages_inside_ops(package: str) -> None:
+@pytest.mark.parametrize("package", ["health", "profiles"])
+def test_a_level_applies_to_the_packages_inside_ops(package: str) -> None:
     loggers, display = attach_loggers()
-    await loggers.set_levels(package, None, "debug")
+    loggers.set_levels(package, None, "debug")
     logging.getLogger(f"warpseal.ops.{package}.x").debug("detail")
-    await loggers.set_levels(package, None, "off")
+    loggers.set_levels(package, None, "off")
     logging.getLogger(f"warpseal.ops.{package}.x").critical("silenced")
     assert lines(display.getvalue()) == ["detail"]
 
 
-async def test_plugin_output_uses_the_levels_and_the_file_of_vm_factory(tmp_path: Path) -> None:
+def test_plugin_output_uses_the_levels_and_the_file_of_vm_factory(tmp_path: Path) -> None:
     loggers, display = attach_loggers(tmp_path, "info", "off")
     logging.getLogger("vm-factory").info("printed")
     assert "printed" in (tmp_path / "vm-factory.log").read_text()
-    await loggers.set_levels("vm-factory", "off", "debug")
+    loggers.set_levels("vm-factory", "off", "debug")
     logging.getLogger("vm-factory").debug("shown")
     logging.getLogger("warpseal.daemon.app").warning("of main")
     assert lines(display.getvalue()) == ["DEBUG vm-factory shown"]
 
 
-async def test_each_chain_has_its_own_levels() -> None:
+def test_each_chain_has_its_own_levels() -> None:
     loggers, display = attach_loggers()
     log = logging.getLogger("warpseal.indexer.chain_indexer")
-    await loggers.set_levels("X", None, "debug")
+    loggers.set_levels("X", None, "debug")
     log.debug("of x", extra={"chain": "x-chain"})
     log.debug("of p", extra={"chain": "p-chain"})
     log.debug("of none")
     assert [line.split(" chain=")[0] for line in lines(display.getvalue())] == ["of x"]
 
 
-async def test_files_and_display_have_separate_levels(tmp_path: Path) -> None:
+def test_files_and_display_have_separate_levels(tmp_path: Path) -> None:
     loggers, display = attach_loggers(tmp_path / "logs", "debug", "warn")
     log = logging.getLogger("warpseal.peers.x")
     log.debug("quiet")
     log.warning("loud")
-    await loggers.set_levels("peers", "error", "info")
+    loggers.set_levels("peers", "error", "info")
     log.warning("displayed only")
     logging.getLogger("other").error("of main")
     assert lines((tmp_path / "logs" / "peers.log").read_text()) == ["quiet", "loud"]
@@ -183,7 +184,7 @@ def test_a_file_that_cannot_be_written_is_displayed_once_and_used_again_later(tm
 
 
 def test_a_chain_alias_cannot_name_a_file_outside_the_log_folder(tmp_path: Path) -> None:
-    loggers = DaemonLoggers("info", "off", tmp_path / "logs")
+    loggers = DaemonLoggers("info", tmp_path / "logs")
     loggers.add_chains(("../../up", "/abs"))
     loggers.attach(io.StringIO())
     for alias in ("../../up", "/abs"):
@@ -194,13 +195,13 @@ def test_a_chain_alias_cannot_name_a_file_outside_the_log_folder(tmp_path: Path)
 def test_a_log_folder_that_cannot_be_created_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StartupError, match="log-dir"):
-        DaemonLoggers("info", None, tmp_path / "file" / "logs").attach(io.StringIO())
+        DaemonLoggers("info", tmp_path / "file" / "logs").attach(io.StringIO())
 
 
-async def test_an_unknown_logger_is_refused_and_nothing_changes() -> None:
+def test_an_unknown_logger_is_refused_and_nothing_changes() -> None:
     loggers = DaemonLoggers()
     before = dict(loggers.levels())
     with pytest.raises(CallRefused, match='logger with name "nope" not found'):
-        await loggers.set_levels("nope", "debug", "debug")
+        loggers.set_levels("nope", "debug", "debug")
     assert loggers.levels() == before
     assert list(before) == sorted(before)

@@ -53,13 +53,11 @@ def registry(
     *,
     handshake_s: float = 20.0,
     stop_s: float = 5.0,
-    protocol_version: int = 45,
     aliases: VMAliases | None = None,
 ) -> PluginRegistry:
     """Return a registry of the folder that asks no node."""
     settings = PluginSettings(
         plugin_dir=folder,
-        protocol_version=protocol_version,
         output=OutputBounds(bytes=20_000, lines=100, line_bytes=80),
         handshake_s=handshake_s,
         call_s=20.0,

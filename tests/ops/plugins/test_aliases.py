@@ -38,9 +38,13 @@ def test_a_malformed_alias_file_ends_the_start(tmp_path: Path, text: str) -> Non
         read_aliases(file)
 
 
-def test_a_missing_alias_file_ends_the_start(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="vm-aliases-file"):
-        read_aliases(tmp_path / "missing.json")
+def test_an_alias_file_that_cannot_be_read_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="cannot be read"):
+        read_aliases(tmp_path)
+
+
+def test_without_the_file_only_the_built_in_aliases_exist(tmp_path: Path) -> None:
+    assert read_aliases(tmp_path / "missing.json").aliases_of(parse_vm_id(EVM)) == ("evm",)
 
 
 @pytest.mark.parametrize("text", ["", "evm", cb58_encode(bytes(20)), "0x" + "00" * 32])

@@ -212,15 +212,15 @@ async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_fol
         await unset.load()
 
 
-@pytest.mark.parametrize(("setting", "node", "expected"), [(44, 45, "44"), (0, 43, "43"), (0, None, "45")])
-async def test_the_protocol_is_that_of_the_setting_else_of_the_node_else_the_newest_known(
-    tmp_path: Path, setting: int, node: int | None, expected: str
+@pytest.mark.parametrize(("node", "expected"), [(43, "43"), (None, "45")])
+async def test_the_protocol_is_that_of_the_node_else_the_newest_version(
+    tmp_path: Path, node: int | None, expected: str
 ) -> None:
     async def node_protocol() -> int | None:
         return node
 
     install(tmp_path, vm_id(1), protocol_version=1)
-    settings = PluginSettings(protocol_version=setting, handshake_s=20)
+    settings = PluginSettings(handshake_s=20)
     plugins = PluginRegistry(settings, tmp_path, VMAliases(), node_protocol=node_protocol)
     failed = (await plugins.load()).failed_vms[vm_id(1)]
     assert f"version {expected}," in failed

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -247,25 +246,6 @@ async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) 
     assert turns > 10
 
 
-async def test_memory_is_grouped_by_allocating_stack_when_allocations_are_traced(tmp_path: Path) -> None:
-    def allocate() -> list[bytes]:
-        return [bytes(1_000 + number) for number in range(1_000)]
-
-    with open_profiler(tmp_path, memory_frames=10) as profiler:
-        kept = allocate()
-        await profiler.write_memory()
-    assert not tracemalloc.is_tracing()
-    profile = read_profile(tmp_path / "mem.profile")
-    line = allocate.__code__.co_firstlineno + 1
-    function = f"profiles/test_profiler.py:{line}"
-    assert profile.amount_of(function) > sum(map(len, kept))
-    # The innermost frame allocated; its caller follows.
-    stacks = [sample.functions for sample in profile.samples if function in sample.functions[:1]]
-    assert any(len(stack) > 1 for stack in stacks)
-    assert profile.amount_of(PROFILER) > 0
-    assert go_rows(tmp_path / "mem.profile", "-nodefraction=0")[function]
-
-
 async def test_waits_are_counted_from_the_first_start_and_after_the_stop(profiler: Profiler, tmp_path: Path) -> None:
     lock = AsyncLock()
 
@@ -326,12 +306,6 @@ async def test_the_stacks_of_threads_and_tasks_are_written(profiler: Profiler, t
     assert "'MainThread':" in text
     assert "task 'patient task', waiting in:" in text
     assert "waits_here" in text
-
-
-def test_another_process_writes_files_with_its_suffix(tmp_path: Path) -> None:
-    with open_profiler(tmp_path, suffix="-indexer") as profiler:
-        asyncio.run(profiler.write_locks())
-    assert [file.name for file in tmp_path.iterdir()] == ["lock-indexer.profile"]
 
 
 def test_memory_outside_python_objects_is_reported_as_native(tmp_path: Path) -> None:

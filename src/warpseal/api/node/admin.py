@@ -71,7 +71,7 @@ class Loggers(Protocol):
         """Return the levels of one logger, or of all. Raises CallRefused for an unknown name."""
         ...
 
-    async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
+    def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all if `name` is empty. Raises CallRefused before any change."""
         ...
 
@@ -142,7 +142,7 @@ class AdminMethods:
         if not params.log_level and not params.display_level:
             raise CallRefused("need to specify either displayLevel or logLevel")
         log_level, display_level = _level(params.log_level), _level(params.display_level)
-        await self.loggers.set_levels(params.logger_name, log_level, display_level)
+        self.loggers.set_levels(params.logger_name, log_level, display_level)
         return DONE
 
     async def load_vms(self, params: NoParams) -> Done:

@@ -30,7 +30,6 @@ PACKAGE_LOGGERS: Final = (
     "health",
     "index",
     "indexer",
-    "ipc",
     "l1",
     "peers",
     "prices",
@@ -45,7 +44,7 @@ MAX_OLD_FILES: Final = 7
 _UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _PACKAGE: Final = "warpseal"
 _OPS: Final = "ops"
-_OPS_PACKAGES: Final = frozenset(("health", "ipc", "profiles"))
+_OPS_PACKAGES: Final = frozenset(("health", "profiles"))
 _PLUGINS: Final = "plugins"
 _FOLLOWER: Final = "warpseal.l1.follower.follower"
 _QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
@@ -70,13 +69,12 @@ class DaemonLoggers:
     def __init__(
         self,
         log_level: str = "info",
-        display_level: str | None = None,
         folder: Path | None = None,
         *,
         suffix: str = "",
         log_format: LogFormat = LogFormat.TEXT,
     ) -> None:
-        self._default = Levels(log_level, display_level or log_level)
+        self._default = Levels(log_level, log_level)
         self._levels = dict.fromkeys((MAIN, VM_FACTORY, *PACKAGE_LOGGERS), self._default)
         self._folder = folder
         self.suffix = suffix
@@ -115,7 +113,7 @@ class DaemonLoggers:
         """Return the levels of one logger, or of all. Raises CallRefused."""
         return {logger_name: self._levels[logger_name] for logger_name in self._matching_names(name)}
 
-    async def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
+    def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
         """Change the levels of one logger, or of all. Raises CallRefused, and changes nothing then."""
         for logger_name in self._matching_names(name):
             now = self._levels[logger_name]

@@ -1,4 +1,4 @@
-"""Aliases of virtual machines: the built-in ones, and those of the file that the operator configures.
+"""Aliases of virtual machines: the built-in ones, and those of the operator's file in the data folder.
 
 Source of truth: avalanchego `genesis/aliases.go`, `utils/constants/vm_ids.go`; api-clients notes 6.7.
 """
@@ -28,6 +28,7 @@ BUILT_IN: Final[Mapping[VMID, tuple[str, ...]]] = MappingProxyType(
 )
 """Virtual machines that need no plugin, with their aliases."""
 
+VM_ALIASES_NAME: Final = "vm-aliases.json"
 _MAX_FILE_BYTES: Final = 1024 * 1024
 
 
@@ -42,7 +43,7 @@ class VMAliases:
         for vm_id, names in self._names.items():
             for name in names:
                 if self._ids.setdefault(name, vm_id) != vm_id:
-                    raise StartupError(f'vm-aliases-file: "{name}" is an alias of two virtual machines')
+                    raise StartupError(f'{VM_ALIASES_NAME}: "{name}" is an alias of two virtual machines')
 
     def aliases_of(self, vm_id: VMID) -> tuple[str, ...]:
         """Return the aliases of a virtual machine."""
@@ -62,16 +63,19 @@ def parse_vm_id(text: str) -> VMID:
     return VMID(raw)
 
 
-def read_aliases(file: Path | None) -> VMAliases:
-    """Return the built-in aliases and those of a JSON file: VM id to list of aliases. Raises StartupError."""
-    if file is None:
-        return VMAliases()
+def read_aliases(file: Path) -> VMAliases:
+    """Return the built-in aliases and those of a JSON file (VM id to list of aliases), if there is one.
+
+    Raises StartupError.
+    """
     try:
         if file.stat().st_size > _MAX_FILE_BYTES:
-            raise StartupError(f"vm-aliases-file {file} is larger than {_MAX_FILE_BYTES} bytes")
+            raise StartupError(f"{file} is larger than {_MAX_FILE_BYTES} bytes")
         aliases = msgspec.json.decode(file.read_bytes(), type=dict[str, tuple[str, ...]])
         return VMAliases({parse_vm_id(text): names for text, names in aliases.items()})
+    except (FileNotFoundError, NotADirectoryError):
+        return VMAliases()
     except OSError as error:
-        raise StartupError(f"vm-aliases-file {file} cannot be read: {os_error_text(error)}") from error
+        raise StartupError(f"{file} cannot be read: {os_error_text(error)}") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise StartupError(f"vm-aliases-file {file} is not an object of lists by VM id: {error}") from error
+        raise StartupError(f"{file} is not an object of lists by VM id: {error}") from error

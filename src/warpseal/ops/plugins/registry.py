@@ -65,7 +65,7 @@ class PluginRegistry:
             # gRPC takes 9 MB of memory, and most daemons have no plugins.
             from warpseal.ops.plugins.probe import probe_plugin
 
-            version = self._settings.protocol_version or await self._node_protocol() or RPC_PROTOCOL_VERSION
+            version = await self._node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
             for vm_id, path in new.items():
                 outcome = await probe_plugin(path, self._settings, version)

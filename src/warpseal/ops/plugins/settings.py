@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from warpseal.runtime.settings import Group, integer, optional_path, setting
+from warpseal.runtime.settings import Group, optional_path, setting
 
 RPC_PROTOCOL_VERSION: Final = 45
-"""Version of the newest node whose behaviour is known; used if neither the operator nor a node names one."""
+"""Version of the newest node whose behaviour is known; used if no node names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,6 @@ class PluginSettings:
         group=Group.EVM,
         is_node=True,
     )
-    protocol_version: int = setting(
-        0,
-        "plugin-protocol-version",
-        integer(0, 10**6),
-        "protocol version that VM plugins must speak; 0: that of the info node",
-        group=Group.EVM,
-    )
-    aliases_file: Path | None = setting(
-        None, "vm-aliases-file", optional_path, "JSON file: VM id to aliases", "FILE", group=Group.EVM, is_node=True
-    )
-
     output: OutputBounds = field(default_factory=OutputBounds)
     handshake_s: float = 5.0
     call_s: float = 5.0

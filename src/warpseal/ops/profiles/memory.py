@@ -1,4 +1,4 @@
-"""Memory profile: live objects by type, or by allocating stack if allocations are traced."""
+"""Memory profile: live objects by type."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import gc
 import resource
 import sys
-import tracemalloc
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal.ops.profiles.cpu import NATIVE, PROFILER
+from warpseal.ops.profiles.cpu import NATIVE
 from warpseal.runtime.stack_samples import Frame, StackTotal
 
 _STATM: Final = Path("/proc/self/statm")
@@ -37,33 +35,7 @@ async def memory_by_type() -> list[StackTotal]:
     walk = HeapWalk()
     for _ in walk.visit(_tracked_objects()):
         await asyncio.sleep(0)
-    return [*walk.totals(), _native_memory(resident, walk.bytes)]
-
-
-def memory_by_stack() -> list[StackTotal]:
-    """Return count and bytes of traced allocations by stack, and the other memory of the process.
-
-    tracemalloc must be tracing. Callable in any thread; the traces are copied with the interpreter lock held.
-    """
-    resident = resident_bytes()
-    own = tracemalloc.get_tracemalloc_memory()
-    totals = list(_by_stack(tracemalloc.take_snapshot()))
-    traced = sum(total.amount for total in totals)
-    return [*totals, StackTotal((Frame(PROFILER),), 0, own), _native_memory(resident, traced + own)]
-
-
-def _by_stack(snapshot: tracemalloc.Snapshot) -> Iterator[StackTotal]:
-    """Yield the traces by stack.
-
-    Snapshot.statistics() is many times slower, because its own allocations are traced. This function reads the tuples
-    behind it (the same in Python 3.11 and 3.12) and allocates nothing for each of them.
-    """
-    traces: Any = snapshot.traces
-    sizes: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
-    for trace in traces._traces:
-        sizes[trace[2]].append(trace[1])
-    for stack, stack_sizes in sizes.items():
-        yield StackTotal(tuple(_frames(stack)), len(stack_sizes), sum(stack_sizes))
+    return [*walk.totals(), StackTotal((Frame(NATIVE),), 0, max(0, resident - walk.bytes))]
 
 
 def resident_bytes() -> int:
@@ -154,13 +126,3 @@ def _size_bytes(item: Any) -> int:
         return sys.getsizeof(item, 0)
     except Exception:  # noqa: BLE001 - a type of some library whose __sizeof__ fails
         return 0
-
-
-def _frames(stack: Sequence[tuple[str, int]]) -> Iterator[Frame]:
-    """Yield the frames, innermost first; tracemalloc stores only file and line."""
-    for file, line in stack:
-        yield Frame(f"{'/'.join(file.split('/')[-2:])}:{line}", file, line)
-
-
-def _native_memory(resident: int, known: int) -> StackTotal:
-    return StackTotal((Frame(NATIVE),), 0, max(0, resident - known))

@@ -1,4 +1,4 @@
-"""The profiles of this process and their files.
+"""The profiles of the daemon's process and their files.
 
 Source of truth: the specification of the profiler methods of the admin API (`admin.startCPUProfiler`);
 avalanchego `utils/profiler`.
@@ -7,13 +7,11 @@ avalanchego `utils/profiler`.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 import threading
 import time
 import traceback
-import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum, auto
@@ -23,12 +21,14 @@ from typing import IO, Any, Final
 
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
-from warpseal.ops.profiles.memory import memory_by_stack, memory_by_type
+from warpseal.ops.profiles.memory import memory_by_type
 from warpseal.ops.profiles.pprof import ProfileContents, encode
 from warpseal.ops.profiles.stalls import LoopStalls
 from warpseal.runtime.locks import CONTENTION, AsyncLock
 from warpseal.runtime.process import os_error_text
 
+PROFILES_NAME: Final = "profiles"
+"""Name of the folder of the profiles in the data folder."""
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
 _NANOSECONDS: Final = "nanoseconds"
@@ -45,21 +45,17 @@ class ProfileStep(StrEnum):
 
 
 TakeStep = Callable[[ProfileStep], Awaitable[None]]
-"""Takes a step in one process or in several. Raises CallRefused."""
+"""Takes a step of the profiler. Raises CallRefused."""
 
 
 class Profiler:
     """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder, replacing earlier files.
 
-    suffix: added to the file names before the extension, in a process other than the daemon ("-indexer"). Call all
-    methods on the event loop of the main thread; they raise ProfileNotWritten. has_loop: the loop runs between the
-    calls, so its stalls are counted.
+    Call all methods on the event loop of the main thread; they raise ProfileNotWritten.
     """
 
-    def __init__(self, folder: Path, *, suffix: str = "", has_loop: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._suffix = suffix
-        self._has_loop = has_loop
         self._sampler: CpuSampler | None = None
         self._file: IO[bytes] | None = None
         self._started_ns = 0
@@ -82,8 +78,7 @@ class Profiler:
             if not CONTENTION.is_counting:
                 self._counted_since_ns = self._started_ns
             CONTENTION.begin()
-            if self._has_loop:
-                self._stalls.start()
+            self._stalls.start()
             sampler = CpuSampler()
             sampler.start()
             self._sampler = sampler
@@ -102,14 +97,10 @@ class Profiler:
             await asyncio.to_thread(self._write, file, contents)
 
     async def write_memory(self) -> None:
-        """Collect garbage and write mem.profile: by stack if allocations are traced, else by type."""
+        """Collect garbage and write mem.profile: live objects by type."""
         async with self._lock:
             file = await asyncio.to_thread(self._create, "mem.profile")
-            if tracemalloc.is_tracing():
-                gc.collect()
-                totals = await asyncio.to_thread(memory_by_stack)
-            else:
-                totals = await memory_by_type()
+            totals = await memory_by_type()
             units = ("inuse_objects", "inuse_space", "bytes")
             await asyncio.to_thread(self._write, file, ProfileContents(*units, totals, time.time_ns()))
 
@@ -140,8 +131,7 @@ class Profiler:
             self._file = None
 
     def _create(self, name: str) -> IO[bytes]:
-        stem, dot, extension = name.partition(".")
-        path = self._folder / f"{stem}{self._suffix}{dot}{extension}"
+        path = self._folder / name
         try:
             self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb")
@@ -158,17 +148,13 @@ class Profiler:
 
 
 @contextmanager
-def open_profiler(folder: Path, *, memory_frames: int = 0, suffix: str = "") -> Iterator[Profiler]:
-    """Open a profiler and close it on exit; memory_frames > 0: trace allocations meanwhile, with this many frames."""
-    if memory_frames > 0:
-        tracemalloc.start(memory_frames)
-    profiler = Profiler(folder, suffix=suffix)
+def open_profiler(folder: Path) -> Iterator[Profiler]:
+    """Open a profiler and close it on exit."""
+    profiler = Profiler(folder)
     try:
         yield profiler
     finally:
         profiler.close()
-        if memory_frames > 0:
-            tracemalloc.stop()
 
 
 class AlreadyRunning(CallRefused):
