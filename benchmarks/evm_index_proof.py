@@ -34,12 +34,13 @@ from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import MAX_BATCH, TARGET_BYTES, ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import INLINE_BYTES, BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.batch import MAX_BATCH, TARGET_BYTES
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.evm_blocks import BLOCK
 from warpseal.upstream.identity import ChainIdentity

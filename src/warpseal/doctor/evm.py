@@ -18,8 +18,9 @@ from warpseal.doctor.finding import Finding, Grade
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.served_l1s import BlockchainsOf, ServedL1s
 from warpseal.index.evm.database import evm_index_url
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
+from warpseal.upstream.batch import ChainNode
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint, TraceMode
 from warpseal.upstream.errors import CallFailure
 from warpseal.upstream.evm_blocks import BLOCK, BLOCK_RECEIPTS

@@ -32,9 +32,10 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import MAX_BATCH, BatchSize, ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.upstream.batch import MAX_BATCH, BatchSize
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode
 from warpseal.upstream.jsonrpc import rpc_call
 from warpseal.upstream.node import open_sessions

@@ -34,9 +34,10 @@ from warpseal.chains.evm.checks import (
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import IndexingStopped, StopReason
-from warpseal.indexer.evm.nodes import MAX_BATCH, ChainNode, ChainNodes, NodeResource
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.runtime.retry import Retrier
+from warpseal.upstream.batch import MAX_BATCH, ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
     BLOCK,

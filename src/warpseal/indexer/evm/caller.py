@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import contract_call
 from warpseal.upstream.json_values import decode_hex

@@ -25,7 +25,6 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
-from warpseal.indexer.evm.call_rates import CallRates
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.new_heads import NewHeads
@@ -39,6 +38,7 @@ from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.batch import CallRates
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import ChainIdentity

@@ -1,236 +1,27 @@
-"""The nodes of one indexed EVM chain: calls in batches that adapt to the answers, within the rate of each node.
-
-Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rpc/http.go`.
-"""
+"""The nodes of one indexed EVM chain: in which order they are called, what each one lacks, and their heads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
-from enum import StrEnum
 from typing import Final
 
-import msgspec
-from cachetools import TTLCache
-
+from warpseal.forwarding.evm.methods import head_in
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.indexer.evm.call_rates import CallRate, CallRates
-from warpseal.runtime.locks import AsyncLock
-from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.batch import CallRates, ChainNode, NodeResource
 from warpseal.upstream.endpoint import EvmChain
-from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, EvmIdentity
-from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import (
-    LIMIT_EXCEEDED,
-    MALFORMED,
-    REQUEST_TIMED_OUT,
-    RESPONSE_TOO_LARGE,
-    UNREADABLE,
-    RpcCall,
-    RpcResponse,
-    decode_responses,
-    encode_numbered_calls,
     rpc_call,
 )
-from warpseal.upstream.node import NodeReply, Sessions, UpstreamNode
+from warpseal.upstream.node import Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode
 
-MAX_BATCH: Final = 1_000
-TARGET_BYTES: Final = 4 * MEBIBYTE
-TARGET_S: Final = 1.0
-_MAX_BATCH_BYTES: Final = 16 * MEBIBYTE
-_MAX_SINGLE_BYTES: Final = 64 * MEBIBYTE
-_FIRST_BATCH: Final = 32
-# A node may accept larger batches after its next start, and may have blocks that it did not have.
-_RELEARN_S: Final = 600.0
-_REGROW_S: Final = 60.0
 _CHECK_S: Final = 2.0
 # Other nodes are not waited for longer if one has reported its head.
 _HEAD_TIMEOUT_S: Final = 0.5
 _HEAD_CALL_TIMEOUT_S: Final = 5.0
-_BATCH_TIMEOUT_S: Final = 10.0
-_TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
-_PAYLOAD_TOO_LARGE: Final = 413
-
-
-class NodeResource(StrEnum):
-    """What a node may lack at a height."""
-
-    BLOCKS = "blocks"
-    RECEIPTS = "receipts"
-    TRACES = "traces"
-    STATE = "state"
-
-
-class BatchSize:
-    """The number of calls of one kind that go into one batch; it follows the size and the time of the answers."""
-
-    def __init__(self) -> None:
-        self.value = _FIRST_BATCH
-        self._too_large: TTLCache[str, int] = TTLCache(1, _REGROW_S)
-        self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
-
-    def learn(self, count: int, size_bytes: int, seconds: float) -> None:
-        """Note the answer to `count` calls: shrink if it was too large or too slow, else grow up to a good size."""
-        good = int(count / max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9))
-        if good < count:
-            self._set(good)
-        elif good > self.value:
-            self._set(min(good, 2 * self.value))
-
-    def halve(self, count: int) -> None:
-        """Note that `count` calls were too many for this answer; batches stay smaller for a while."""
-        self._too_large[""] = count
-        self._set(count // 2)
-
-    def refuse(self, count: int) -> None:
-        """Note that the node accepts no batch of `count` calls, whatever the answer."""
-        self._refused[""] = count
-        self._set(count // 2)
-
-    def _set(self, value: int) -> None:
-        bounds = (bound.get("", MAX_BATCH + 1) - 1 for bound in (self._too_large, self._refused))
-        self.value = max(1, min(value, *bounds))
-
-
-class ChainNode:
-    """One node. node: its state in the pool, which says whether it is usable. rate: of all chains at this node."""
-
-    def __init__(self, node: PoolNode, pool: NodePool[ChainIdentity], rate: CallRate) -> None:
-        self.node = node
-        self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
-        self._pool = pool
-        self._rate = rate
-        self._turn = AsyncLock()
-        self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
-        self._large_call = AsyncLock()
-        self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
-
-    @property
-    def position(self) -> int:
-        """Its place in the list of its chain."""
-        return self.node.position
-
-    @property
-    def head(self) -> int | None:
-        """The highest block that it is known to have."""
-        return self.node.head
-
-    def batch_size(self, method: str) -> int:
-        """Return how many calls of a method go into one batch now."""
-        size = self._sizes[method].value
-        return size if self._rate.per_s is None else min(size, self._rate.per_s)
-
-    def note_missing(self, resource: NodeResource, height: int) -> None:
-        """Note that the node lacks something at a height that is not above its head, and so below that height."""
-        self._lacks[resource] = max(height, self._lacks.get(resource, 0))
-
-    def lacks(self, resource: NodeResource, height: int) -> bool:
-        """Return whether the node is known to lack something at a height."""
-        return height <= self._lacks.get(resource, -1)
-
-    async def call(
-        self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
-    ) -> list[RpcResponse]:
-        """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
-
-        A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
-        node go first.
-        """
-        responses: list[RpcResponse] = []
-        while len(responses) < len(calls):
-            size = self._sizes[calls[0].method]
-            batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
-            responses += await self._call_batch(batch, size, timeout_s, is_background=is_background)
-        return responses
-
-    async def acquire(self, count: int, *, is_background: bool = False) -> None:
-        """Wait until the rate of the node allows `count` calls."""
-        if is_background:
-            await self._rate.take(count, is_background=True)
-            return
-        # Chains take turns, so that the backfill of one does not delay the new blocks of another.
-        async with self._turn:
-            await self._rate.take(count)
-
-    async def _call_batch(
-        self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
-    ) -> list[RpcResponse]:
-        """Return the responses to the first of these calls; none if the batch has to be smaller."""
-        self._check_pause()
-        await self.acquire(len(calls), is_background=is_background)
-        self._check_pause()
-        is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
-        started_at = clock()
-        try:
-            body = encode_numbered_calls(dict(enumerate(calls)))
-            if is_batch:
-                reply = await self.node.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
-            else:
-                reply = await self._post_single(body, timeout_s)
-        except CallFailure as error:
-            if is_batch and error.failure in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
-                size.halve(len(calls))
-                return []
-            raise self._failed(error.failure) from None
-        if is_batch and self._is_refused(reply, len(calls), size):
-            return []
-        if not reply.is_ok:
-            raise self._failed(NodeFailure.BUSY)
-        self._pool.note_success(self.node)
-        size.learn(len(calls), len(reply.body), clock() - started_at)
-        return self._complete(calls, reply, size)
-
-    def _check_pause(self) -> None:
-        """Raise CallFailure while the node wants no requests: another one may have what this one would return."""
-        if self.node.node.pause_s:
-            raise CallFailure(NodeFailure.BUSY)
-
-    async def _post_single(self, body: bytes, timeout_s: float) -> NodeReply:
-        """Return the answer to a single call; one with very many bytes is read alone."""
-        try:
-            return await self.node.node.post(body, timeout_s, _MAX_BATCH_BYTES)
-        except CallFailure as error:
-            if error.failure is not NodeFailure.TOO_LARGE:
-                raise
-        async with self._large_call:
-            return await self.node.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
-
-    def _is_refused(self, reply: NodeReply, count: int, size: BatchSize) -> bool:
-        """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
-        if reply.is_busy or reply.body.lstrip()[:1] == b"[":
-            return False
-        error = decode_responses(reply.body, [0])[0].error
-        if reply.status == _PAYLOAD_TOO_LARGE or (error is not None and error.code in _TOO_MUCH):
-            size.halve(count)
-        elif error is not None and error.code == LIMIT_EXCEEDED:
-            raise self._failed(NodeFailure.BUSY)
-        else:
-            size.refuse(count)
-        return True
-
-    def _complete(self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize) -> list[RpcResponse]:
-        """Return the responses before the first that says that the batch is too large, or that cannot be read."""
-        decoded = decode_responses(reply.body, range(len(calls)))
-        responses: list[RpcResponse] = []
-        for number, response in decoded.items():
-            code = None if response.error is None else response.error.code
-            if code == LIMIT_EXCEEDED:
-                raise self._failed(NodeFailure.BUSY)
-            if len(calls) > 1 and (code in _TOO_MUCH or response is UNREADABLE):
-                size.halve(2 * number if number else len(calls))
-                break
-            responses.append(response)
-        return responses
-
-    def _failed(self, kind: NodeFailure) -> CallFailure:
-        error = CallFailure(kind)
-        if kind is not NodeFailure.TOO_LARGE:
-            self._pool.note_failure(self.node, error)
-        return error
 
 
 class ChainNodes:
@@ -293,15 +84,7 @@ class ChainNodes:
     async def _read_head(self, node: ChainNode) -> int | None:
         with suppress(CallFailure):
             (response,) = await node.call([rpc_call(BLOCK_NUMBER)], timeout_s=_HEAD_CALL_TIMEOUT_S)
-            head = None if response.result is None else _json_value(response.result)
-            if (height := quantity_or_none(head)) is not None:
+            if response.result is not None and (height := head_in(response.result)) is not None:
                 node.node.set_head(height)
                 return height
-        return None
-
-
-def _json_value(result: msgspec.Raw) -> object:
-    try:
-        return msgspec.json.decode(result)
-    except MALFORMED:
         return None

@@ -22,8 +22,8 @@ from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.nodes import ChainNode, NodeResource
 from warpseal.runtime.retry import Backoff, RetryDelays
+from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call

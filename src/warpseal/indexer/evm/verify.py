@@ -43,12 +43,13 @@ from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes, NodeResource
+from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.verify import IndexFinding
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
+from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK, NO_RECEIPTS, read_receipts
 from warpseal.upstream.jsonrpc import rpc_call

@@ -13,8 +13,8 @@ from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.indexer.evm.call_rates import CallRate, CallRates, is_private
-from warpseal.indexer.evm.nodes import ChainNode, ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.upstream.batch import CallRate, CallRates, ChainNode, is_private
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import rpc_call
