@@ -95,9 +95,9 @@ class NodeViewClient:
 
     async def staking_asset(self, network_id: int) -> AssetID:
         """Return the id of AVAX: builtin for the public networks, else from nodes."""
-        known = builtin_parameters(network_id)
-        if known is not None:
-            return known.staking_asset_id
+        parameters = builtin_parameters(network_id)
+        if parameters is not None:
+            return parameters.staking_asset_id
         return await self._p_chain.require_checked(_STAKING_ASSET, compare_fixed)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:

@@ -340,8 +340,8 @@ def compare_validations(first: Iterable[CurrentValidation], second: Iterable[Cur
         return Difference.NONE
     if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
         return Difference.CONFLICT
-    is_same = {name: _without_balance(found) for name, found in before.items()} == {
-        name: _without_balance(found) for name, found in after.items()
+    is_same = {name: _without_balance(validation) for name, validation in before.items()} == {
+        name: _without_balance(validation) for name, validation in after.items()
     }
     return Difference.AMOUNTS if is_same else Difference.HEIGHT
 

@@ -173,12 +173,14 @@ class PlatformClient:
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> FoundTransaction | None:
         """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
 
-        def is_final(found: FoundTransaction | None) -> bool:
-            return found is not None and found.status in _FINAL
+        def is_final(transaction: FoundTransaction | None) -> bool:
+            return transaction is not None and transaction.status in _FINAL
 
         attempt = partial(_transaction_at, tx_id, origin)
-        found = await self._pool.try_each("platform.getTx", origin, attempt, is_final)
-        return found[-1] if is_final(found[-1]) else next((other for other in found if other is not None), None)
+        results = await self._pool.try_each("platform.getTx", origin, attempt, is_final)
+        return (
+            results[-1] if is_final(results[-1]) else next((result for result in results if result is not None), None)
+        )
 
     async def l1_validator(
         self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
@@ -186,8 +188,10 @@ class PlatformClient:
         """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
         method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id, origin)
         if self._agreement.quorum == 1:
-            found = await self._pool.try_each(method, origin, attempt, lambda validation: validation.height >= at_least)
-            return found[-1] if found[-1].height >= at_least else None
+            results = await self._pool.try_each(
+                method, origin, attempt, lambda validation: validation.height >= at_least
+            )
+            return results[-1] if results[-1].height >= at_least else None
 
         async def attempt_at_least(node: PoolNode) -> ValidationAt:
             validation = await attempt(node)
@@ -214,8 +218,8 @@ class PlatformClient:
             nodes = await self._pool.candidates(origin)
         except NodeUnavailable:
             return ()
-        found = await asyncio.gather(*map(attempt, nodes))
-        return tuple(validation for validation in found if validation is not None)
+        validations = await asyncio.gather(*map(attempt, nodes))
+        return tuple(validation for validation in validations if validation is not None)
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""

@@ -93,13 +93,13 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
 
     rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
     """
-    seen = set[ChainID]()
+    chain_ids = set[ChainID]()
 
     def unseen_chain_id(value: Any, path: str) -> ChainID:
         parsed = chain_id(value, path)
-        if parsed in seen:
+        if parsed in chain_ids:
             raise fault(path, "this chain is listed already")
-        seen.add(parsed)
+        chain_ids.add(parsed)
         return parsed
 
     parsers: Mapping[str, Parser[Any]] = {
@@ -162,9 +162,9 @@ def _utility_addresses(value: Any, path: str) -> dict[str, str]:
 
 def address(value: Any, path: str) -> str:
     """Accept the address of an EVM account, in any case."""
-    if not _ADDRESS.fullmatch(given := text(value, path)):
+    if not _ADDRESS.fullmatch(name := text(value, path)):
         raise fault(path, "expected an address: 0x and 40 hex digits")
-    return given
+    return name
 
 
 _TOKEN: Final[Mapping[str, Parser[Any]]] = {
@@ -209,12 +209,12 @@ def _without_api_path(base_url: str, path: str) -> str:
     The fault names the right base URL, without the parts that may be a key.
     """
     parts = urlsplit(base_url)
-    found = _API_PATH.search(parts.path)
-    if found is None:
+    match = _API_PATH.search(parts.path)
+    if match is None:
         return base_url
-    api_path = found[0] if _API_WORDS.fullmatch(found[0]) else "/ext/…"
+    api_path = match[0] if _API_WORDS.fullmatch(match[0]) else "/ext/…"
     userinfo, _, host = parts.netloc.rpartition("@")
-    before, after = "…@" if userinfo else "", "/…" if found.start() else ""
+    before, after = "…@" if userinfo else "", "/…" if match.start() else ""
     right = f"{parts.scheme}://{before}{host}{after}{'?…' if parts.query else ''}"
     raise fault(path, f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}")
 

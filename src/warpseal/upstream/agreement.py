@@ -1,7 +1,7 @@
 """Calls of several nodes of a list, of which `p-chain-quorum` must give the same answer; of one node if that is 1.
 
 As many nodes as have to agree are called at once, in order of service; others are called only if those differ or fail.
-A node that lags neither agrees nor differs. A node that contradicts the others that agree rests for a minute.
+A node that lags neither agrees nor differs. A node that contradicts others that agree is on cooldown for a minute.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Question(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Found(Generic[T]):
+class _Replies(Generic[T]):
     """The results of nodes so far, in the order in which they were asked."""
 
     nodes: dict[int, PoolNode] = field(default_factory=dict)
@@ -134,18 +134,18 @@ class NodeAgreement:
         if self.quorum == 1:
             return await self._pool.call(call)
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
-        found: _Found[int] = _Found()
+        replies: _Replies[int] = _Replies()
         in_service, others = await self._pool.by_service(call.origin)
-        await _ask(in_service, question, found)
-        if len(found.answers) < self.quorum:
-            await _ask(others, question, found)
-        heights = {answer.position: answer.value for answer in found.answers if answer.value is not None}
+        await _ask(in_service, question, replies)
+        if len(replies.answers) < self.quorum:
+            await _ask(others, question, replies)
+        heights = {answer.position: answer.value for answer in replies.answers if answer.value is not None}
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:
-            raise NodeUnavailable(call.method, found.attempts)
+            raise NodeUnavailable(call.method, replies.attempts)
         for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
-            self._pool.note_contradiction(found.nodes[position], call.method, detail)
+            self._pool.note_contradiction(replies.nodes[position], call.method, detail)
         return agreed
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
@@ -156,41 +156,43 @@ class NodeAgreement:
 
     async def _read(self, question: _Question[T]) -> T | None:
         """Return what enough nodes say. If they do not, read the differing answers again with the heights of nodes."""
-        found: _Found[T] = _Found()
+        replies: _Replies[T] = _Replies()
         unasked = list(await self._pool.candidates(question.origin))
-        while wanted := count_lacking(found.answers, question.quorum, len(unasked), question.compare):
-            await _ask(unasked[:wanted], question, found)
-            del unasked[:wanted]
-        agreed: Sequence[Answer[T]] | None = find_agreement(found.answers, question.quorum, question.compare)
-        if agreed is None and are_explicable(found.answers, question.compare):
-            agreed = await self._read_again(question, found)
+        while count := count_lacking(replies.answers, question.quorum, len(unasked), question.compare):
+            await _ask(unasked[:count], question, replies)
+            del unasked[:count]
+        agreed: Sequence[Answer[T]] | None = find_agreement(replies.answers, question.quorum, question.compare)
+        if agreed is None and are_explicable(replies.answers, question.compare):
+            agreed = await self._read_again(question, replies)
         if agreed is None:
-            raise self._error(question, found)
-        await self._rest_others(question, found, agreed)
+            raise self._error(question, replies)
+        await self._cool_down_others(question, replies, agreed)
         return agreed[0].value
 
-    async def _read_again(self, question: _Question[T], found: _Found[T]) -> Sequence[Answer[T]] | None:
+    async def _read_again(self, question: _Question[T], replies: _Replies[T]) -> Sequence[Answer[T]] | None:
         """Read the answers again until enough agree, or all are of known heights and do not."""
-        nodes = [found.nodes[answer.position] for answer in found.answers]
+        nodes = [replies.nodes[answer.position] for answer in replies.answers]
         for _ in range(_FRESH_READINGS):
             answers = await self._read_at_heights(nodes, question)
             if len(answers) > 1:
-                found.answers = answers
+                replies.answers = answers
             agreed = find_agreement(answers, question.quorum, question.compare)
             if agreed is not None or all(answer.height is not None for answer in answers):
                 return agreed
         return None
 
-    async def _rest_others(self, question: _Question[T], found: _Found[T], agreed: Sequence[Answer[T]]) -> None:
-        """Let the nodes rest that contradict those that agree."""
+    async def _cool_down_others(
+        self, question: _Question[T], replies: _Replies[T], agreed: Sequence[Answer[T]]
+    ) -> None:
+        """Put nodes that contradict the agreed answer on cooldown."""
         positions = {answer.position for answer in agreed}
-        for answer in found.answers:
-            if answer.position not in positions and await self._contradicts(question, found, agreed, answer):
+        for answer in replies.answers:
+            if answer.position not in positions and await self._contradicts(question, replies, agreed, answer):
                 detail = f"{make_digest(answer.value)}; the others agree on {make_digest(agreed[0].value)}"
-                self._pool.note_contradiction(found.nodes[answer.position], question.method, detail)
+                self._pool.note_contradiction(replies.nodes[answer.position], question.method, detail)
 
     async def _contradicts(
-        self, question: _Question[T], found: _Found[T], agreed: Sequence[Answer[T]], other: Answer[T]
+        self, question: _Question[T], replies: _Replies[T], agreed: Sequence[Answer[T]], other: Answer[T]
     ) -> bool:
         """Return whether no heights explain the difference; unknown ones are read, with fresh answers.
 
@@ -200,7 +202,7 @@ class NodeAgreement:
             return True
         if other.height is not None:
             return False
-        nodes = [found.nodes[answer.position] for answer in (*agreed, other)]
+        nodes = [replies.nodes[answer.position] for answer in (*agreed, other)]
         fresh = await self._read_at_heights(nodes, question)
         return len(fresh) == len(nodes) and _contradicts_all(fresh[-1], fresh[:-1], question)
 
@@ -220,27 +222,27 @@ class NodeAgreement:
 
         return [answer for answer in await asyncio.gather(*map(read, nodes)) if answer is not None]
 
-    def _error(self, question: _Question[T], found: _Found[T]) -> WarpsealError | RpcRefusal:
-        classes = classify_answers(found.answers, question.compare)
+    def _error(self, question: _Question[T], replies: _Replies[T]) -> WarpsealError | RpcRefusal:
+        classes = classify_answers(replies.answers, question.compare)
         if len(classes) > 1:
-            shown = [
+            answer_classes = [
                 AnswerClass(tuple(answer.position for answer in members), make_digest(members[0].value))
                 for members in classes
             ]
-            return NodesDisagree(question.method, question.quorum, shown, found.attempts)
-        if not found.answers:
-            return find_final_error(question.method, found.attempts, found.refusals, is_optional=question.optional)
+            return NodesDisagree(question.method, question.quorum, answer_classes, replies.attempts)
+        if not replies.answers:
+            return find_final_error(question.method, replies.attempts, replies.refusals, is_optional=question.optional)
         # Nodes that lag may agree later: the height is known once enough of them reach it.
-        ahead = sorted(_ahead(found.refusals), key=lambda refusal: refusal.tip, reverse=True)
-        lacking = question.quorum - len(found.answers)
-        return ahead[lacking - 1] if len(ahead) >= lacking else NodeUnavailable(question.method, found.attempts)
+        ahead = sorted(_ahead(replies.refusals), key=lambda refusal: refusal.tip, reverse=True)
+        missing = question.quorum - len(replies.answers)
+        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, replies.attempts)
 
 
 def _contradicts_all(other: Answer[T], agreed: Sequence[Answer[T]], question: _Question[T]) -> bool:
     return all(contradict(answer, other, question.compare) for answer in agreed)
 
 
-async def _ask(nodes: Sequence[PoolNode], question: _Question[T], found: _Found[T]) -> None:
+async def _ask(nodes: Sequence[PoolNode], question: _Question[T], replies: _Replies[T]) -> None:
     """Ask nodes at once and add what they return."""
 
     async def ask(node: PoolNode) -> Answer[T] | CallFailure | RpcRefusal:
@@ -250,13 +252,13 @@ async def _ask(nodes: Sequence[PoolNode], question: _Question[T], found: _Found[
             return error
 
     for node, result in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
-        found.nodes[node.position] = node
+        replies.nodes[node.position] = node
         if isinstance(result, Answer):
-            found.answers.append(result)
+            replies.answers.append(result)
             continue
-        found.attempts.append(attempt_of(node, result))
+        replies.attempts.append(attempt_of(node, result))
         if (refusal := refusal_of(result, is_optional=question.optional)) is not None:
-            found.refusals.append(refusal)
+            replies.refusals.append(refusal)
 
 
 def _ahead(refusals: Iterable[RpcRefusal]) -> Iterable[HeightAhead]:

@@ -107,10 +107,10 @@ async def is_private(endpoint: NodeEndpoint) -> bool:
     """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
     url = endpoint.url("")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return all(ipaddress.ip_address(address[4][0]).is_private for address in found)
+    return all(ipaddress.ip_address(address[4][0]).is_private for address in addresses)
 
 
 class NodeResource(StrEnum):

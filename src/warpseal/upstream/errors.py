@@ -94,11 +94,11 @@ class NodesDisagree(NodeUnavailable):
     def __init__(
         self, subject: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
     ) -> None:
-        said = "; ".join(f"{found.digest}: node {', '.join(map(str, found.positions))}" for found in classes)
-        text = f"the nodes disagree about {subject}, and {quorum} must agree ({said})"
-        shown = [{"positions": list(found.positions), "digest": found.digest} for found in classes]
+        digests = "; ".join(f"{answer.digest}: node {', '.join(map(str, answer.positions))}" for answer in classes)
+        text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
+        class_details = [{"positions": list(answer.positions), "digest": answer.digest} for answer in classes]
         nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
-        WarpsealError.__init__(self, text, quorum=quorum, classes=shown, nodes=nodes)
+        WarpsealError.__init__(self, text, quorum=quorum, classes=class_details, nodes=nodes)
         self.attempts = tuple(attempts)
         self.classes = tuple(classes)
 

@@ -91,14 +91,14 @@ MALFORMED: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 def encode_calls(calls: Iterable[RpcCall], *, is_batch: bool) -> bytes:
     """Return a body with these calls and the ids that their caller gave them."""
-    sent = [_sent(call, call.id if call.id is not None else msgspec.UNSET) for call in calls]
-    return _ENCODER.encode(sent if is_batch else sent[0])
+    entries = [_sent(call, call.id if call.id is not None else msgspec.UNSET) for call in calls]
+    return _ENCODER.encode(entries if is_batch else entries[0])
 
 
 def encode_numbered_calls(calls: Mapping[int, RpcCall]) -> bytes:
     """Return a body with these calls; a single one is no batch. Keys become the ids."""
-    sent = [_sent(call, msgspec.UNSET if call.is_notification else number) for number, call in calls.items()]
-    return _ENCODER.encode(sent if len(sent) > 1 else sent[0])
+    entries = [_sent(call, msgspec.UNSET if call.is_notification else number) for number, call in calls.items()]
+    return _ENCODER.encode(entries if len(entries) > 1 else entries[0])
 
 
 def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcResponse]:

@@ -379,7 +379,7 @@ class NodePool(Generic[IdentityT]):
     # Calls.
 
     async def post(
-        self, node: PoolNode, body: bytes, timeout_s: float, *, is_write: bool = False, path: str = ""
+        self, node: PoolNode, timeout_s: float, *, body: bytes, is_write: bool = False, path: str = ""
     ) -> NodeReply:
         """Send a body to a node, and note whether it can serve requests. Raises CallFailure."""
         try:
@@ -393,6 +393,33 @@ class NodePool(Generic[IdentityT]):
         else:  # Any other status is about the request, not about the node.
             self.note_success(node)
         return reply
+
+    async def forward(
+        self,
+        nodes: Sequence[PoolNode],
+        timeout_s: float,
+        send: Callable[[PoolNode, float], Awaitable[NodeReply]],
+        is_final: Callable[[PoolNode, NodeReply], bool],
+        *,
+        is_read: bool,
+    ) -> NodeReply | NodeFailure | None:
+        """Return the first final reply, else the last one, else the last failure; None if there are no nodes.
+
+        A call that a node may have executed is not sent to a second one, unless it only reads.
+        """
+        until = _now() + timeout_s
+        failure, reply = None, None
+        for node in nodes:
+            try:
+                reply = await send(node, until - _now())
+            except CallFailure as error:
+                failure = error.failure
+                if failure is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or _now() >= until:
+                    break
+                continue
+            if is_final(node, reply):
+                return reply
+        return reply if reply is not None else failure
 
     async def call(self, call: NodeCall[T]) -> T:
         """Return the first usable result. Raises NodeUnavailable, or the best informed node's RpcRefusal."""

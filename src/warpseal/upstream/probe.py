@@ -62,8 +62,8 @@ async def probe_endpoint(
     params: Sequence[Any] | None = None,
 ) -> EndpointAnswer:
     """Call a method below a base URL, at the first path that exists. params: None for an empty object. Never raises."""
-    given = {} if params is None else params
-    call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": given})
+    json_params = {} if params is None else params
+    call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": json_params})
     for path in paths:
         answer = await _probe_path(session, endpoint, path, call, timeout_s)
         if answer.status != _NOT_FOUND:

@@ -106,23 +106,25 @@ def chain_config(genesis: bytes, upgrade_file: bytes, network_times_s: Mapping[s
     genesis: of its CreateChainTx. network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
     try:
-        given = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
-        if not isinstance(given, dict) or not isinstance(given.get("feeConfig"), dict):
+        fields = msgspec.json.decode(genesis, type=dict[str, Any])["config"]
+        if not isinstance(fields, dict) or not isinstance(fields.get("feeConfig"), dict):
             raise NotSubnetEvm("the genesis has no config.feeConfig")
         upgrades = _upgrades_as_json(msgspec.json.decode(upgrade_file or b"{}", type=dict[str, Any]))
-        precompiles = {key: precompile_as_json(key, given[key]) for key in KEYS if given.get(key) is not None}
-        return ChainConfig(_settings(given, upgrades, network_times_s), precompiles, upgrades)
+        precompiles = {key: precompile_as_json(key, fields[key]) for key in KEYS if fields.get(key) is not None}
+        return ChainConfig(_settings(fields, upgrades, network_times_s), precompiles, upgrades)
     except NotSubnetEvm:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotSubnetEvm(f"the genesis or the upgrade file cannot be read: {error}") from error
 
 
-def _settings(given: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]) -> dict[str, Any]:
-    settings = {name: given[name] for name in ("chainId", *_OPTIONAL_FIELDS) if given.get(name)}
-    settings |= {name: 0 if given.get(name) is None else given[name] for name in _BLOCKS}
-    settings["feeConfig"] = fees_as_json(given["feeConfig"]) or dict(DEFAULT_FEES)
-    times = _network_times(given, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
+def _settings(
+    fields: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]
+) -> dict[str, Any]:
+    settings = {name: fields[name] for name in ("chainId", *_OPTIONAL_FIELDS) if fields.get(name)}
+    settings |= {name: 0 if fields.get(name) is None else fields[name] for name in _BLOCKS}
+    settings["feeConfig"] = fees_as_json(fields["feeConfig"]) or dict(DEFAULT_FEES)
+    times = _network_times(fields, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
     settings |= times
     for name, follows in (("shanghaiTime", "durangoTimestamp"), ("cancunTime", "etnaTimestamp")):
         if times.get(follows, UNSCHEDULED) < UNSCHEDULED:
@@ -131,47 +133,49 @@ def _settings(given: dict[str, Any], upgrades: Mapping[str, Any], network_times_
 
 
 def _network_times(
-    given: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
+    fields: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
 ) -> dict[str, int]:
     """Return when each network upgrade begins: 0 in a genesis means the default, in an override it means 0."""
     times: dict[str, int] = {}
     for name in _NETWORK_UPGRADES:
         key = f"{name}Timestamp"
         default = {"subnetEVM": 0, "fortuna": None}.get(name, network_times_s.get(name))
-        chosen = overrides.get(key, timestamp(given.get(key)) or default)
+        chosen = overrides.get(key, timestamp(fields.get(key)) or default)
         if chosen is not None:
             times[key] = chosen
     return times
 
 
-def _upgrades_as_json(given: dict[str, Any]) -> dict[str, Any]:
+def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    overrides = given.get("networkUpgradeOverrides")
+    overrides = fields.get("networkUpgradeOverrides")
     if overrides is not None:
         keys = [f"{name}Timestamp" for name in _NETWORK_UPGRADES]
         times = {key: timestamp(overrides.get(key)) for key in keys}
         encoded["networkUpgradeOverrides"] = {key: time for key, time in times.items() if time is not None}
-    if given.get("stateUpgrades"):
-        encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in given["stateUpgrades"]]
-    if given.get("precompileUpgrades"):
-        encoded["precompileUpgrades"] = [precompile_upgrade_as_json(upgrade) for upgrade in given["precompileUpgrades"]]
+    if fields.get("stateUpgrades"):
+        encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in fields["stateUpgrades"]]
+    if fields.get("precompileUpgrades"):
+        encoded["precompileUpgrades"] = [
+            precompile_upgrade_as_json(upgrade) for upgrade in fields["precompileUpgrades"]
+        ]
     return encoded
 
 
-def _state_upgrade(given: dict[str, Any]) -> dict[str, Any]:
-    accounts = {address(account): _account(change) for account, change in (given.get("accounts") or {}).items()}
-    begins = timestamp(given.get("blockTimestamp"))
+def _state_upgrade(fields: dict[str, Any]) -> dict[str, Any]:
+    accounts = {address(account): _account(change) for account, change in (fields.get("accounts") or {}).items()}
+    begins = timestamp(fields.get("blockTimestamp"))
     return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
 
 
-def _account(given: dict[str, Any]) -> dict[str, Any]:
+def _account(fields: dict[str, Any]) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    if given.get("code") not in (None, "", "0x"):
-        encoded["code"] = given["code"].lower()
-    if given.get("storage"):
-        encoded["storage"] = {slot.lower(): value.lower() for slot, value in given["storage"].items()}
-    if given.get("balanceChange") is not None:
-        encoded["balanceChange"] = quantity(given["balanceChange"])
+    if fields.get("code") not in (None, "", "0x"):
+        encoded["code"] = fields["code"].lower()
+    if fields.get("storage"):
+        encoded["storage"] = {slot.lower(): value.lower() for slot, value in fields["storage"].items()}
+    if fields.get("balanceChange") is not None:
+        encoded["balanceChange"] = quantity(fields["balanceChange"])
     return encoded
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -185,21 +186,15 @@ class EvmForwarder:
         """Forward a body unchanged. call: the call in it; for a batch of reads, any of its `count` calls."""
         method_class = class_of(call.method)
         is_read = method_class is MethodClass.READ
-        until = _now() + self._settings.call_timeout_s
-        error_kind, reply = None, None
-        for node in nodes:
-            try:
-                reply = await self._post(node, body, {method_class: count}, until - _now())
-            except CallFailure as error:
-                error_kind = error.failure
-                if error_kind is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or _now() >= until:
-                    break
-                continue
+
+        def is_final(node: PoolNode, reply: NodeReply) -> bool:
             if method_class is MethodClass.MAKE_FILTER or (self.pool.compares_heads and reveals_head(call)):
                 self._learn(call, decode_result(reply.body), node)
-            if not (reply.is_busy and is_read):
-                return reply
-        return reply if reply is not None else RpcResponse(error=error_for(error_kind, call))
+            return not (reply.is_busy and is_read)
+
+        send = partial(self._post, body=body, classes={method_class: count})
+        reply = await self.pool.forward(nodes, self._settings.call_timeout_s, send, is_final, is_read=is_read)
+        return reply if isinstance(reply, NodeReply) else RpcResponse(error=error_for(reply, call))
 
     async def _send_batch(
         self, calls: dict[int, RpcCall], nodes: Sequence[PoolNode], timeout_s: float | None = None
@@ -211,7 +206,7 @@ class EvmForwarder:
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
             try:
-                reply = await self._post(node, encode_numbered_calls(waiting), classes, until - _now())
+                reply = await self._post(node, until - _now(), body=encode_numbered_calls(waiting), classes=classes)
                 if not reply.is_ok:
                     raise CallFailure(NodeFailure.BUSY)
             except CallFailure as error:
@@ -224,10 +219,12 @@ class EvmForwarder:
                 return responses | self._decode_responses(waiting, reply, node)
         return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
 
-    async def _post(self, node: PoolNode, body: bytes, classes: Mapping[MethodClass, int], left_s: float) -> NodeReply:
+    async def _post(
+        self, node: PoolNode, left_s: float, *, body: bytes, classes: Mapping[MethodClass, int]
+    ) -> NodeReply:
         """Send a body to a node and note the outcome. classes: those of its calls. Raises CallFailure."""
         try:
-            reply = await self.pool.post(node, body, left_s, is_write=MethodClass.WRITE in classes)
+            reply = await self.pool.post(node, left_s, body=body, is_write=MethodClass.WRITE in classes)
         except CallFailure as error:
             self._count_all(classes, node, error.failure)
             raise

@@ -110,12 +110,12 @@ def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
 
 def _matching_log(log: _Log, log_filter: LogFilter) -> EvmLog:
     """Return a log that matches the filter. Raises ValueError for another."""
-    found = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
+    matching_log = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
     topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
     is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
-    if not is_match or not log_filter.first <= found.block <= log_filter.last:
+    if not is_match or not log_filter.first <= matching_log.block <= log_filter.last:
         raise ValueError("a log that does not match the filter")
-    return found
+    return matching_log
 
 
 def _encode_filter(log_filter: LogFilter) -> dict[str, object]:

@@ -30,18 +30,18 @@ _NO_ADDRESS: Final = "0x" + "00" * 20
 _ROLES: Final = ("adminAddresses", "managerAddresses", "enabledAddresses")
 
 
-def fees_as_json(given: Any) -> dict[str, int]:
+def fees_as_json(value: Any) -> dict[str, int]:
     """Return a fee configuration as JSON; missing fields, and a target rate of 0, are left out."""
-    fields = _object(given)
+    fields = _object(value)
     encoded = {name: _integer(fields[name]) for name in FEE_FIELDS if fields.get(name) is not None}
     if not encoded.get("targetBlockRate", 1):
         del encoded["targetBlockRate"]
     return encoded
 
 
-def precompile_as_json(key: str, given: Any) -> Config:
+def precompile_as_json(key: str, value: Any) -> Config:
     """Return the configuration of one precompile as JSON. Raises ValueError."""
-    fields = _object(given)
+    fields = _object(value)
     if key not in KEYS:
         raise ValueError(f"unknown precompile config: {key[:64]}")
     encoded: dict[str, Any] = {}
@@ -55,9 +55,9 @@ def precompile_as_json(key: str, given: Any) -> Config:
     return {**encoded, **KEYS[key](fields)}
 
 
-def precompile_upgrade_as_json(given: Any) -> Config:
+def precompile_upgrade_as_json(value: Any) -> Config:
     """Return an entry of precompileUpgrades, {key: configuration}. Raises ValueError."""
-    fields = _object(given)
+    fields = _object(value)
     if len(fields) != 1:
         raise ValueError(f"PrecompileUpgrade must have exactly one key, got {len(fields)}")
     (key, value), *_ = fields.items()
@@ -79,35 +79,35 @@ def active_precompiles(moment: int, genesis: Mapping[str, Config], upgrades: Seq
     return {key: latest[key] for key in KEYS if key in latest and not latest[key].get("disable")}
 
 
-def address(given: Any) -> str:
+def address(value: Any) -> str:
     """Return an address in lower case with 0x. Raises ValueError."""
-    if not isinstance(given, str) or not _ADDRESS.fullmatch(given):
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
         raise ValueError("not an address")
-    return "0x" + given.lower().removeprefix("0x")
+    return "0x" + value.lower().removeprefix("0x")
 
 
-def timestamp(given: Any) -> int | None:
+def timestamp(value: Any) -> int | None:
     """Return Unix seconds, None if there are none. Raises ValueError."""
-    return None if given is None else _integer(given)
+    return None if value is None else _integer(value)
 
 
-def quantity(given: Any) -> str:
+def quantity(value: Any) -> str:
     """Return a number, given as number or as decimal or hex text, in hex. Raises ValueError."""
-    if isinstance(given, str) and given:
-        return hex(int(given, 16 if given[:2].lower() == "0x" else 10))
-    return hex(_integer(given))
+    if isinstance(value, str) and value:
+        return hex(int(value, 16 if value[:2].lower() == "0x" else 10))
+    return hex(_integer(value))
 
 
-def _object(given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return given
+    return value
 
 
-def _integer(given: Any) -> int:
-    if type(given) is not int:
+def _integer(value: Any) -> int:
+    if type(value) is not int:
         raise ValueError("not an integer")
-    return given
+    return value
 
 
 def _no_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,10 +126,10 @@ def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"initialMint": minted} if minted else {}
 
 
-def _reward(given: Any) -> dict[str, Any]:
+def _reward(value: Any) -> dict[str, Any]:
     return {
-        "allowFeeRecipients": bool(_object(given).get("allowFeeRecipients")),
-        "rewardAddress": address(given.get("rewardAddress") or _NO_ADDRESS),
+        "allowFeeRecipients": bool(_object(value).get("allowFeeRecipients")),
+        "rewardAddress": address(value.get("rewardAddress") or _NO_ADDRESS),
     }
 
 
@@ -140,7 +140,7 @@ def _warp(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gas_price(given: Any) -> dict[str, Any]:
+def _gas_price(value: Any) -> dict[str, Any]:
     kinds: Iterable[tuple[str, type]] = (
         ("validatorTargetGas", bool),
         ("targetGas", int),
@@ -148,7 +148,7 @@ def _gas_price(given: Any) -> dict[str, Any]:
         ("minGasPrice", int),
         ("timeToDouble", int),
     )
-    return {name: kind(_object(given).get(name) or 0) for name, kind in kinds}
+    return {name: kind(_object(value).get(name) or 0) for name, kind in kinds}
 
 
 KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {

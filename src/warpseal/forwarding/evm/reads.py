@@ -122,7 +122,7 @@ class EvmChainReader:
         is_missing = False
         for node in await self._forwarder.pool.candidates():
             try:
-                found = await self._block_at(node, block)
+                facts = await self._block_at(node, block)
             except NotHere:
                 is_missing = True
             except CallFailure as error:
@@ -130,7 +130,7 @@ class EvmChainReader:
             except (BlockContradiction, MalformedBlock):
                 attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
             else:
-                return found
+                return facts
         if is_missing:
             return None
         raise NodeUnavailable("the block", attempts)

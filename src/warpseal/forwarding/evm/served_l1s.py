@@ -54,11 +54,11 @@ class ServedL1s:
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
         """Call `on_chain` with each chain once, within a minute of the time from which the node serves it."""
         while True:
-            found = await self.find()
-            if found:
-                names = ", ".join(id_text(chain.blockchain_id) for chain in found)
+            chains = await self.find()
+            if chains:
+                names = ", ".join(id_text(chain.blockchain_id) for chain in chains)
                 log.info("found EVM chains", extra={"node": self._node.endpoint.display, "chains": names})
-            for chain in found:
+            for chain in chains:
                 on_chain(chain)
             await asyncio.sleep(self._interval_s)
 

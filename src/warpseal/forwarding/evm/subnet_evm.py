@@ -100,17 +100,17 @@ def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
 
     Params without text are returned unchanged.
     """
-    given = _parse_arguments(params)
-    if not given or not isinstance(given[0], str):
+    value = _parse_arguments(params)
+    if not value or not isinstance(value[0], str):
         return params
-    text = given[0]
+    text = value[0]
     if text == LATEST:
-        given[0] = None
+        value[0] = None
     elif not _TEXT_TIME.fullmatch(text) or (moment := int(text, 0 if text[:2] == "0x" else 10)) >= _U64_END:
         raise _wrong_kind("string", "uint64")
     else:
-        given[0] = moment
-    return msgspec.Raw(b"[]" if given == [None] else msgspec.json.encode(given))
+        value[0] = moment
+    return msgspec.Raw(b"[]" if value == [None] else msgspec.json.encode(value))
 
 
 async def _derive_result(call: RpcCall, config: ChainConfig, call_node: CallNode) -> Mapping[str, Any]:
@@ -173,33 +173,33 @@ def _parse_arguments(params: msgspec.Raw | None) -> list[Any]:
     """Return the arguments of a call. Numbers may have any size. Raises RpcFailure, ValueError."""
     if params is not None and memoryview(params).nbytes > _MAX_PARAMS_BYTES:
         raise _too_many_arguments(1)
-    given = None if params is None else msgspec.json.decode(params)
-    return [] if given is None else msgspec.convert(given, list[Any])
+    value = None if params is None else msgspec.json.decode(params)
+    return [] if value is None else msgspec.convert(value, list[Any])
 
 
 def _parse_only_argument(params: msgspec.Raw | None, parse: Callable[[Any], T]) -> T:
     """Return the only argument, or the value of null if there is none. Raises RpcFailure, ValueError."""
-    given = _parse_arguments(params)
-    argument = parse(given[0] if given else None)
-    if len(given) > 1:
+    value = _parse_arguments(params)
+    argument = parse(value[0] if value else None)
+    if len(value) > 1:
         raise _too_many_arguments(1)
     return argument
 
 
-def _block(given: Any) -> BlockRef:
-    if given is None:
+def _block(value: Any) -> BlockRef:
+    if value is None:
         return BlockRef()
-    if isinstance(given, dict):
-        return _block_object(given)
-    if not isinstance(given, str):
-        raise _wrong_kind(_kind(given), "string")
-    if len(given) == _HASH_CHARACTERS:
-        return BlockRef(hash=_hash(given))
-    return BlockRef(number=_number(given))
+    if isinstance(value, dict):
+        return _block_object(value)
+    if not isinstance(value, str):
+        raise _wrong_kind(_kind(value), "string")
+    if len(value) == _HASH_CHARACTERS:
+        return BlockRef(hash=_hash(value))
+    return BlockRef(number=_number(value))
 
 
-def _block_object(given: dict[str, Any]) -> BlockRef:
-    number, block_hash = given.get("blockNumber"), given.get("blockHash")
+def _block_object(value: dict[str, Any]) -> BlockRef:
+    number, block_hash = value.get("blockNumber"), value.get("blockHash")
     if number is not None and block_hash is not None:
         raise _invalid_argument("cannot specify both BlockHash and BlockNumber, choose one or the other")
     if block_hash is not None:
@@ -240,22 +240,22 @@ def _hash(text: str) -> str:
     return text.lower()
 
 
-def _timestamp(given: Any) -> int | None:
-    if given is None:
+def _timestamp(value: Any) -> int | None:
+    if value is None:
         return None
-    if type(given) is int and 0 <= given < _U64_END:
-        return given
-    is_number = type(given) in (int, float)
-    raise _wrong_kind(f"number {given}"[:_MAX_NUMBER] if is_number else _kind(given), "uint64")
+    if type(value) is int and 0 <= value < _U64_END:
+        return value
+    is_number = type(value) in (int, float)
+    raise _wrong_kind(f"number {value}"[:_MAX_NUMBER] if is_number else _kind(value), "uint64")
 
 
-def _kind(given: Any) -> str:
+def _kind(value: Any) -> str:
     kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-    return kinds.get(type(given), "value")
+    return kinds.get(type(value), "value")
 
 
-def _wrong_kind(kind: str, wanted: str) -> RpcFailure:
-    return _invalid_argument(f"json: cannot unmarshal {kind} into Go value of type {wanted}")
+def _wrong_kind(kind: str, expected: str) -> RpcFailure:
+    return _invalid_argument(f"json: cannot unmarshal {kind} into Go value of type {expected}")
 
 
 def _invalid_argument(reason: str) -> RpcFailure:

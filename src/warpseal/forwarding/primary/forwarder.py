@@ -5,14 +5,14 @@ A call that a node may have executed is not sent to a second one, unless it only
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, TOO_LARGE
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.methods import HEIGHT_METHODS, READS
-from warpseal.upstream.errors import CallFailure, NodeFailure
+from warpseal.upstream.errors import NodeFailure
 from warpseal.upstream.json_values import NUMBER, field_decoder, u64
 from warpseal.upstream.jsonrpc import MALFORMED, RpcError, decode_result
 from warpseal.upstream.node import INLINE_BYTES, NodeReply
@@ -41,21 +41,16 @@ class GatewayForwarder:
         path: of the route at a node. A node without the route is no reason to refuse a read: another may have it.
         """
         is_read = method in READS
-        until = _now() + self._settings.call_timeout_s
-        error_kind, reply = None, None
-        for node in await self.pool.candidates():
-            try:
-                reply = await self.pool.post(node, body, until - _now(), is_write=not is_read, path=path)
-            except CallFailure as error:
-                error_kind = error.failure
-                if error_kind is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or _now() >= until:
-                    break
-                continue
+        send = partial(self.pool.post, body=body, is_write=not is_read, path=path)
+
+        def is_final(node: PoolNode, reply: NodeReply) -> bool:
             if self.pool.compares_heads and method in HEIGHT_METHODS:
                 self._learn_height(reply, node)
-            if not is_read or not (reply.is_busy or reply.status == _NOT_FOUND):
-                return reply
-        return reply if reply is not None else _ERRORS.get(error_kind, NOT_ANSWERED)
+            return not is_read or not (reply.is_busy or reply.status == _NOT_FOUND)
+
+        nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
+        reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
+        return reply if isinstance(reply, NodeReply) else _ERRORS.get(reply, NOT_ANSWERED)
 
     def _learn_height(self, reply: NodeReply, node: PoolNode) -> None:
         """Note the height that a client sees."""
@@ -63,7 +58,3 @@ class GatewayForwarder:
         if result is not None:
             with suppress(*MALFORMED):
                 self.pool.note_head(node, decode_height(bytes(result)))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
