@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from random import Random
+from typing import Any
 
-from tests.aggregation.virtual_time import InlineExecutor, now
+from tests.aggregation.virtual_time import InlineExecutor, now, run
 from warpseal import bls
 from warpseal.aggregation.ports import ShareArchive
 from warpseal.aggregation.service import AggregationDeps, AggregationRequest, SignatureAggregator
@@ -503,6 +504,16 @@ async def leaves_nothing_open(setup: AggregatorSetup) -> AsyncIterator[Aggregato
     assert setup.network.is_quiet
     assert setup.activity.watched == 0
     assert setup.tracked.in_use == 0
+
+
+def run_steps(setup: AggregatorSetup, steps: Callable[[AggregatorSetup], Coroutine[Any, Any, None]]) -> None:
+    """Run the steps of a test in virtual time; they must leave nothing open."""
+
+    async def main() -> None:
+        async with leaves_nothing_open(setup):
+            await steps(setup)
+
+    run(main())
 
 
 def request(

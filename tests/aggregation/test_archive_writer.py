@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.aggregation.fixtures import (
     public_key,
     refuses,
     request,
+    run_steps,
     signature,
     signs,
     silent,
@@ -32,17 +32,6 @@ from warpseal.aggregation.service import Aggregation
 from warpseal.store.values import StoredShare
 
 MESSAGE = message()
-Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
-
-
-def play(setup: AggregatorSetup, scene: Scene) -> None:
-    """Run a scene; nothing may be left over behind it."""
-
-    async def main() -> None:
-        async with leaves_nothing_open(setup):
-            await scene(setup)
-
-    run(main())
 
 
 def kept(archive: MemoryArchive) -> dict[int, StoredShare]:
@@ -62,17 +51,17 @@ async def answered_at(setup: AggregatorSetup, **wanted: Any) -> tuple[float, Agg
 def test_every_received_share_is_stored_as_a_candidate() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(67))
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
     assert kept(archive) == {n: StoredShare(public_key(n), signature(n, MESSAGE.raw), False) for n in range(1, 6)}
 
 
 def test_shares_are_stored_though_the_quorum_is_missed_or_the_caller_leaves() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {3: silent, 4: silent, 5: silent}
         with pytest.raises(QuorumNotReached):
             await setup.service.aggregate(request(67, timeout_s=1.0))
@@ -82,14 +71,14 @@ def test_shares_are_stored_though_the_quorum_is_missed_or_the_caller_leaves() ->
         caller.cancel()
         await asyncio.wait((caller,))
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
     assert set(kept(archive)) == {1, 2, 3}
 
 
 def test_shares_of_a_round_that_waits_are_handed_over_within_a_quarter_of_a_second() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: signs(0.4), 3: signs(0.41), 4: silent, 5: silent}
         caller = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(0.67)
@@ -97,17 +86,17 @@ def test_shares_of_a_round_that_waits_are_handed_over_within_a_quarter_of_a_seco
         caller.cancel()
         await asyncio.wait((caller,))
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_hundred_shares_are_handed_over_in_a_few_lists() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {number: signs(number / 10_000) for number in range(1, 101)}
         await setup.service.aggregate(request(67))
 
-    play(AggregatorSetup(members([10] * 100), archive=archive), scene)
+    run_steps(AggregatorSetup(members([10] * 100), archive=archive), steps)
     assert len(kept(archive)) >= 67
     assert len(archive.lists) <= 5
 
@@ -115,7 +104,7 @@ def test_a_hundred_shares_are_handed_over_in_a_few_lists() -> None:
 def test_stored_shares_are_not_stored_again() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(67))
         lists, commits = len(archive.lists), len(archive.commits)
         await setup.service.aggregate(request(67, justification=b"other"))
@@ -123,13 +112,13 @@ def test_stored_shares_are_not_stored_again() -> None:
         await fresh.service.aggregate(request(90))
         assert (len(archive.lists), len(archive.commits)) == (lists, commits + 1)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 2: of_another(3), 4: garbage, 5: refuses(0)}
         with pytest.raises(QuorumNotReached):
             await setup.service.aggregate(request(60, timeout_s=1.0))
@@ -138,7 +127,7 @@ def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
         answer = await setup.service.aggregate(request(60))
         assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 60)
 
-    play(AggregatorSetup(members([20] * 5 + [1]), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5 + [1]), archive=archive), steps)
     assert {number for number, share in kept(archive).items() if share.verified} >= {1, 2}
     assert all(share.signature == signature(number, MESSAGE.raw) for number, share in kept(archive).items())
 
@@ -147,10 +136,10 @@ def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored
     archive = MemoryArchive()
     validators = members([50, 40], keyless=10)
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(90))
 
-    play(AggregatorSetup(validators, archive=archive), scene)
+    run_steps(AggregatorSetup(validators, archive=archive), steps)
     assert set(kept(archive)) == {1, 2}
 
 
@@ -160,7 +149,7 @@ def test_shares_of_validators_without_a_key_or_outside_of_the_set_are_not_stored
 def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> None:
     archive = MemoryArchive(commit_s=0.3)
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {number: signs(0.1) for number in range(1, 6)}
         started = now()
         first = asyncio.create_task(answered_at(setup))
@@ -175,13 +164,13 @@ def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> No
         assert stored.signature == judged.signature
         assert stored.public_keys == tuple(setup.members.validators[index].public_key for index in judged.signers)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_round_goes_on_while_an_answer_is_committed() -> None:
     archive = MemoryArchive(commit_s=0.9)
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: signs(0.2), 5: silent}
         started = now()
         light = asyncio.create_task(answered_at(setup, quorum=60))
@@ -193,25 +182,25 @@ def test_a_round_goes_on_while_an_answer_is_committed() -> None:
         assert (await light)[0] - started == pytest.approx(0.9)
         assert (await heavy)[0] - started == pytest.approx(1.1)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_the_archive_bounds_the_wait_for_a_commit() -> None:
     archive = MemoryArchive(commit_s=30.0)
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         started = now()
         assert (await answered_at(setup))[0] - started == pytest.approx(1.0)
         assert archive.commits == []
         assert (await answered_at(setup))[1].cached
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_caller_that_leaves_during_the_commit_ends_the_round_and_the_message_is_stored() -> None:
     archive = MemoryArchive(commit_s=0.5)
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         caller = asyncio.create_task(setup.service.aggregate(request(67)))
         await asyncio.sleep(0.2)
         caller.cancel()
@@ -220,7 +209,7 @@ def test_a_caller_that_leaves_during_the_commit_ends_the_round_and_the_message_i
         assert len(archive.commits) == 1
         assert setup.network.is_quiet
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -> None:
@@ -247,7 +236,7 @@ def test_two_daemons_with_one_archive_see_each_other_s_shares_and_signatures() -
 def test_a_message_is_pinned_from_the_first_request_that_asks_for_it() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(67))
         assert archive.pinned_ids == set()
         for _ in range(3):
@@ -256,13 +245,13 @@ def test_a_message_is_pinned_from_the_first_request_that_asks_for_it() -> None:
         # It may have been evicted since it left for the first time.
         assert len(archive.commits) == 2
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_message_is_pinned_though_another_caller_began_the_round_or_it_fails() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = dict.fromkeys(range(1, 6), signs(0.5))
         plain = asyncio.create_task(setup.service.aggregate(request(67)))
         await asyncio.sleep(0.1)
@@ -276,4 +265,4 @@ def test_a_message_is_pinned_though_another_caller_began_the_round_or_it_fails()
             await setup.service.aggregate(request(67, about=other, is_pinned=True, timeout_s=1.0))
         assert archive.pinned == [MESSAGE.id, other.id]
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)

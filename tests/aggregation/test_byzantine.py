@@ -103,7 +103,7 @@ class Scenario:
         self.answered: list[tuple[ParsedSignedMessage, CanonicalValidatorSet]] = []
         self.failed = 0
 
-    async def play(self) -> None:
+    async def run_rounds(self) -> None:
         async with leaves_nothing_open(self.setup):
             for _ in range(ROUNDS_PER_SEED // 2):
                 self.change_network()
@@ -166,7 +166,7 @@ def test_no_result_is_ever_unverified_or_below_quorum(first: int) -> None:
     answered = failed = 0
     for seed in range(first, first + 10):
         scenario = Scenario(seed)
-        run(scenario.play())
+        run(scenario.run_rounds())
         answered += len(scenario.answered)
         failed += scenario.failed
     assert answered + failed == 10 * (ROUNDS_PER_SEED // 2) * 2
@@ -176,7 +176,7 @@ def test_no_result_is_ever_unverified_or_below_quorum(first: int) -> None:
 
 def test_py_ecc_agrees_with_a_sample() -> None:
     scenario = Scenario(4711)
-    run(scenario.play())
+    run(scenario.run_rounds())
     sample = scenario.random.sample(scenario.answered, 2)
     for judged, validators in sample:
         assert_py_ecc_agrees(judged, validators)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from tests.aggregation.fixtures import (
     empty,
     garbage,
     index_of,
-    leaves_nothing_open,
     members,
     message,
     node,
@@ -26,6 +25,7 @@ from tests.aggregation.fixtures import (
     public_key,
     refuses,
     request,
+    run_steps,
     signature,
     signs,
     signs_from,
@@ -33,7 +33,7 @@ from tests.aggregation.fixtures import (
     wrong,
 )
 from tests.aggregation.verifier import ParsedSignedMessage, assert_valid
-from tests.aggregation.virtual_time import now, run
+from tests.aggregation.virtual_time import now
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.aggregation.settings import AggregationSettings
@@ -46,18 +46,6 @@ from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingConnection, Verdict
 from warpseal.warp.validator_set import build_canonical_set
-
-Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
-
-
-def play(setup: AggregatorSetup, scene: Scene) -> None:
-    """Run a scene; nothing may be left over behind it."""
-
-    async def main() -> None:
-        async with leaves_nothing_open(setup):
-            await scene(setup)
-
-    run(main())
 
 
 def signed(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
@@ -84,7 +72,7 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 
 
 def test_a_message_is_signed_by_the_shortest_prefix() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(60))
         assert signer_numbers(setup, signed(setup, answer, request(60))) == {3, 4}
         assert (answer.signers, answer.height, answer.signing_subnet_id, answer.cached) == (2, HEIGHT, SUBNET, False)
@@ -93,33 +81,33 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
         assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
         assert setup.tracked.used == [SUBNET]
 
-    play(AggregatorSetup(members([10, 20, 30, 40])), scene)
+    run_steps(AggregatorSetup(members([10, 20, 30, 40])), steps)
 
 
 def test_every_response_counts_whichever_request_it_answers() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.9), 2: signs(1.2)}
         seconds, answer = await taken(setup.service.aggregate(request(100)))
         assert signed(setup, answer, request(100))
         assert seconds == pytest.approx(1.2)
         assert len(setup.network.asks) > 1
 
-    play(AggregatorSetup(members([50, 50])), scene)
+    run_steps(AggregatorSetup(members([50, 50])), steps)
 
 
 def test_half_the_stake_that_signs_only_after_eight_seconds_needs_one_call() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2, 3):
             setup.network.scripts[number] = signs_from(now() + 8.0)
         seconds, answer = await taken(setup.service.aggregate(request(67)))
         assert signed(setup, answer, request(67))
         assert 8.0 <= seconds <= 12.5
 
-    play(AggregatorSetup(members([20, 20, 20, 20, 20])), scene)
+    run_steps(AggregatorSetup(members([20, 20, 20, 20, 20])), steps)
 
 
 def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_all() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         ready_at = now() + 3.0
         setup.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
         seconds, answer = await taken(setup.service.aggregate(request(67)))
@@ -128,11 +116,11 @@ def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_a
         early = [len(numbers) for at, numbers, again in setup.network.asks if again and at < ready_at]
         assert early == [8, 8]
 
-    play(AggregatorSetup(members([1] * 40)), scene)
+    run_steps(AggregatorSetup(members([1] * 40)), steps)
 
 
 def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.disconnected = {node(number) for number in range(1, 6)}
         for number in range(1, 6):
             asyncio.get_running_loop().call_later(2.0 + number, setup.network.connect, number)
@@ -141,11 +129,11 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
         assert seconds == pytest.approx(6.0)
         assert setup.service.recent[-1].stages["connect"] == pytest.approx(6.0)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
         begun = now()
         asyncio.get_running_loop().call_later(1.0, setup.network.disconnect, 1)
@@ -154,14 +142,14 @@ def test_a_validator_that_reconnects_is_asked_again() -> None:
         assert signed(setup, answer, request(100))
         assert seconds == pytest.approx(3.0)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 # Failing.
 
 
 def test_permanent_refusals_fail_at_once_with_the_verdict_never() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         setup.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
@@ -172,11 +160,11 @@ def test_permanent_refusals_fail_at_once_with_the_verdict_never() -> None:
         assert error.shortfall.missing[0].error_message == "provided conversionID"
         assert error.shortfall.verdict is Verdict.NEVER
 
-    play(AggregatorSetup(members([21, 20, 19, 20, 20])), scene)
+    run_steps(AggregatorSetup(members([21, 20, 19, 20, 20])), steps)
 
 
 def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
             setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
@@ -189,11 +177,11 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
         assert set(setup.network.redialled) == {node(1), node(2)}
         assert error.shortfall.counts["not_connected"] == 2
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_missing_connection_is_reported_with_address_error_and_times() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.9, 1_060.0)
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
@@ -217,11 +205,11 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
         assert "connections" not in missing[node_id_text(node(2))].as_json()
         assert not any(validator.connections for name, validator in missing.items() if name == node_id_text(node(3)))
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
@@ -234,22 +222,22 @@ def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None
         _, error = await taken(setup.service.aggregate(request(67)))
         assert error.shortfall.hints == ()
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.scripts = {1: silent, 2: silent}
         _, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         assert error.shortfall.hints == ()
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_blame_the_start() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.disconnected.add(node(1))
         _, error = await taken(setup.service.aggregate(request(67)))
@@ -257,11 +245,11 @@ def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_bl
         (hint,) = error.shortfall.hints
         assert "without a BLS key" in hint
 
-    play(AggregatorSetup(members([20] * 3, keyless=40)), scene)
+    run_steps(AggregatorSetup(members([20] * 3, keyless=40)), steps)
 
 
 def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
             setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 8.0)
@@ -274,11 +262,11 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
         assert signed(setup, answer, request(67))
         assert late == pytest.approx(8.1)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         lost = Unreachable("private_address")
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
@@ -288,11 +276,11 @@ def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
         assert 2.0 <= seconds <= 2.3
         assert error.shortfall.counts["private_address"] == 2
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_failed_dial_fails_the_request_at_once() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         lost = Unreachable("not_connected", now() + 99.0)
         setup.network.disconnected = {node(1), node(2)}
 
@@ -306,11 +294,11 @@ def test_a_failed_dial_fails_the_request_at_once() -> None:
         assert isinstance(error, QuorumNotReached)
         assert seconds == pytest.approx(1.01)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_silence_lasts_until_the_deadline() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent, 2: empty}
         seconds, error = await taken(setup.service.aggregate(request(67, timeout_s=6.0)))
         assert isinstance(error, QuorumNotReached)
@@ -319,12 +307,12 @@ def test_silence_lasts_until_the_deadline() -> None:
         assert error.shortfall.counts == {"no_answer": 1, "empty_answer": 1}
         assert error.shortfall.signed_weight == 60
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 @pytest.mark.parametrize("script", [garbage, off_curve, wrong()])
 def test_bad_answers_lose_weight_for_now(script: Any) -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: script, 2: script}
         seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
@@ -334,11 +322,11 @@ def test_bad_answers_lose_weight_for_now(script: Any) -> None:
         await asyncio.sleep(0)
         assert len(setup.metrics.bad_shares) == 2
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         payload = ValidatorUptime(ValidationID(bytes(32)), 80).encode()
         about = UnsignedMessage.build(NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode())
         setup.network.scripts = {1: refuses(2), 2: signs(5.0)}
@@ -347,34 +335,34 @@ def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
         assert seconds == pytest.approx(5.0)
         assert setup.network.asked_numbers().count(1) == 1
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_weight_without_keys_fails_before_a_validator_is_asked() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         seconds, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumImpossible)
         assert seconds == 0.0
         assert setup.network.asks == []
 
-    play(AggregatorSetup(members([1] * 60, keyless=40)), scene)
+    run_steps(AggregatorSetup(members([1] * 60, keyless=40)), steps)
 
 
 # Buffers.
 
 
 def test_the_buffer_is_awaited_no_longer_than_allowed() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
         seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
         assert seconds == pytest.approx(2.0)
         assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 3, 4, 5}
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_while() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
         await setup.service.aggregate(request(67, 20))
         seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
@@ -385,7 +373,7 @@ def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_wh
         assert not answer.cached
         assert signer_numbers(setup, signed(setup, answer, request(87))) == {1, 2, 3, 4, 5}
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +387,7 @@ def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_wh
 def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_caller_named(
     changes: dict[str, Any], kind: type[QuorumNotReached | QuorumImpossible]
 ) -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.activity.known = asyncio.Event()
         setup.activity.validations = (CurrentValidation(bytes(32), node(99), 40, 0, 0),)
         asyncio.get_running_loop().call_later(0.3, setup.activity.known.set)
@@ -410,23 +398,23 @@ def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_
         assert error.shortfall.missing[0].node_ids == (node_id_text(node(99)),)
         assert setup.network.asks == []
 
-    play(AggregatorSetup(members([1] * 60, keyless=40)), scene)
+    run_steps(AggregatorSetup(members([1] * 60, keyless=40)), steps)
 
 
 # Reluctant validators.
 
 
 def test_an_inactive_validator_that_still_signs_is_used_if_it_is_needed() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.activity.nodes = frozenset({node(4)})
         answer = await setup.service.aggregate(request(67))
         assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 4}
 
-    play(AggregatorSetup(members([49_463, 49_463_000, 49_463, 49_463_000])), scene)
+    run_steps(AggregatorSetup(members([49_463, 49_463_000, 49_463, 49_463_000])), steps)
 
 
 def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.activity.known = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.call_later(0.3, setattr, setup.activity, "nodes", frozenset({node(1)}))
@@ -436,34 +424,34 @@ def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
         assert seconds == pytest.approx(0.3)
         assert setup.network.asks[0][0] == pytest.approx(now() - 0.3)
 
-    play(AggregatorSetup(members([40, 30, 30])), scene)
+    run_steps(AggregatorSetup(members([40, 30, 30])), steps)
 
 
 def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.activity.known = asyncio.Event()
         seconds, answer = await taken(setup.service.aggregate(request(60)))
         assert signed(setup, answer, request(60))
         assert seconds <= 1.1
 
-    play(AggregatorSetup(members([40, 30, 30])), scene)
+    run_steps(AggregatorSetup(members([40, 30, 30])), steps)
 
 
 # Sharing.
 
 
 def test_a_hundred_equal_requests_share_one_round() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.3)}
         answers = await asyncio.gather(*(setup.service.aggregate(request(100)) for _ in range(100)))
         assert len({answer.signed_message for answer in answers}) == 1
         assert sorted(setup.network.asked_numbers()) == [1, 2, 3, 4, 5]
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_callers_of_one_round_keep_their_own_quorum() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(1.4)}
         quick = taken(setup.service.aggregate(request(67)))
         slow = taken(setup.service.aggregate(request(100)))
@@ -473,11 +461,11 @@ def test_callers_of_one_round_keep_their_own_quorum() -> None:
         assert len(signed(setup, first, request(67)).signers) == 4
         assert len(signed(setup, second, request(100)).signers) == 5
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_the_deadline_of_one_caller_does_not_end_the_round_of_others() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(4.0)}
         hasty = taken(setup.service.aggregate(request(100, timeout_s=1.0)))
         patient = taken(setup.service.aggregate(request(100)))
@@ -487,11 +475,11 @@ def test_the_deadline_of_one_caller_does_not_end_the_round_of_others() -> None:
         assert late == pytest.approx(4.0)
         assert signed(setup, answer, request(100))
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_response_counts_for_a_later_caller_though_it_was_asked_for_one_with_less_time() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(4.0)}
         hasty = asyncio.create_task(taken(setup.service.aggregate(request(100, timeout_s=1.0))))
         await asyncio.sleep(0.5)
@@ -501,11 +489,11 @@ def test_a_response_counts_for_a_later_caller_though_it_was_asked_for_one_with_l
         _, error = await hasty
         assert isinstance(error, QuorumNotReached)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_the_cancellation_of_one_caller_does_not_end_the_round_of_others() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(2.2)}
         first = asyncio.create_task(setup.service.aggregate(request(100)))
         second = asyncio.create_task(setup.service.aggregate(request(100)))
@@ -516,11 +504,11 @@ def test_the_cancellation_of_one_caller_does_not_end_the_round_of_others() -> No
         assert first.cancelled()
         assert setup.network.asks[0][1].count(1) == 1
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_the_last_caller_that_leaves_ends_the_round() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
         callers = [asyncio.create_task(setup.service.aggregate(request(100))) for _ in range(3)]
         await asyncio.sleep(0.1)
@@ -533,11 +521,11 @@ def test_the_last_caller_that_leaves_ends_the_round() -> None:
         await asyncio.sleep(10.0)
         assert len(setup.network.asks) == before
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.5)}
         first = asyncio.create_task(setup.service.aggregate(request(100)))
         first.add_done_callback(lambda _: joined.append(asyncio.create_task(setup.service.aggregate(request(100)))))
@@ -546,11 +534,11 @@ def test_a_caller_that_joins_in_the_tick_of_the_end_is_served() -> None:
         await asyncio.sleep(0)
         assert signed(setup, await joined[0], request(100))
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_another_justification_starts_another_round_that_uses_the_same_shares() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         # Validators that are asked with the justification "a" sign slowly; with "b" validator 1 refuses.
         setup.network.scripts = {2: signs(3.0), 3: signs(3.0)}
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a")))
@@ -561,11 +549,11 @@ def test_another_justification_starts_another_round_that_uses_the_same_shares() 
         assert seconds == pytest.approx(1.0)
         assert signed(setup, await first, request(100))
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
@@ -575,11 +563,11 @@ def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
         proven = request(67, about=about, signing_subnet_id=SUBNET, justification=b"proof")
         assert signed(setup, await setup.service.aggregate(proven), proven)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_no_refusal_outlives_its_round() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         wanted = request(67, about=about, signing_subnet_id=SUBNET)
         setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
@@ -587,14 +575,14 @@ def test_no_refusal_outlives_its_round() -> None:
         setup.network.scripts = {}
         assert signed(setup, await setup.service.aggregate(wanted), wanted)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 # Caches.
 
 
 def test_a_cached_result_asks_no_validator() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         first = await setup.service.aggregate(request(80))
         asks_before = len(setup.network.asks)
         again = await setup.service.aggregate(request(67))
@@ -606,22 +594,22 @@ def test_a_cached_result_asks_no_validator() -> None:
         assert (shares.hits, shares.misses) == (0, 5)
         assert shares.size_bytes > 0 < answers.size_bytes
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_equal_sets_at_different_heights_share_their_answers() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(80))
         setup.sets.by_height[HEIGHT + 1] = members([20] * 5)
         setup.heights.height = HEIGHT + 1
         again = await setup.service.aggregate(request(80))
         assert (again.cached, again.height) == (True, HEIGHT + 1)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_another_set_reuses_the_shares() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(100))
         changed = members([20, 20, 20, 20, 30])
         setup.members = setup.sets.latest = changed
@@ -630,36 +618,36 @@ def test_another_set_reuses_the_shares() -> None:
         assert assert_valid(answer.signed_message, message().raw, changed, 100)
         assert len(setup.network.asks) == 1
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_a_higher_quorum_asks_only_the_missing_validators() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {5: silent}
         await setup.service.aggregate(request(67))
         setup.network.scripts = {}
         await setup.service.aggregate(request(100))
         assert setup.network.asks[-1][1] == (5,)
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 # Bad shares.
 
 
 def test_a_bad_share_is_rejected_and_the_round_goes_on() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: wrong(), 5: signs(0.4)}
         seconds, answer = await taken(setup.service.aggregate(request(80)))
         assert signer_numbers(setup, signed(setup, answer, request(80))) == {1, 3, 4, 5}
         assert seconds == pytest.approx(0.4)
         assert len(setup.metrics.bad_shares) == 1
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         liars = set(range(1, 200, 4))
         for number in range(1, 201):
             delay_s = number / 100
@@ -674,21 +662,21 @@ def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
         everybody = await setup.service.aggregate(request(100))
         assert len(signed(setup, everybody, request(100)).signers) == 200
 
-    play(AggregatorSetup(members([1] * 200)), scene)
+    run_steps(AggregatorSetup(members([1] * 200)), steps)
 
 
 def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         liars = {3, 50, 77, 98}
         setup.network.scripts = {number: wrong() for number in liars}
         await setup.service.aggregate(request(67))
         assert set(setup.metrics.bad_shares) == {node_id_text(node(number)) for number in liars}
 
-    play(AggregatorSetup(members([1] * 100)), scene)
+    run_steps(AggregatorSetup(members([1] * 100)), steps)
 
 
 def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: wrong()}
         await taken(setup.service.aggregate(request(100)))
         assert len(setup.metrics.bad_shares) == 1
@@ -703,11 +691,11 @@ def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> No
         answer = await setup.service.aggregate(request(100, about=third))
         assert len(signed(setup, answer, request(100, about=third)).signers) == 5
 
-    play(AggregatorSetup(members([20] * 5)), scene)
+    run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
 def test_an_offender_is_trusted_again_after_ten_minutes() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: wrong()}
         for seconds, expected in ((0.0, 1), (599.0, 1), (2.0, 2)):
             await asyncio.sleep(seconds)
@@ -715,11 +703,11 @@ def test_an_offender_is_trusted_again_after_ten_minutes() -> None:
             await taken(setup.service.aggregate(request(60, about=message(b"after %d" % now()))))
             assert len(setup.metrics.bad_shares) == expected
 
-    play(AggregatorSetup(members([20, 22, 20, 20, 20])), scene)
+    run_steps(AggregatorSetup(members([20, 22, 20, 20, 20])), steps)
 
 
 def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         # The heavy ones suffice; the light one's lie is cached, unseen.
         setup.network.scripts = {1: wrong(), 3: signs(0.2)}
         await setup.service.aggregate(request(80))
@@ -730,11 +718,11 @@ def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> Non
         assert len(setup.metrics.bad_shares) == 1
         assert setup.network.asks[-1][1] == (1,)
 
-    play(AggregatorSetup(members([10, 40, 50])), scene)
+    run_steps(AggregatorSetup(members([10, 40, 50])), steps)
 
 
 def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 2: signs(1.0)}
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a", timeout_s=20)))
         await asyncio.sleep(0.5)
@@ -746,11 +734,11 @@ def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
         answer = await second
         assert len(signed(setup, answer, request(100)).signers) == 3
 
-    play(AggregatorSetup(members([30, 30, 40])), scene)
+    run_steps(AggregatorSetup(members([30, 30, 40])), steps)
 
 
 def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: of_another(2), 2: of_another(1)}
         answer = await setup.service.aggregate(request(100))
         assert len(signed(setup, answer, request(100)).signers) == 4
@@ -761,7 +749,7 @@ def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
         smaller = await setup.service.aggregate(request(99))
         assert assert_valid(smaller.signed_message, message().raw, changed, 99)
 
-    play(AggregatorSetup(members([20, 20, 60, 60])), scene)
+    run_steps(AggregatorSetup(members([20, 20, 60, 60])), steps)
 
 
 def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None:
@@ -773,23 +761,23 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
         share = signature(1, ask.message)
         return [(0.0, ask.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: negative}
         _, error = await taken(setup.service.aggregate(request(100)))
         assert isinstance(error, InternalError)
 
-    play(AggregatorSetup(pair), scene)
+    run_steps(AggregatorSetup(pair), steps)
 
 
 # Settings.
 
 
 def test_waits_are_settings() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
         seconds, _ = await taken(setup.service.aggregate(request(67, 20)))
         assert seconds == pytest.approx(0.5)
         seconds, _ = await taken(setup.service.aggregate(request(100)))
         assert seconds == pytest.approx(3.0)
 
-    play(AggregatorSetup(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), scene)
+    run_steps(AggregatorSetup(members([20] * 5), AggregationSettings(buffer_wait_s=0.5, default_timeout_s=3.0)), steps)

@@ -50,7 +50,7 @@ class Scenario:
         self.answers = 0
         self.setup = self.daemon()
 
-    async def play(self) -> None:
+    async def run_rounds(self) -> None:
         for act in range(ACTS):
             if act and self.random.random() < 0.5:
                 self.setup = self.daemon()
@@ -129,11 +129,11 @@ def assert_right(raw: bytes, members: CanonicalValidatorSet, quorum: int) -> Non
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_result_is_right_for_its_set_whatever_is_stored(seed: int) -> None:
-    run(Scenario(Random(seed)).play())
+    run(Scenario(Random(seed)).run_rounds())
 
 
 def test_such_stories_have_answers() -> None:
     scenarios = [Scenario(Random(seed)) for seed in range(5)]
     for scenario in scenarios:
-        run(scenario.play())
+        run(scenario.run_rounds())
     assert sum(scenario.answers for scenario in scenarios) >= 20

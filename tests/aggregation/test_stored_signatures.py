@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from tests.aggregation.fixtures import (
     node,
     public_key,
     request,
+    run_steps,
     signature,
     signs,
     silent,
@@ -35,17 +36,6 @@ from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 MESSAGE = message()
-Scene = Callable[[AggregatorSetup], Coroutine[Any, Any, None]]
-
-
-def play(setup: AggregatorSetup, scene: Scene) -> None:
-    """Run a scene; nothing may be left over behind it."""
-
-    async def main() -> None:
-        async with leaves_nothing_open(setup):
-            await scene(setup)
-
-    run(main())
 
 
 def share(number: int, *, verified: bool = False, text: bytes = MESSAGE.raw) -> StoredShare:
@@ -101,7 +91,7 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 
 
 def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.disconnected = {node(number) for number in range(1, 6)}
         seconds, answer = await taken(setup.service.aggregate(request(60)))
         assert signers(setup, answer, request(60)) == {1, 2, 3}
@@ -110,7 +100,7 @@ def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators
         assert setup.tracked.used == []
         assert not answer.cached
 
-    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), steps)
 
 
 def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_other_bits() -> None:
@@ -135,7 +125,7 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
 def test_a_signature_is_verified_once_per_set_and_then_served_from_memory() -> None:
     archive = archive_of(aggregate([1, 2, 3, 4]))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         first = await setup.service.aggregate(request(67))
         second = await setup.service.aggregate(request(80))
         assert (first.cached, second.cached) == (False, True)
@@ -143,32 +133,32 @@ def test_a_signature_is_verified_once_per_set_and_then_served_from_memory() -> N
         assert archive.recalls == [MESSAGE.id]
         assert archive.commits == []
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_stored_signature_without_the_buffer_waits_for_the_buffer_and_is_extended() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: signs(0.5), 5: silent}
         seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
         assert signers(setup, answer, request(70)) == {1, 2, 3, 4}
         assert seconds == pytest.approx(0.5)
         assert set(setup.network.asked_numbers()) <= {4, 5}
 
-    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), steps)
 
 
 def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: silent, 5: silent}
         seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
         assert signers(setup, answer, request(60)) == {1, 2, 3}
         assert seconds == pytest.approx(2.0)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), steps)
 
 
 def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_validators() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {5: wrong(), 6: wrong()}
         answer = await setup.service.aggregate(request(67))
         assert signers(setup, answer, request(67)) == {1, 2, 3, 4, 7, 8}
@@ -176,14 +166,14 @@ def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_val
         assert set(setup.metrics.bad_shares) != set()
 
     archive = archive_of(aggregate([1, 2, 3, 4]), *(share(number) for number in (1, 2)))
-    play(AggregatorSetup(weighing(dict.fromkeys(range(1, 9), 10)), archive=archive), scene)
+    run_steps(AggregatorSetup(weighing(dict.fromkeys(range(1, 9), 10)), archive=archive), steps)
     assert len(archive.signatures[MESSAGE.id]) == 2
 
 
 def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 4: silent, 5: silent}
         hasty = asyncio.create_task(taken(setup.service.aggregate(request(80, timeout_s=1.0))))
         await asyncio.sleep(0.5)
@@ -194,17 +184,17 @@ def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -
         assert signers(setup, answer, other) == {1, 2, 3}
         await hasty
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
     kept = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(60))
         assert signers(setup, answer, request(60)) == {1, 2, 3, 4}
 
-    play(AggregatorSetup(members([20] * 5), archive=kept), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=kept), steps)
 
 
 # Rebuilding from shares.
@@ -213,24 +203,24 @@ def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
 def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_asked() -> None:
     archive = archive_of(aggregate([1, 2, 3]), *(share(number) for number in (1, 2, 3)))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(67))
         assert signers(setup, answer, request(67)) >= {2, 3}
         assert set(setup.network.asked_numbers()) <= {4, 5}
         assert judged(setup, answer, request(67))
 
-    play(AggregatorSetup(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), scene)
+    run_steps(AggregatorSetup(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), steps)
 
 
 def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.activity.known = asyncio.Event()
         answer = await setup.service.aggregate(request(60))
         assert signers(setup, answer, request(60)) == {1, 2, 3}
         assert setup.network.asks == []
 
     archive = archive_of(*(share(number, verified=number == 2) for number in (1, 2, 3)))
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
     assert [set(stored.public_keys) for stored in archive.signatures[MESSAGE.id]] == [
         {public_key(number) for number in (1, 2, 3)}
     ]
@@ -240,30 +230,30 @@ def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> No
 def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(verified: bool) -> None:
     archive = archive_of(share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(100))
         assert signers(setup, answer, request(100)) == {1, 2, 3}
         assert (public_key(2), signature(2, b"lie")) in archive.rejected
         assert archive.shares[MESSAGE.id][public_key(2)].signature == signature(2, MESSAGE.raw)
 
-    play(AggregatorSetup(members([20] * 3), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 3), archive=archive), steps)
 
 
 def test_a_stored_share_that_is_no_point_is_deleted() -> None:
     junk = StoredShare(public_key(2), b"\x80" + b"\xfe" * 95, True)
     archive = archive_of(share(1), junk, StoredShare(public_key(3), b"short", False))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         assert judged(setup, await setup.service.aggregate(request(100)), request(100))
         assert {key for key, _ in archive.rejected} == {public_key(2), public_key(3)}
 
-    play(AggregatorSetup(members([20] * 3), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 3), archive=archive), steps)
 
 
 def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_is_used() -> None:
     archive = MemoryArchive()
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(60))
         archive.shares[MESSAGE.id][public_key(2)] = share(2, text=b"lie")
         archive.signatures.clear()
@@ -271,7 +261,7 @@ def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_i
         assert signers(setup, answer, request(100)) == {1, 2, 3, 4, 5}
         assert archive.shares[MESSAGE.id][public_key(2)] == share(2, verified=True)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -285,24 +275,24 @@ def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCa
         StoredSignature((b"no key",), aggregate([1]).signature),
     )
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(67))
         assert judged(setup, answer, request(67))
         assert setup.network.asks != []
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
     assert "does not verify" in caplog.text
 
 
 def test_shares_of_keys_that_are_not_in_the_set_are_left_alone() -> None:
     archive = archive_of(share(7), share(8, text=b"lie"))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(67))
         assert archive.rejected == []
         assert {public_key(7), public_key(8)} <= archive.shares[MESSAGE.id].keys()
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> None:
@@ -330,7 +320,7 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
 def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> None:
     archive = archive_of(aggregate([1, 2]), share(3))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.disconnected = {node(4)}
         answer = await setup.service.aggregate(request(60, 20, stored_only=True))
         assert signers(setup, answer, request(60)) == {1, 2, 3}
@@ -342,13 +332,13 @@ def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> 
         assert error.shortfall.counts == {"not_asked": 2}
         assert (seconds, setup.network.asks, setup.tracked.used, setup.network.redialled) == (0.0, [], [], [])
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_stored_only_caller_does_not_wait_for_a_round_that_asks() -> None:
     archive = archive_of(share(1))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: signs(0.2), 3: signs(3.0)}
         caller = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(0.1)
@@ -359,14 +349,14 @@ def test_a_stored_only_caller_does_not_wait_for_a_round_that_asks() -> None:
         assert (seconds, signers(setup, answer, request(60))) == (0.0, {1, 2})
         assert signers(setup, await caller, request(100)) == {1, 2, 3}
 
-    play(AggregatorSetup(weighing({1: 33, 2: 33, 3: 34}), archive=archive), scene)
+    run_steps(AggregatorSetup(weighing({1: 33, 2: 33, 3: 34}), archive=archive), steps)
 
 
 def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
     archive = archive_of(share(1))
     archive.recall_s = 0.5
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         quiet = asyncio.create_task(taken(setup.service.aggregate(request(60, stored_only=True))))
         await asyncio.sleep(0.2)
         answer = await setup.service.aggregate(request(60))
@@ -374,40 +364,40 @@ def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
         assert setup.tracked.used == [SUBNET]
         assert isinstance((await quiet)[1], QuorumNotReached)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_stored_only_failure_never_has_the_verdict_never() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         with pytest.raises(QuorumNotReached) as caught:
             await setup.service.aggregate(request(67, stored_only=True))
         assert caught.value.shortfall.verdict is Verdict.NEVER
 
-    play(AggregatorSetup(members([20] * 2, keyless=60), archive=archive_of()), scene)
+    run_steps(AggregatorSetup(members([20] * 2, keyless=60), archive=archive_of()), steps)
 
 
 def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> None:
     archive = archive_of(share(1), share(2), share(3), share(4))
     archive.recall_s = 3.0
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         with pytest.raises(StoreDown):
             await setup.service.aggregate(request(60, stored_only=True))
         archive.recall_s = 0.0
         assert judged(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 def test_a_bad_stored_share_is_found_for_a_stored_only_caller() -> None:
     archive = archive_of(share(1), share(2, text=b"lie"), share(3), share(4, verified=True, text=b"lie"))
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         _, error = await taken(setup.service.aggregate(request(60, stored_only=True)))
         assert error.shortfall.signed_weight == 40
         assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(3)}
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 # A store that is slow.
@@ -417,21 +407,21 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
     archive = archive_of()
     archive.recall_s = 60.0
 
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         seconds, answer = await taken(setup.service.aggregate(request(67)))
         assert judged(setup, answer, request(67))
         assert seconds == pytest.approx(1.0)
         seconds, answer = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
         assert seconds <= 0.4
 
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 # Messages made again.
 
 
 def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_asked() -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         async def sign(weights: dict[int, int]) -> tuple[int, int]:
             setup.members = setup.sets.latest = weighing(weights)
             judged(setup, await setup.service.aggregate(request(67)), request(67))
@@ -447,7 +437,7 @@ def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_ask
         assert await sign({2: 20, 3: 20, 9: 500}) == (1, asks + 1)
         assert await sign(dict.fromkeys(range(2, 6), 30)) == (2, asks + 1)
 
-    play(AggregatorSetup(members([20] * 5), archive=archive_of()), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive_of()), steps)
 
 
 @pytest.mark.parametrize(
@@ -458,9 +448,9 @@ def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_ask
 def test_after_a_start_a_stored_signature_that_does_not_serve_counts_as_another_set(
     signers_before: list[int], reissued: int
 ) -> None:
-    async def scene(setup: AggregatorSetup) -> None:
+    async def steps(setup: AggregatorSetup) -> None:
         judged(setup, await setup.service.aggregate(request(60)), request(60))
         assert (setup.metrics.reissued, setup.network.asks) == (reissued, [])
 
     archive = archive_of(aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5)))
-    play(AggregatorSetup(members([20] * 5), archive=archive), scene)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)

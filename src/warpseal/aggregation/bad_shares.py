@@ -34,7 +34,7 @@ from warpseal.bls import (
     subtract_shares,
 )
 
-_SMALL_GROUP: Final = 4
+_SMALL_GROUP: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
