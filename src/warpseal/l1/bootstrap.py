@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from hashlib import sha256
 from typing import Any, Final
 
 from cachetools import LRUCache
 
-from warpseal.l1.ports import ListSubnets
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import BootstrapOrigin
@@ -38,7 +37,7 @@ class BootstrapSearch:
 
     def __init__(
         self,
-        list_subnets: ListSubnets,
+        list_subnets: Callable[[], Awaitable[tuple[SubnetID, ...]]],
         settings: L1Settings,
         *,
         executor: Executor | None = None,

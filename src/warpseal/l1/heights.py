@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal.l1.ports import FindEpochHeight
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.ttl_cache import TtlCache
@@ -44,7 +43,11 @@ class HeightChooser:
     """Used from one event loop. After a failure the next lookup of that chain is a second later."""
 
     def __init__(
-        self, find_height: FindEpochHeight, settings: L1Settings, *, now: Callable[[], float] = time.monotonic
+        self,
+        find_height: Callable[[ChainID], Awaitable[int | None]],
+        settings: L1Settings,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find_height = find_height
         self._lookup_timeout_s = settings.lookup_timeout_s

@@ -21,7 +21,6 @@ from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import InvalidRequest, WarpsealError
 from warpseal.l1.errors import MessageSuperseded
-from warpseal.l1.ports import FindSubnet
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, derive_attestation
@@ -32,7 +31,7 @@ from warpseal.store.leadership import Leadership
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 log = logging.getLogger("warpseal.l1")
 
@@ -69,7 +68,7 @@ class EagerDeps:
     sign: Callable[[L1Request], Awaitable[L1SignedMessage]]
     queue: L1Records
     leadership: Leadership
-    find_subnet: FindSubnet
+    find_subnet: Callable[[ChainID], Awaitable[SubnetID]]
     subscribe: Subscribe
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.l1.errors import TransactionNotFound
-from warpseal.l1.ports import L1Platform, L1TransactionIndex, ReadXChainTx
+from warpseal.l1.ports import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
@@ -63,7 +63,7 @@ class TransactionFinder:
     def __init__(
         self,
         platform: L1Platform,
-        read_x_chain_tx: ReadXChainTx,
+        read_x_chain_tx: Callable[[bytes], Awaitable[bytes | None]],
         index: L1TransactionIndex,
         network_id: int,
         settings: L1Settings,
