@@ -57,7 +57,7 @@ class RoundAdmission:
 
     @property
     def is_backed_up(self) -> bool:
-        """Whether so many rounds are verified or committed that this machine is behind with it."""
+        """Whether this machine is behind with verifications and commits."""
         return self._finishing >= _MAX_FINISHING
 
     @contextmanager

@@ -11,7 +11,7 @@ from warpseal.warp.quorum_shortfall import QuorumShortfall
 
 
 class UnusableJustification(InvalidRequest):
-    """A justification came without a message and is none of the two forms that name one."""
+    """A justification came without a message, and has neither of the two forms that name one."""
 
     code = "unusable_justification"
     reference_text = "Error unpacking warp message"

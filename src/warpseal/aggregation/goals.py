@@ -20,7 +20,7 @@ _BUFFER_MARGIN_S: Final = 0.05
 
 
 class GoalStatus(Enum):
-    """State of a goal. LOST: its quorum cannot be reached; LATE: its deadline has passed."""
+    """State of a goal. LOST: the quorum cannot be reached. LATE: the deadline has passed."""
 
     WAITING = "waiting"
     READY = "ready"
@@ -30,12 +30,16 @@ class GoalStatus(Enum):
 
 @dataclass(slots=True, eq=False)
 class QuorumGoal:
-    """The quorum of one caller. quorum, buffer: percent of `total_weight`; deadline: of the caller.
+    """The quorum of one caller, with `quorum` and `buffer` in percent of `total_weight`.
 
-    required_weight: without it there is no result. target_weight: with it nothing is awaited any more.
-    stored_only: no validator is asked and nothing is awaited for this caller. is_height_fixed: the caller named the
-    height of the set, which nothing changes any more. met_at: since when the required weight has signed.
-    was_connected, was_ready: the required weight was connected, or the result was being made.
+    deadline: time at which the caller gives up.
+    required_weight: least weight of a result.
+    target_weight: weight at which the result leaves without waiting for more.
+    stored_only: whether stored shares must suffice; no validator is asked and nothing is awaited for this caller.
+    is_height_fixed: whether the caller named the height, so that the set can never change.
+    met_at: time since which the required weight has signed; None while it has not.
+    was_connected: whether the required weight has been connected.
+    was_ready: whether the result was being made.
     """
 
     quorum: int
@@ -57,7 +61,10 @@ class QuorumGoal:
 
 
 class QuorumGoals:
-    """The goals of the callers that wait, in order. inactive_known_at: when the inactive validators are known."""
+    """The goals of the callers that wait, in order.
+
+    inactive_known_at: time from which it is known which validators are inactive.
+    """
 
     def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
         self.waiting: Final[dict[QuorumGoal, None]] = {}
@@ -87,7 +94,7 @@ class QuorumGoals:
         )
 
     def wants_more_shares(self, now: float) -> bool:
-        """Return whether validators are to be asked, not only the inactive ones to be learnt."""
+        """Return whether the round should ask validators; False while it only waits for the list of inactive ones."""
         target_weight = self.target_weight
         asking = (goal for goal in self.waiting if not goal.stored_only)
         if self._table.keyless_weight and all(

@@ -21,8 +21,8 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 class ShareStatus(IntEnum):
     """State of a validator's share.
 
-    PENDING: it may still come. SIGNED: it may enter a sum. SUSPECT: it is at hand, but enters no sum before it is
-    verified. UNAVAILABLE: lost in this round. IMPOSSIBLE: lost for good.
+    PENDING: it may still come. SIGNED: it may enter a sum. SUSPECT: it came, but enters no sum before it is verified.
+    UNAVAILABLE: it is lost in this round. IMPOSSIBLE: it is lost for good.
     """
 
     PENDING = 0
@@ -42,7 +42,11 @@ IMPOSSIBLE: Final = ShareStatus.IMPOSSIBLE
 
 @dataclass(frozen=True, slots=True)
 class LastReply:
-    """The last reply of a node that was no usable share. status: what it makes of the share; code, text: if refused."""
+    """The last reply of a node without a usable share.
+
+    status: state of the share that follows from the reply.
+    code, text: error code and text of a refusal.
+    """
 
     status: ShareStatus
     reason: str
@@ -52,7 +56,7 @@ class LastReply:
 
 @dataclass(slots=True, eq=False)
 class NodeRecord:
-    """One node of a validator. wave: number of the request that it was last asked with, 0 if it was not asked."""
+    """One node of a validator. wave: number of the last request to the node, 0 before the first."""
 
     node_id: NodeID
     member: MemberRecord
@@ -69,11 +73,14 @@ class NodeRecord:
 
 @dataclass(slots=True, eq=False)
 class MemberRecord:
-    """One validator. index: canonical.
+    """One validator.
 
-    share: at hand; None also for a signer of the round's partial aggregate (`is_in_partial`). sender: the node that
-    sent the share in this round. is_checked: the share was part of a right sum, or was verified when it was stored.
-    connections: number of connected nodes. is_selected: it was chosen to be asked.
+    index: canonical index in the set.
+    share: its share; None also for a signer of the round's partial aggregate (`is_in_partial`).
+    sender: node that sent the share in this round.
+    is_checked: whether the share was part of a right sum, or was verified when it was stored.
+    connections: number of connected nodes.
+    is_selected: whether it was chosen to be asked.
     """
 
     index: int
@@ -90,16 +97,18 @@ class MemberRecord:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether the share at hand has been part of no right sum yet."""
+        """Whether the share has been part of no right sum yet."""
         return self.share is not None and not self.is_checked and not self.share.is_verified
 
 
 class MemberTable:
     """Records by canonical index and by node, with weight by status. Every change is constant work.
 
-    order: members as signers are preferred: active first, then heavier, then lower index. Weight without a key is
-    IMPOSSIBLE from the start; inactive_keyless_weight of it belongs to L1 validators without a balance,
-    inactive_without_key. Weight that is only out of reach is PENDING, see `unreachable_weight`.
+    Weight without a key is IMPOSSIBLE from the start. Weight that is only out of reach is PENDING, see
+    `unreachable_weight`.
+
+    order: members in the order in which signers are preferred: active ones first, then heavier, then lower index.
+    inactive_without_key: L1 validators without a balance whose keys the set lacks; they weigh inactive_keyless_weight.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -131,7 +140,7 @@ class MemberTable:
 
     @property
     def share_weight(self) -> int:
-        """Weight whose shares are at hand, suspect ones included."""
+        """Weight whose shares have come, suspect ones included."""
         return self.weight[SIGNED] + self.weight[SUSPECT]
 
     @property

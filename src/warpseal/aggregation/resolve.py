@@ -58,12 +58,15 @@ _MAX_NO_EPOCHS: Final = 4_096
 class AggregationRequest:
     """A message to sign, or a justification that names one.
 
-    signing_subnet_id: None means the subnet that validates the source chain. quorum, buffer: percent.
-    height: of the validator set on the P-Chain; None means the proposed one. timeout_s: None: the default.
-    is_epoch_height: the height is known to be an epoch's, so no lookback applies. is_pinned: what is signed of the
-    message, now or later, is never evicted. stored_only: no validator is asked; what is stored suffices or not.
-    refusal: error of the caller if what is stored does not suffice; without one, the look into the store is no outcome.
-    defer_report: gets the report of the outcome, to be called unless a later request answers the caller.
+    signing_subnet_id: subnet that signs; None means the subnet that validates the source chain.
+    quorum, buffer: parts of the total weight, percent.
+    height: P-Chain height of the validator set; None means the proposed height.
+    timeout_s: time of the caller; None means the default.
+    is_epoch_height: whether the height is known to be an epoch's, so that no lookback applies.
+    is_pinned: whether the shares and signatures of the message, present and later ones, are never evicted.
+    stored_only: whether stored shares must suffice, so that no validator is asked.
+    refusal: error of the caller if stored shares do not suffice; without it the look into the store is no outcome.
+    defer_report: function that takes the report of the outcome, to be called unless a later request has the result.
     """
 
     message: UnsignedMessage | None

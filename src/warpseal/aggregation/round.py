@@ -222,7 +222,7 @@ class AggregationRound:
             self._wake()
 
     def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
-        """Take a share that was at hand, or that came to another round of the message."""
+        """Take a share that was cached, or that came to another round of the message."""
         member = self.table.member_of_key(public_key)
         if member is not None and self.shares.add(member, share, None):
             self._wake()

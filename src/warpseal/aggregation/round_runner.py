@@ -81,11 +81,14 @@ class RoundDeps:
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """A caller that waits, and what its round reports: outcome, stages (seconds), what a failure lacked.
+    """A caller that waits, and the report of its round: outcome, stages in seconds, shortfall of a failure.
 
-    The height of its request is its own and is part of the explanation of a failure. entered_at, loaded_at
-    (from the archive), connected_at (the required weight), ready_at: times of `clock`, which measures what the
-    event loop's clock may be too coarse for.
+    The height of its request is its own and is part of the explanation of a failure. All times are those of `clock`,
+    which measures more finely than the clock of the event loop.
+
+    loaded_at: time at which the archive has responded.
+    connected_at: time at which the required weight was connected.
+    ready_at: time at which the result was being made.
     """
 
     request: ResolvedRequest
@@ -212,7 +215,7 @@ class RoundRunner:
         self._round.leave(caller.goal)
 
     def _refuse(self, goal: QuorumGoal, error: Overloaded) -> None:
-        """Refuse a caller that would wait for its turn in vain."""
+        """Refuse a caller whose round cannot have its turn in time."""
         caller = self.callers[goal]
         caller.settle(error)
         self.leave(caller)
@@ -315,7 +318,7 @@ class RoundRunner:
             except MalformedShare:
                 raw = NoSignature.MALFORMED
             else:
-                # A share that differs from the one at hand is ignored: the first is judged first.
+                # A share that differs from the cached one is ignored: the first is judged first.
                 if share.raw == raw:
                     self._round.response(node, share)
                 return
@@ -359,7 +362,7 @@ class RoundRunner:
     # Outcomes.
 
     async def _commit(self, result: SignedResult) -> None:
-        """Store a result before it leaves; the round goes on meanwhile."""
+        """Store a result before it leaves; the round goes on in the meantime."""
         signature = stored_signature(result, self.request.validators)
         if signature not in self._loaded.signatures:
             with self._deps.admission.finishing():

@@ -62,7 +62,7 @@ CheckOutcome = SignedResult | PartialAggregate | SearchResult | None
 
 
 class RoundShares:
-    """The shares at hand, those to be stored, and the search for bad shares. One check is under way at a time.
+    """The shares of the round, those to be stored, and the search for bad shares. One check is under way at a time.
 
     stored: what the archive holds, by public key. must_begin: a sum was wrong, and the search for the reason has not
     begun yet. wake_weight: from this weight on each share may ask for an action.
@@ -87,7 +87,7 @@ class RoundShares:
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
         """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
 
-        sender: the node that sent it in this round; None: it was at hand.
+        sender: the node that sent it in this round; None if it was cached or stored.
         """
         if member.share is not None:
             if member.share is share:
@@ -113,7 +113,7 @@ class RoundShares:
         if member.share is not share:
             return
         if share.raw != stored.signature:
-            # Of two different shares of a key at least one is bad: the one at hand is verified before it is used.
+            # One of two different shares of a key is bad at least: the round's own is verified before it is used.
             self._alone[member] = None
             self._table.set_status(member, SUSPECT)
         elif stored.verified:
@@ -198,12 +198,12 @@ class RoundShares:
 
     @property
     def must_go_on(self) -> bool:
-        """Whether bad shares are searched for in any case, whatever can be completed meanwhile."""
+        """Whether bad shares are searched for in any case, even if a goal could be completed."""
         return self.must_begin or (bool(self._unresolved) and self._measurements < self._thorough_until)
 
     @property
     def is_flooded(self) -> bool:
-        """Whether so many shares were bad that new ones are likely to be bad as well."""
+        """Whether many shares were bad, so that new ones are likely to be bad as well."""
         return bool(self._unresolved) and self._measurements >= self._thorough_until
 
     @property
@@ -234,7 +234,7 @@ class RoundShares:
         clean, proven, bad = (self._current(shares) for shares in (result.clean, result.proven, result.bad))
         if is_first:
             # Keys that cancel each other out verify nowhere, though no share of theirs is bad.
-            # A bad share that another round of the message has dropped meanwhile counts as found.
+            # A bad share that another round of the message has dropped in the meantime counts as found.
             self._fruitless = 0 if result.bad or self.can_go_on else self._fruitless + 1
             if self._fruitless > _MAX_FRUITLESS:
                 raise AssertionError("nothing is wrong with shares that make no valid sum")
@@ -264,7 +264,7 @@ class RoundShares:
         return [member for member in self._table.members if member.status is SIGNED and member.is_unchecked]
 
     def _current(self, tested: Iterable[ShareUnderTest]) -> list[tuple[MemberRecord, CachedShare]]:
-        """Return the shares that were tested and not dropped meanwhile."""
+        """Return the shares that were tested and have not been dropped since."""
         members = [(self._table.members[found.index], found) for found in tested]
         shares = [(member, member.share, found.share) for member, found in members]
         return [(member, share) for member, share, point in shares if share is not None and share.point is point]

@@ -1,4 +1,4 @@
-"""The use case: from a request to a signed message that was verified, or to the reason why there is none."""
+"""The use case: from a request to a signed message that was verified, or to the reason of the failure."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ _MAX_PINNED: Final = 16_384
 class Aggregation:
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
-    height: of the validator set. cached: the result was in memory. signers: their number. members: the set;
-    signed_weight: of the signers in it.
+    height: P-Chain height of the validator set `members`.
+    cached: whether the result was in memory.
+    signers: number of signers, who have `signed_weight` in the set.
     """
 
     signed_message: bytes
@@ -66,11 +67,13 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class AggregationRecord:
-    """One finished aggregation, for operators. ended_at: Unix seconds. reason: the text of the error, if it failed.
+    """One finished aggregation, for operators.
 
+    ended_at: time in Unix seconds.
+    reason: text of the error, if it failed.
     stages: seconds by stage (validators, connect, collect, verify, total); the commit of a new result counts as
-    verifying. The fields after it are None, or 0, if the request failed before they were known.
-    required_weight: without the buffer of the quorum.
+        verifying. The fields after it are None, or 0, if the request failed before they were known.
+    required_weight: weight of the quorum without its buffer.
     """
 
     ended_at: float
@@ -86,11 +89,13 @@ class AggregationRecord:
 
 
 class SignatureAggregator:
-    """Used from one event loop. executor: worker threads for sums and pairings; clock: measures the stages.
+    """Used from one event loop.
 
-    auditor: has a `run` of its own; without it shares are verified only when they are needed. recent: the aggregations
-    that ended last, without those that the memory answered; last_hour: the same by minute. first_signed: the first
-    result. unix_clock: dates them.
+    executor: worker threads for sums and pairings.
+    clock: clock that measures the stages; unix_clock dates the records.
+    auditor: verifies pinned shares while its `run` runs; without it shares are verified only when they are needed.
+    recent: the aggregations that ended last, without those that were in memory; last_hour has their counts by minute.
+    first_signed: the first signed message.
     """
 
     def __init__(
@@ -250,9 +255,9 @@ class PinnedMessages:
     async def ensure_stored(
         self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet, *, is_new: bool
     ) -> None:
-        """Return when a result is committed; is_new: it was, after its message was pinned.
+        """Return when a result is committed.
 
-        The archive may have evicted an older one before that.
+        is_new: whether it was committed after its message was pinned; the archive may have evicted an older one.
         """
         if self._add(message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
             await self._archive.store_signature(message, stored_signature(result, validators))
@@ -264,7 +269,7 @@ class PinnedMessages:
 
 
 class _RequestTrace:
-    """The course of one request, for its log line and its metrics. caller: from the moment it is resolved."""
+    """The course of one request, for its log line and its metrics. caller: None until the request is resolved."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.started_at = clock()

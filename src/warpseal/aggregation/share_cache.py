@@ -58,7 +58,7 @@ class ShareListener(Protocol):
     """An open round: it is notified of what other rounds learn about the shares of its message."""
 
     def on_share_added(self, public_key: bytes, share: CachedShare) -> None:
-        """Take a share that was not at hand before."""
+        """Take a new share."""
 
     def on_share_rejected(self, public_key: bytes, share: CachedShare) -> None:
         """Drop a share that was found bad."""
@@ -79,7 +79,7 @@ class ShareCache:
         return len(self._messages)
 
     def subscribe(self, message_id: MessageID, listener: ShareListener) -> dict[bytes, CachedShare]:
-        """Notify `listener` of this message's shares from now on; return those at hand, by public key."""
+        """Notify `listener` of this message's shares from now on; return the cached ones, by public key."""
         self._listeners.setdefault(message_id, []).append(listener)
         shares = self._messages.get(message_id)
         if shares is None:
@@ -97,7 +97,7 @@ class ShareCache:
     def get_or_add(
         self, message_id: MessageID, public_key: bytes, raw: bytes, sender: ShareListener | None = None
     ) -> CachedShare:
-        """Return the share that stands for a key: the one at hand, else the 96 bytes of `raw`, decoded.
+        """Return the share that stands for a key: the cached one, else the 96 bytes of `raw`, decoded.
 
         A validator has only one signature of a message: if two differ, the first is judged first. Every listener
         but `sender` is notified of a new one. Raises bls.MalformedShare.
@@ -122,7 +122,7 @@ class ShareCache:
         return share
 
     def find(self, message_id: MessageID, public_key: bytes) -> CachedShare | None:
-        """Return the share at hand for a key."""
+        """Return the cached share of a key."""
         shares = self._messages.get(message_id)
         return None if shares is None else shares.get(public_key)
 

@@ -33,7 +33,7 @@ LIBRARIES: Final = {"blspy": "blspy", "arkworks": "py_arkworks_bls12381"}
 def choose_backend(wanted: str = "") -> str:
     """Return the name of the backend: the wanted one, else the first that is installed.
 
-    Raises ImportError for an unknown name, a library that is not installed, and if there is none.
+    Raises ImportError for an unknown name, and for a library that is not installed.
     """
     if wanted and wanted not in LIBRARIES:
         text = f"WARPSEAL_BLS is {wanted!r}; it names a BLS library: {' or '.join(LIBRARIES)}"

@@ -36,7 +36,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 SET_TIMEOUT_S: Final = 10.0
 OTHER_SET_TIMEOUT_S: Final = 3.0
-"""Of the sets that do not decide about the next block: a height beyond the P-Chain's tip is waited for."""
+"""The timeout of the sets that do not decide about the next block: a height beyond the P-Chain's tip is waited for."""
 CALL_TIMEOUT_S: Final = 5.0
 MAX_LISTED_SIGNERS: Final = 100
 MAX_LISTED_NODES: Final = 8

@@ -47,7 +47,7 @@ MAX_PERCENTAGE: Final = 100
 MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 _MIN_TIMEOUT_S: Final = 0.001
-# How often a message is signed again because the epoch ended meanwhile.
+# How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
 # The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
 _EPOCH_LAG_S: Final = 0.25
@@ -55,7 +55,7 @@ _LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
 _LOAD_TIMEOUT_S: Final = 10.0
 _MAX_RECENT: Final = 2_048
-# Of the message and the justification of a request whose outcome is kept.
+# Requests with a longer message and justification are not kept.
 _MAX_RECENT_BYTES: Final = 2_048
 
 

@@ -120,7 +120,7 @@ class BootstrapSearch:
     async def _pass(self) -> None:
         """Try the subnets from the first untried one of all waiting requests, to the end.
 
-        A request that comes meanwhile joins at the current position. The next pass tries the subnets before it.
+        A request that comes during the pass joins at the current position. The next pass tries the subnets before it.
         """
         subnets = list(self._subnets)
         start = min((self._position(validation_id) for validation_id in self._waiting), default=len(subnets))

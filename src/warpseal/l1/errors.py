@@ -10,7 +10,7 @@ from warpseal.warp.quorum_shortfall import Verdict
 
 
 class ProofMismatch(InvalidRequest):
-    """The registration that the caller names is none, or that of another validation."""
+    """The proof of the caller is not a registration, or it registers another validation."""
 
     code = "proof_mismatch"
 

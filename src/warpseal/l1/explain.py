@@ -233,7 +233,7 @@ class _Explanation:
         self._checks.append({"check": name, "ok": is_ok, "why": reason})
 
     async def _try(self, work: Awaitable[T], grace_s: float = 0.0) -> T | WarpsealError | str:
-        """Return the result of work, or the reason why there is none."""
+        """Return the result of work, or the reason why it failed."""
         try:
             async with asyncio.timeout_at(self._deadline + grace_s):
                 return await work

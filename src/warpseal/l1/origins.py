@@ -106,7 +106,7 @@ class OriginFinder:
         logged = await self._logs.find(validation_id, attestation.manager_chain_id, attestation.manager_address)
         if logged is not None:
             return await self._store(logged, "manager_chain")
-        # The follower may have stored it meanwhile.
+        # The follower may have stored it during the search.
         origin = await self.load(validation_id)
         if origin is None:
             raise self.not_indexed(attestation)

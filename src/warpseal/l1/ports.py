@@ -20,7 +20,7 @@ FindQuorum = Callable[[ChainID], Awaitable[int | None]]
 
 
 class L1Platform(Protocol):
-    """The P-Chain (`node.p_chain.PlatformClient`)."""
+    """The P-Chain (`node.platform.PlatformClient`)."""
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None: ...
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None: ...
@@ -37,7 +37,7 @@ class L1TransactionIndex(Protocol):
 
 
 class EvmLogReader(Protocol):
-    """The nodes of one EVM chain (`forwarding.evm.logs.EvmLogClient`). Raises NodeUnavailable; `logs` also LogsRefused."""
+    """The nodes of one EVM chain (`forwarding.evm.logs.EvmLogClient`). Raises NodeUnavailable, LogsRefused."""
 
     async def block_number(self) -> int: ...
     async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]: ...

@@ -47,7 +47,7 @@ class TeleporterMessage:
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
-    """Return the message in the payload of an addressed call from `sender`, or None if it is none.
+    """Return the message in the payload of an addressed call from `sender`, or None if the payload is something else.
 
     The bytes must be exactly the ABI encoding of the message.
     """

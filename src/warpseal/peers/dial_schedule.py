@@ -42,7 +42,7 @@ class DialState:
     """The dial state of one tracked node. due_at: when the next dial may start (WAITING only).
 
     failures: in a row. failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
-    reason, detail, address: of the last dial or connection that failed. disconnected_at: since when there is none.
+    reason, detail, address: of the last dial or connection that failed. disconnected_at: start of the disconnection.
     """
 
     stage: DialStage = DialStage.WAITING

@@ -75,7 +75,7 @@ class Gossip:
             fresh.add(gossip_id(node_id, signed_at))
             if position % _ADDED_PER_TURN == _ADDED_PER_TURN - 1:
                 await asyncio.sleep(0)
-        # Addresses that were added meanwhile are only in the old filter: peers may send them once more.
+        # Addresses that were added in the meantime are only in the old filter: peers may send them once more.
         self.known_peers = fresh
 
     def _newer(self, addresses: Iterable[ClaimedIpPort]) -> Iterator[ClaimedIpPort]:

@@ -48,7 +48,7 @@ _PARSED_BYTES: Final = 64 * 1024
 _HANDSHAKE_BYTES: Final = 256 * 1024
 _ID_BYTES: Final = 32
 _KNOWN: Final = frozenset(MessageType)
-# An envelope holds one message; a few fields of a later protocol beside it are skipped.
+# An envelope holds one message; a few fields of a later protocol around it are skipped.
 _ENVELOPE_FIELDS: Final = 8
 _ERROR_FIELDS: Final = 16
 _ERROR_TEXT_BYTES: Final = 200

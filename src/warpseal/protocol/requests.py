@@ -16,7 +16,7 @@ from warpseal.warp.ids import NodeID
 _RATE_WINDOW_S: Final = 1.0
 # A full queue is purged of expired and cancelled requests at most this often, because a purge reads all of it.
 _PURGE_INTERVAL_S: Final = 0.1
-# A peer is silent if it has answered nothing between so many checks, a second or more apart. Checks are counted, not
+# A peer is silent if it has answered nothing between this many checks, a second or more apart. Checks are counted, not
 # seconds: between two of them the event loop has read whatever came, however slow this machine is.
 _SILENT_CHECKS: Final = 4
 _SILENCE_CHECK_S: Final = 1.0
