@@ -144,6 +144,14 @@ def translate_bad_rows() -> Iterator[None]:
         raise IndexDamaged(BAD_ROWS_REASON) from error
 
 
+def file_number(path: Path | None) -> int:
+    """Return the number of a file, which another file in its place does not have; 0 of a server or a missing file."""
+    try:
+        return path.stat().st_ino if path is not None else 0
+    except OSError:
+        return 0
+
+
 def rebuild_hint(url: StoreUrl) -> str:
     """Return what an operator does about a damaged index."""
     files = "its schema" if url.path is None else f"{url.path}, {url.path}-wal and {url.path}-shm"

@@ -16,6 +16,7 @@ from warpseal.index.database import (
     BAD_ROWS,
     BAD_ROWS_REASON,
     UNDECODABLE,
+    file_number,
     is_damage,
     reading_index,
     rebuild_hint,
@@ -76,12 +77,12 @@ class IndexReader:
 
     def forget_damage(self) -> None:
         """Forget the damage of a file that is there no longer."""
-        if self._damage is not None and self._damage[1] != self._file_number():
+        if self._damage is not None and self._damage[1] != file_number(self._url.path):
             self._damage = None
 
     async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query. Raises StoreDown."""
-        if (file := self._file_number()) != self._opened_file:
+        if (file := file_number(self._url.path)) != self._opened_file:
             # The file was deleted or made again, and open connections would show the old one.
             self._engine.dispose()
             self._opened_file, self._is_checked = file, False
@@ -110,7 +111,7 @@ class IndexReader:
             return StoreDown(reason)
         if self._damage is None:
             log.error("index is damaged", extra={"reason": reason, "hint": rebuild_hint(self._url)})
-        self._damage = reason, self._file_number()
+        self._damage = reason, file_number(self._url.path)
         self._engine.dispose()
         return IndexDamaged(reason)
 
@@ -121,12 +122,6 @@ class IndexReader:
             hint = f"`warpseal index verify` shows whether it is damaged; if so, {rebuild_hint(self._url)}"
             log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
         return IndexDamaged(BAD_ROWS_REASON)
-
-    def _file_number(self) -> int:
-        try:
-            return self._url.path.stat().st_ino if self._url.path is not None else 0
-        except OSError:
-            return 0
 
     def _check(self, connection: Connection) -> None:
         version = read_version(connection)

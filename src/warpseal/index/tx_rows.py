@@ -154,15 +154,16 @@ def _add_fields(batch: IndexBatch, detail: TxDetail, tx: TxEffects) -> None:
         detail.owner = (owner.locktime, owner.threshold, tuple(map(key, owner.addresses)))
     elif isinstance(tx.subnet, SubnetConverted):
         detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
-    detail.l1 = tuple([_l1(key(change.validator.validation_id), change) for change in tx.l1])
+    detail.l1 = tuple(
+        [
+            (key(change.validator.validation_id), change.validator.weight, change.balance, change.balance_change)
+            for change in tx.l1
+        ]
+    )
     if tx.chain is not None:
         detail.blockchain, detail.subnet = key(tx.chain.chain_id), key(tx.chain.subnet_id)
     if isinstance(unsigned, AddPermissionlessValidatorTx) and isinstance(unsigned.signer, ProofOfPossession):
         detail.bls = unsigned.signer.public_key + unsigned.signer.proof
-
-
-def _l1(validation: int, change: L1ValidatorChange) -> tuple[int, int, int, int]:
-    return validation, change.validator.weight, change.balance, change.balance_change
 
 
 def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, row: TxInProgress) -> None:

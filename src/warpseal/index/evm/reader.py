@@ -91,21 +91,18 @@ class EvmIndex:
 
     async def erc1155_transfers(self, query: Erc1155Query, page: PageRequest) -> EvmPage[Erc1155Transfer]:
         """Return transfers by block, log index and position; one to oneself once."""
-        self._page_counts["erc1155_transfers"] += 1
-        return await self._query(queries.erc1155_transfers, query, page)
+        return await self._page("erc1155_transfers", queries.erc1155_transfers, query, page)
 
     async def collectibles(self, query: CollectibleQuery, page: PageRequest) -> EvmPage[CollectibleBalance]:
         """Return what an address holds, by first appearance of the contract, then of the token.
 
         If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
         """
-        self._page_counts["collectibles"] += 1
-        return await self._query(queries.collectibles, query, page)
+        return await self._page("collectibles", queries.collectibles, query, page)
 
     async def tokens(self, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
         """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
-        self._page_counts["tokens"] += 1
-        return await self._query(queries.tokens, contract, page)
+        return await self._page("tokens", queries.tokens, contract, page)
 
     async def token(self, contract: bytes, token_id: int) -> EvmPage[NftToken]:
         """Return one token, held or not, as a page of one; an empty page if it is unknown."""
@@ -113,8 +110,7 @@ class EvmIndex:
 
     async def deployments(self, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
         """Return the creations by an address, as sender or as creating contract, newest first."""
-        self._page_counts["deployments"] += 1
-        return await self._query(queries.deployments, address, page)
+        return await self._page("deployments", queries.deployments, address, page)
 
     async def holders_above(
         self, query: HolderQuery, page: PageRequest, at_block: int | None = None
@@ -123,16 +119,14 @@ class EvmIndex:
 
         Returns None if the index keeps no balances, or no longer those of the block. A page may be short.
         """
-        self._page_counts["token_holders"] += 1
-        return await self._query(holder_queries.holders_above, query, page, at_block)
+        return await self._page("token_holders", holder_queries.holders_above, query, page, at_block)
 
     async def nft_holders(self, contract: bytes, page: PageRequest, at_block: int | None = None) -> HolderPage | None:
         """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
 
         Returns None if the index has no longer those of the block. A page may be short.
         """
-        self._page_counts["nft_holders"] += 1
-        return await self._query(holder_queries.nft_holders, contract, page, at_block)
+        return await self._page("nft_holders", holder_queries.nft_holders, contract, page, at_block)
 
     async def request(self, lacking: Lacking) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
@@ -147,6 +141,13 @@ class EvmIndex:
         if not keys:
             return ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
         return await self._requests.reindex(keys, int(self._now()))
+
+    async def _page(
+        self, kind: str, query: Callable[Concatenate[ReadSession, float, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Count and read a page."""
+        self._page_counts[kind] += 1
+        return await self._query(query, *args, **kwargs)
 
     async def _query(
         self, query: Callable[Concatenate[ReadSession, float, P], T], *args: P.args, **kwargs: P.kwargs

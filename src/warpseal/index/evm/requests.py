@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from warpseal.index import bulk
+from warpseal.index.database import file_number
 from warpseal.index.evm.keys import RequestKind, collection_of
 from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
@@ -93,18 +93,14 @@ class RequestWriter:
                     time.sleep(_PAUSE_S)
 
         if self._url.path is not None:
-            self._reopen(self._url.path)
+            file = file_number(self._url.path)
+            if not file:
+                raise StoreDown("the indexer has not created the index yet")
+            if file != self._opened_file:
+                # The file was made again, and the open connection would write into the old one.
+                self._engine.dispose()
+                self._opened_file = file
         return await self._thread.read(run, _WAIT_S + 1.0)
-
-    def _reopen(self, path: Path) -> None:
-        """Close the connection if the file is another one than before. Raises StoreDown if there is none."""
-        try:
-            file = path.stat().st_ino
-        except OSError:
-            raise StoreDown("the indexer has not created the index yet") from None
-        if file != self._opened_file:
-            self._engine.dispose()
-            self._opened_file = file
 
 
 def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexAnswer:

@@ -18,7 +18,7 @@ from warpseal.errors import StartupError
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import rebuild_hint
+from warpseal.index.database import file_number, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -264,17 +264,10 @@ async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
 
 async def _watch_file(path: Path) -> None:
     """Raise StoreDown when the file of the index is deleted or replaced: what is written then would be lost."""
-    opened = _file_number(path)
-    while _file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
+    opened = file_number(path)
+    while file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
         await asyncio.sleep(_FILE_CHECK_S)
     raise StoreDown("its file was deleted or replaced, and is made again")
-
-
-def _file_number(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0
 
 
 def _delete_stale_log(path: Path) -> None:
