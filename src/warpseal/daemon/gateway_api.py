@@ -7,7 +7,7 @@ from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.daemon.evm_api import EvmApi
 from warpseal.daemon.node_api import NodeApi
-from warpseal.forwarding.primary.build import Gateway, build_gateway, c_chain_at
+from warpseal.forwarding.primary.gateway import Gateway, build_gateway, c_chain_at
 
 
 class GatewayApi:

@@ -15,7 +15,7 @@ from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.primary.build import Gateway
+from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
 from warpseal.indexer.heartbeat import HeartbeatReader
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus

@@ -7,7 +7,7 @@ from typing import Final
 
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
-from warpseal.forwarding.primary.build import build_gateway
+from warpseal.forwarding.primary.gateway import build_gateway
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.errors import CallFailure
 from warpseal.upstream.node import open_sessions

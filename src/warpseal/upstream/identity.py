@@ -69,16 +69,14 @@ class ServedNetwork(NodeIdentity[int]):
         return f"the node is of network {identity}, not {self.expected} as info-api says: correct its base-url"
 
 
-class PrimaryNetwork(NodeIdentity[int]):
+class PrimaryNetwork(ServedNetwork):
     """The network id of the nodes of one primary chain. height: the call of the chain's last height."""
+
+    is_required = True
 
     def __init__(self, network_id: int, height: NodeCall[int]) -> None:
         super().__init__(network_id)
         self._height = height
-
-    async def read(self, node: UpstreamNode, timeout_s: float) -> int | None:
-        """Return the network id of a node."""
-        return await read_value(node, NETWORK_ID, timeout_s)
 
     def find_mismatch(self, identity: int | None) -> str | None:
         """Return why a node is not of the daemon's network."""

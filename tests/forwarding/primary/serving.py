@@ -25,7 +25,7 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.forwarding.primary.build import Gateway, build_gateway
+from warpseal.forwarding.primary.gateway import Gateway, build_gateway
 from warpseal.forwarding.primary.routes import ROUTES
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.metrics.registry import Metrics

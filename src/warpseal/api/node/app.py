@@ -40,7 +40,7 @@ from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.build import ForwardedChain
 from warpseal.forwarding.evm.methods import KNOWN_METHODS
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.forwarding.primary.build import Gateway
+from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.routes import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry

@@ -30,7 +30,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.errors import WarpsealError
-from warpseal.forwarding.primary.forwarder import GatewayForwarder
+from warpseal.forwarding.primary.gateway import GatewayForwarder
 from warpseal.forwarding.primary.methods import AllowedMethods
 from warpseal.forwarding.primary.routes import GatewayRoute
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse

@@ -1,0 +1,110 @@
+"""The gateway: for each primary chain a forwarder and the nodes that serve it; docs/gateway.md has the rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, TOO_LARGE
+from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.primary.methods import HEIGHT_METHODS, READS, AllowedMethods
+from warpseal.forwarding.primary.routes import C_CHAIN_RPC, C_CHAIN_WS
+from warpseal.forwarding.primary.settings import GatewaySettings
+from warpseal.resources.chains import PrimaryChain
+from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
+from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.identity import HEAD, PrimaryNetwork
+from warpseal.upstream.json_values import NUMBER, field_decoder, u64
+from warpseal.upstream.jsonrpc import MALFORMED, RpcError, decode_result
+from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import INLINE_BYTES, NodeCall, NodeReply, Sessions, UpstreamNode
+from warpseal.upstream.pool import NodePool, PoolNode
+from warpseal.warp.ids import ChainID
+
+_decode_height: Final = field_decoder("height", NUMBER, u64)
+_HEIGHTS: Final = {
+    PrimaryChain.P: NodeCall("platform.getHeight", {}, ("/ext/bc/P",), _decode_height, CallOrigin.DAEMON),
+    PrimaryChain.X: NodeCall("avm.getHeight", {}, ("/ext/bc/X",), _decode_height, CallOrigin.DAEMON),
+    PrimaryChain.C: replace(HEAD, paths=(C_CHAIN_RPC,)),
+}
+_NOT_FOUND: Final = 404
+_ERRORS: Final = {
+    None: NO_NODE,
+    NodeFailure.UNREACHABLE: NO_NODE,
+    NodeFailure.TIMEOUT: TIMED_OUT,
+    NodeFailure.TOO_LARGE: TOO_LARGE,
+}
+
+
+class GatewayForwarder:
+    """Forwards the calls of one chain."""
+
+    def __init__(self, pool: NodePool[int], settings: EvmRpcSettings) -> None:
+        self.pool = pool
+        self._settings = settings
+
+    async def forward(self, method: str, body: bytes, path: str) -> NodeReply | RpcError:
+        """Return a node's unchanged reply to a call, or the error of a call that no node answered.
+
+        path: of the route at a node. A node without the route is no reason to refuse a read: another may have it.
+        """
+        is_read = method in READS
+        send = partial(self.pool.post, body=body, is_write=not is_read, path=path)
+
+        def is_final(node: PoolNode, reply: NodeReply) -> bool:
+            if self.pool.compares_heads and method in HEIGHT_METHODS:
+                self._learn_height(reply, node)
+            return not is_read or not (reply.is_busy or reply.status == _NOT_FOUND)
+
+        nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
+        reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
+        return reply if isinstance(reply, NodeReply) else _ERRORS.get(reply, NOT_ANSWERED)
+
+    def _learn_height(self, reply: NodeReply, node: PoolNode) -> None:
+        """Note the height that a client sees."""
+        result = decode_result(reply.body) if len(reply.body) <= INLINE_BYTES else None
+        if result is not None:
+            with suppress(*MALFORMED):
+                self.pool.note_head(node, _decode_height(bytes(result)))
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The forwarders by chain, and the allowed methods. A node that fails for one chain may serve the others."""
+
+    forwarders: Mapping[PrimaryChain, GatewayForwarder]
+    methods: AllowedMethods
+
+    async def run(self) -> None:
+        """Check the nodes until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for forwarder in self.forwarders.values():
+                tasks.create_task(forwarder.pool.run())
+
+
+def build_gateway(
+    settings: GatewaySettings, sessions: Sessions, forwarding: EvmRpcSettings, network_id: int
+) -> Gateway:
+    """Build the gateway of a network; no node is called yet."""
+    limits = forwarding.limits
+    # A node that fails for one chain may serve the others, so the state of a node is that of each pool.
+    nodes = [
+        UpstreamNode(endpoint, sessions.pooled, limits, write_session=sessions.single_use)
+        for endpoint in settings.nodes
+    ]
+
+    def forwarder(chain: PrimaryChain) -> GatewayForwarder:
+        return GatewayForwarder(NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding)
+
+    methods = AllowedMethods(settings.allow_methods, settings.deny_methods)
+    return Gateway({chain: forwarder(chain) for chain in PrimaryChain}, methods)
+
+
+def c_chain_at(nodes: Sequence[NodeEndpoint], chain_id: ChainID) -> EvmChain:
+    """Return the C-Chain's EVM as these nodes serve it."""
+    sockets = [node.below(C_CHAIN_WS, "wss" if node.base_url.startswith("https:") else "ws") for node in nodes]
+    return EvmChain(chain_id, tuple(node.below(C_CHAIN_RPC) for node in nodes), tuple(sockets))
