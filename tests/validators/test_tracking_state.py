@@ -88,9 +88,9 @@ def test_the_number_of_followed_subnets_is_bounded() -> None:
 def test_the_latest_set_and_those_in_use_are_wanted_heaviest_first() -> None:
     one, _ = follow_list().track(subnet(1), 0.0)
     assert one.enter(members(1, 2), 0.0)
-    assert one.wanted == (nth_node(2), nth_node(1))
+    assert one.node_ids == (nth_node(2), nth_node(1))
     assert one.refresh(members(2, 3))
-    assert list(one.wanted) == [nth_node(3), nth_node(2), nth_node(1)]
+    assert list(one.node_ids) == [nth_node(3), nth_node(2), nth_node(1)]
     assert one.validators == members(2, 3)
 
 
@@ -110,7 +110,7 @@ def test_sets_of_old_heights_are_dropped_when_they_are_unused() -> None:
     one.leave(members(1), 50.0)
     assert not one.drop_sets_unused_since(49.0)
     assert one.drop_sets_unused_since(50.0)
-    assert one.wanted == (nth_node(2),)
+    assert one.node_ids == (nth_node(2),)
 
 
 def test_sets_of_many_heights_in_quick_succession_stay_bounded() -> None:
@@ -119,4 +119,4 @@ def test_sets_of_many_heights_in_quick_succession_stay_bounded() -> None:
         one.enter(members(number), float(number))
         one.leave(members(number), float(number))
     assert len(one.sets) <= 8
-    assert nth_node(49) in one.wanted
+    assert nth_node(49) in one.node_ids

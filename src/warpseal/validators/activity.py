@@ -81,7 +81,7 @@ class L1Activity:
             self._release(watch)
 
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
-        """Return the nodes known to be inactive or nearly drained; none before the first answer."""
+        """Return the nodes known to be inactive or nearly drained; empty before the first reply."""
         watch = self._watches.get(subnet_id)
         return watch.inactive if watch else _NO_NODES
 
@@ -93,13 +93,13 @@ class L1Activity:
         return watch.underfunded if watch else None
 
     async def ready(self, subnet_id: SubnetID) -> None:
-        """Wait for the first answer about a watched subnet, or the first failure."""
+        """Wait for the first reply about a watched subnet, or the first failure."""
         watch = self._watches.get(subnet_id)
         if watch is not None and watch.task is not None:
             await watch.is_ready.wait()
 
     def _release(self, watch: _Watch) -> None:
-        """Stop refreshing a subnet that is not watched any more. A bounded number of last answers is kept."""
+        """Stop refreshing a subnet that is not watched any more. A bounded number of last replies is kept."""
         if not watch.watchers and not watch.is_fetching and watch.task is not None:
             watch.task.cancel()
             watch.task = None
@@ -136,7 +136,7 @@ class L1Activity:
                 watch.task = None
 
     async def _fetch(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        """Return the validations of an L1, or None if no node answered: the last answer then stays."""
+        """Return the validations of an L1, or None if no node replied: the last reply then stays."""
         try:
             if not (await self._chains.subnet(subnet_id)).is_l1:
                 return ()

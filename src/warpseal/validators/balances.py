@@ -33,11 +33,11 @@ def underfunded_validations(
     current: Iterable[CurrentValidation], min_balance_navax: int
 ) -> tuple[CurrentValidation, ...]:
     """Return the validations of L1 validators that are inactive or nearly drained."""
-    return tuple(found for found in current if found.balance is not None and found.balance < min_balance_navax)
+    return tuple(entry for entry in current if entry.balance is not None and entry.balance < min_balance_navax)
 
 
 def describe_underfunded(validation: CurrentValidation) -> MissingValidator:
-    """Return an underfunded L1 validator as errors and `/ready` name it; its key is that of no set."""
+    """Return an underfunded L1 validator as errors and `/ready` name it; it has no key of a set."""
     reason = "inactive" if validation.balance == 0 else "underfunded"
     node_ids = (node_id_text(validation.node_id),)
     return MissingValidator(node_ids, None, validation.weight, reason, **balance_fields(validation))

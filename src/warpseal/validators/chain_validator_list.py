@@ -24,9 +24,9 @@ from warpseal.validators.uptime.node_uptime import Uptime
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
 RETRY_S: Final = 10.0
-"""For how long nodes that have never answered are not called again, if the daemon can list the validators itself."""
+"""Seconds until nodes that have never replied are called again, if the daemon can list the validators itself."""
 STALE_S: Final = 60.0
-"""For how long current validations are used while no node answers."""
+"""Seconds for which current validations are used while no node replies."""
 _FLOAT32_DIGITS: Final = 9
 
 Validations = tuple[CurrentValidation, ...]
@@ -35,9 +35,10 @@ Validations = tuple[CurrentValidation, ...]
 class CurrentValidations:
     """The current validations of subnets, cached for seconds; concurrent callers share one call to a node.
 
-    Used from one event loop, for a set of subnets that the configuration bounds. on_update: called with each answer of
-    the nodes. ttl_s: for how long an answer is used without a new call.
-    now: seconds of a clock that never goes back, the event loop's unless given.
+    Used from one event loop, for a set of subnets that the configuration bounds.
+    on_update: function that receives each reply of the nodes.
+    ttl_s: seconds for which a reply is used without a new call.
+    now: clock in seconds that never goes back; by default the event loop's.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class CurrentValidations:
         self._flights: SingleFlight[SubnetID, Validations] = SingleFlight()
 
     async def of(self, subnet_id: SubnetID) -> Validations:
-        """Return a subnet's validations, at most `ttl_s` old, or `STALE_S` while no node answers.
+        """Return a subnet's validations, at most `ttl_s` old, or `STALE_S` while no node replies.
 
         Raises NodeUnavailable.
         """
@@ -70,7 +71,7 @@ class CurrentValidations:
             raise
 
     def latest(self, subnet_id: SubnetID) -> Validations | None:
-        """Return the last answer about a subnet without a call; None if it is older than `STALE_S`."""
+        """Return the last reply about a subnet without a call; None if it is older than `STALE_S`."""
         return self._younger(subnet_id, STALE_S)
 
     async def refresh(self, subnet_id: SubnetID) -> None:
@@ -89,7 +90,7 @@ class CurrentValidations:
 
 
 class LocalView:
-    """The validators of subnets as this daemon sees them. Not of the Primary Network: no node lists that one so."""
+    """The validators of subnets as this daemon sees them. No node lists the Primary Network's in this form."""
 
     def __init__(
         self,
@@ -118,9 +119,13 @@ class LocalView:
 
     async def list_validators(self, subnet_id: SubnetID, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...]:
         """Return the validators with these node ids, or all if none is given. Raises NodeUnavailable."""
-        wanted = frozenset(node_ids)
+        requested_ids = frozenset(node_ids)
         current = await self._current.of(subnet_id)
-        return tuple(self._entry(validation) for validation in current if not wanted or validation.node_id in wanted)
+        return tuple(
+            self._entry(validation)
+            for validation in current
+            if not requested_ids or validation.node_id in requested_ids
+        )
 
     def _entry(self, validation: CurrentValidation) -> ListedValidator:
         uptime = self._uptime(validation)

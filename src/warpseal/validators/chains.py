@@ -62,10 +62,10 @@ class ChainLookup:
     async def subnet_of_validation(self, validation_id: ValidationID) -> SubnetID | None:
         """Return the L1 of a validation that exists, else None. Raises NodeUnavailable."""
         try:
-            found = await self._platform.l1_validator(validation_id)
+            validator = await self._platform.l1_validator(validation_id)
         except RpcRefusal:
             return None
-        return None if found is None or found.state is None else found.state.subnet_id
+        return None if validator is None or validator.state is None else validator.state.subnet_id
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates, at most a minute old. Raises NodeUnavailable."""

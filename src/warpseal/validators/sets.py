@@ -99,7 +99,7 @@ class ValidatorSets:
         return self._store(key, parsed, is_current=is_current)
 
     def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
-        """Return the set at a height that the daemon itself uses if no node has to be asked, else None."""
+        """Return the set at a height that the daemon itself uses if no call to a node is needed, else None."""
         cached = self._cached((subnet_id, height), is_current=True)
         self.hits += cached is not None
         return cached
@@ -117,7 +117,7 @@ class ValidatorSets:
         return self._store(key, parsed, is_current=False)
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
-        """Return the newest height of which a set of a subnet is known without a node; None: of no height."""
+        """Return the newest height of which a set of a subnet is known without a node; None if there is none."""
         return self._cache.newest_height(subnet_id)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
@@ -184,7 +184,7 @@ class ValidatorSets:
     async def _parse(self, subnet_id: SubnetID, entries: tuple[ValidatorEntry, ...]) -> ParsedValidatorSet:
         latest = self._latest.get(subnet_id)
         if latest is not None and latest[0] is entries:
-            # The client returns the same tuple for an unchanged answer: nothing needs to be built again.
+            # The client returns the same tuple for an unchanged reply: nothing needs to be built again.
             cached = self._cache.find(latest[1])
             if cached is not None:
                 return cached

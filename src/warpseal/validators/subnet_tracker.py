@@ -172,24 +172,24 @@ class SubnetTracker:
         subnets = tuple(self._tracked)
         outcomes = await asyncio.gather(*(self._refresh_subnet(subnet, height, limit) for subnet in subnets))
         self._peers.set_known_validators(await self._all_validators(height))
-        self._pass_hints(self._wanted())
+        self._pass_hints(self._node_ids())
         for refreshed in self._watchers:
             refreshed()
         return all(outcomes)
 
     async def discover(self) -> bool:
-        """Ask the info nodes for peers and pass on hints of wanted ones. Return whether every node answered."""
+        """Ask the info nodes for peers and pass on hints of validators. Return whether every node replied."""
         try:
-            known = await self._info.peers()
+            peers = await self._info.peers()
         except NodeUnavailable:
             return False
         hints: dict[NodeID, tuple[PeerHint, ...]] = {}
-        for hint in known.hints:
+        for hint in peers.hints:
             if hint.node_id in hints or len(hints) < _MAX_HINTED_NODES:
                 hints[hint.node_id] = (*hints.get(hint.node_id, ()), hint)
         self._hints = hints
-        self._pass_hints(self._wanted())
-        return known.complete
+        self._pass_hints(self._node_ids())
+        return peers.complete
 
     def expire(self) -> None:
         """Untrack the subnets and sets that have been unused for long enough."""
@@ -206,14 +206,14 @@ class SubnetTracker:
             await asyncio.sleep(period_s if is_complete else min(_RETRY_S, period_s))
 
     async def _keep_discovering(self) -> None:
-        """Discover immediately and until it succeeds; then at each refresh while a wanted node is not connected.
+        """Discover immediately and until it succeeds; then at each refresh while a validator is not connected.
 
         A newly named subnet with nodes without hints does not wait for the next refresh.
         """
         period_s = self._settings.validator_refresh_period_s
         is_complete = False
         while True:
-            if not is_complete or any(not self._peers.is_connected(node_id) for node_id in self._wanted()):
+            if not is_complete or any(not self._peers.is_connected(node_id) for node_id in self._node_ids()):
                 self._unhinted.clear()
                 is_complete = await self.discover()
             if not self._hints:
@@ -246,23 +246,23 @@ class SubnetTracker:
         return True
 
     async def _all_validators(self, height: int) -> set[NodeID]:
-        """Return the validators of all subnets if a node lists them, and in any case all wanted nodes."""
-        known = set(self._wanted())
+        """Return the validators of all subnets if a node lists them, and in any case the nodes of the tracked ones."""
+        node_ids = set(self._node_ids())
         try:
             sets = await self._platform.all_validators_at(height, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, RpcRefusal):
-            return known
-        known.update(entry.node_id for entries in sets.values() for entry in entries)
-        known.discard(EMPTY_NODE_ID)
-        return known
+            return node_ids
+        node_ids.update(entry.node_id for entries in sets.values() for entry in entries)
+        node_ids.discard(EMPTY_NODE_ID)
+        return node_ids
 
-    def _wanted(self) -> Iterator[NodeID]:
-        return (node_id for subnet in self._tracked for node_id in subnet.wanted)
+    def _node_ids(self) -> Iterator[NodeID]:
+        return (node_id for subnet in self._tracked for node_id in subnet.node_ids)
 
     def _update_peers(self, subnet: TrackedSubnet) -> None:
-        self._peers.track(subnet.subnet_id, subnet.wanted)
-        self._pass_hints(subnet.wanted)
-        if any(node_id not in self._hints for node_id in subnet.wanted):
+        self._peers.track(subnet.subnet_id, subnet.node_ids)
+        self._pass_hints(subnet.node_ids)
+        if any(node_id not in self._hints for node_id in subnet.node_ids):
             self._unhinted.set()
 
     def _pass_hints(self, node_ids: Iterable[NodeID]) -> None:
@@ -275,14 +275,15 @@ class SubnetTracker:
         for subnet_id in subnet_ids:
             self._peers.untrack(subnet_id)
 
-    def _is_connected(self, validator: Validator) -> bool:
-        return any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
-
     def _readiness(self, subnet: TrackedSubnet) -> SubnetReadiness:
         validators = subnet.validators
         if validators is None:
             return SubnetReadiness(subnet.subnet_id, False, 0, 0, ())
-        missing = [validator for validator in validators.validators if not self._is_connected(validator)]
+        missing = [
+            validator
+            for validator in validators.validators
+            if not any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
+        ]
         all_weight = sum(validator.weight for validator in validators.validators)
         connected = all_weight - sum(validator.weight for validator in missing)
         missing.sort(key=lambda validator: validator.weight, reverse=True)

@@ -9,10 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from warpseal.warp.ids import NodeID, SubnetID
-from warpseal.warp.validator_set import CanonicalValidatorSet, Validator
+from warpseal.warp.validator_set import CanonicalValidatorSet
 
 # Sets of one subnet at several heights that are in use together; the oldest idle one goes first.
 _MAX_SETS: Final = 8
@@ -30,9 +31,12 @@ class _InUse:
 
 @dataclass(slots=True)
 class TrackedSubnet:
-    """One tracked subnet. latest: its set at the proposed height, once known. wanted: nodes, heaviest first.
+    """One tracked subnet.
 
-    failing_since: None if the last refresh succeeded; failure: the reason of the last one that failed.
+    latest: set at the proposed height; None until the first refresh.
+    node_ids: nodes that the sets need connected, heaviest first.
+    failing_since: time of the first failed refresh; None if the last refresh succeeded.
+    failure: reason of the last failed refresh.
     """
 
     subnet_id: SubnetID
@@ -40,7 +44,7 @@ class TrackedSubnet:
     used_at: float
     users: int = 0
     latest: CanonicalValidatorSet | None = None
-    wanted: tuple[NodeID, ...] = ()
+    node_ids: tuple[NodeID, ...] = ()
     sets: OrderedDict[bytes, _InUse] = field(default_factory=OrderedDict)
     failing_since: float | None = None
     failure: str = ""
@@ -54,15 +58,15 @@ class TrackedSubnet:
         return next(reversed(self.sets.values())).validators
 
     def refresh(self, validators: CanonicalValidatorSet) -> bool:
-        """Set the latest set. Return whether the wanted nodes changed."""
+        """Set the latest set. Return whether the nodes changed."""
         self.failing_since, self.warned_at = None, float("-inf")
         if self.latest is not None and self.latest.digest == validators.digest:
             return False
         self.latest = validators
-        return self._update_wanted()
+        return self._update_node_ids()
 
     def fail(self, reason: str, now: float) -> bool:
-        """Note a refresh that failed. Return whether to warn: of the first one, and then once a minute."""
+        """Note a refresh that failed. Return whether to warn: at the first one, and then once a minute."""
         self.failure = reason
         if self.failing_since is None:
             self.failing_since = now
@@ -72,52 +76,49 @@ class TrackedSubnet:
         return is_due
 
     def enter(self, validators: CanonicalValidatorSet, now: float) -> bool:
-        """Note a use of a set. Return whether the wanted nodes changed."""
+        """Note a use of a set. Return whether the nodes changed."""
         self.users += 1
         self.used_at = now
-        known = self.sets.get(validators.digest)
-        if known is not None:
-            known.users += 1
-            known.used_at = now
+        in_use = self.sets.get(validators.digest)
+        if in_use is not None:
+            in_use.users += 1
+            in_use.used_at = now
             self.sets.move_to_end(validators.digest)
             return False
         self.sets[validators.digest] = _InUse(validators, 1, now)
         self._drop_surplus()
-        return self._update_wanted()
+        return self._update_node_ids()
 
     def leave(self, validators: CanonicalValidatorSet, now: float) -> None:
         """Note the end of a use."""
         self.users -= 1
         self.used_at = now
-        known = self.sets.get(validators.digest)
-        if known is not None:
-            known.users -= 1
-            known.used_at = now
+        in_use = self.sets.get(validators.digest)
+        if in_use is not None:
+            in_use.users -= 1
+            in_use.used_at = now
 
     def drop_sets_unused_since(self, moment: float) -> bool:
-        """Drop the sets unused since `moment`. Return whether the wanted nodes changed."""
+        """Drop the sets unused since `moment`. Return whether the nodes changed."""
         idle = [digest for digest, in_use in self.sets.items() if not in_use.users and in_use.used_at <= moment]
         for digest in idle:
             del self.sets[digest]
-        return self._update_wanted() if idle else False
+        return self._update_node_ids() if idle else False
 
     def _drop_surplus(self) -> None:
         idle = [digest for digest, in_use in self.sets.items() if not in_use.users]
         for digest in idle[: max(0, len(self.sets) - _MAX_SETS)]:
             del self.sets[digest]
 
-    def _update_wanted(self) -> bool:
-        before = set(self.wanted)
+    def _update_node_ids(self) -> bool:
+        before = set(self.node_ids)
         sets = [in_use.validators for in_use in self.sets.values()]
         if self.latest is not None:
             sets.append(self.latest)
-        validators = sorted(chain.from_iterable(members.validators for members in sets), key=_weight, reverse=True)
-        self.wanted = tuple(dict.fromkeys(node_id for validator in validators for node_id in validator.node_ids))
-        return set(self.wanted) != before
-
-
-def _weight(validator: Validator) -> int:
-    return validator.weight
+        members = chain.from_iterable(validators.validators for validators in sets)
+        validators = sorted(members, key=attrgetter("weight"), reverse=True)
+        self.node_ids = tuple(dict.fromkeys(node_id for validator in validators for node_id in validator.node_ids))
+        return set(self.node_ids) != before
 
 
 class TrackedSubnets:
@@ -127,11 +128,11 @@ class TrackedSubnets:
         self._max_named = max_named
         self._keep_unused_s = keep_unused_s
         self._pinned = {subnet_id: TrackedSubnet(subnet_id, True, 0.0) for subnet_id in pinned}
-        self._named: OrderedDict[SubnetID, TrackedSubnet] = OrderedDict()
+        self._on_request: OrderedDict[SubnetID, TrackedSubnet] = OrderedDict()
 
     def __iter__(self) -> Iterator[TrackedSubnet]:
         yield from self._pinned.values()
-        yield from self._named.values()
+        yield from self._on_request.values()
 
     @property
     def pinned(self) -> tuple[TrackedSubnet, ...]:
@@ -140,37 +141,37 @@ class TrackedSubnets:
 
     def get(self, subnet_id: SubnetID) -> TrackedSubnet | None:
         """Return a tracked subnet; None if it is not tracked."""
-        return self._pinned.get(subnet_id) or self._named.get(subnet_id)
+        return self._pinned.get(subnet_id) or self._on_request.get(subnet_id)
 
     def track(self, subnet_id: SubnetID, now: float) -> tuple[TrackedSubnet, tuple[SubnetID, ...]]:
         """Track a subnet. Return it, and the subnets that were dropped to make room for it."""
         pinned = self._pinned.get(subnet_id)
         if pinned is not None:
             return pinned, ()
-        subnet = self._named.get(subnet_id)
+        subnet = self._on_request.get(subnet_id)
         if subnet is None:
-            subnet = self._named[subnet_id] = TrackedSubnet(subnet_id, False, now)
-        self._named.move_to_end(subnet_id)
+            subnet = self._on_request[subnet_id] = TrackedSubnet(subnet_id, False, now)
+        self._on_request.move_to_end(subnet_id)
         return subnet, self._make_room()
 
     def expire(self, now: float) -> tuple[SubnetID, ...]:
         """Drop and return the subnets that have been unused for long enough."""
         expired = tuple(
             subnet_id
-            for subnet_id, subnet in self._named.items()
+            for subnet_id, subnet in self._on_request.items()
             if not subnet.users and now - subnet.used_at >= self._keep_unused_s
         )
         for subnet_id in expired:
-            del self._named[subnet_id]
+            del self._on_request[subnet_id]
         return expired
 
     def _make_room(self) -> tuple[SubnetID, ...]:
         """Drop the least recently used subnets, never the newest, and those in use only if all are."""
         dropped = []
-        while len(self._named) > self._max_named:
-            others = list(self._named.items())[:-1]
+        while len(self._on_request) > self._max_named:
+            others = list(self._on_request.items())[:-1]
             idle = (subnet_id for subnet_id, subnet in others if not subnet.users)
             subnet_id = next(idle, others[0][0])
-            del self._named[subnet_id]
+            del self._on_request[subnet_id]
             dropped.append(subnet_id)
         return tuple(dropped)

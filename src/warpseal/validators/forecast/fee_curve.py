@@ -30,7 +30,7 @@ _STRETCH_S: Final = 64
 _LONGEST_STEP_S: Final = 1_024
 # Steps before the curve becomes coarse: terms of the series of prices, and seconds of blocks, which take as long.
 _EXACT_STEPS: Final = 7_000_000
-# A price takes about so many terms, and so many more for each power of e.
+# Approximate number of terms of a price, and the additional terms for each power of e.
 _LEAST_TERMS: Final = 16
 _TERMS_PER_POWER: Final = 4
 # At this power of e every price but 0 is the largest.
@@ -43,9 +43,9 @@ _FLOAT_MARGIN: Final = 1 + 1e-9
 _COARSE_PARTS: Final = 1_024
 # In a block, the cubic may miss a price by about this part of 1 nAVAX.
 _CERTAIN_PARTS: Final = 500
-# By rounding of the last terms of the series; see `_spread`.
+# The loss by rounding of the last terms of the series; see `_spread`.
 _LOST_AT_MOST: Final = 700
-# Of the present fee state, and of the one before.
+# The curves of the present fee state and of the previous one.
 _SHARED_CURVES: Final = 4
 
 
@@ -120,12 +120,12 @@ class FeeCurve:
                 self._extend()
                 step()
             piece = bisect_right(self._costs, balance) - 1
-            start, left, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
+            start, rest, price = self._starts[piece], balance - self._costs[piece], self._prices[piece]
             if price is not None:
-                return start + left // price
+                return start + rest // price
             if self._last_block[0] != piece:
                 self._last_block = piece, list(accumulate(self._block_prices(start, self._length_of(piece))))
-            return start + bisect_right(self._last_block[1], left)
+            return start + bisect_right(self._last_block[1], rest)
 
     def _extend(self) -> None:
         """Add a piece behind the end."""

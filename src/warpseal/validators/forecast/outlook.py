@@ -22,7 +22,7 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 TOP_UP_S: Final = 30 * DAY_S
 
 _MAX_BALANCE_NAVAX: Final = 2**64 - 1
-# Up to so many candidates, all choices of top-ups are compared.
+# Up to this number of candidates, all choices of top-ups are compared.
 _EXACT_CANDIDATES: Final = 12
 # Pairs of candidates and needs; an L1 has one need, and one more for each end of a stake.
 _MOST_PAIRS: Final = 4_000_000
@@ -215,23 +215,23 @@ def _follow_course(
     active_weight = sum(validator.weight for validator in validators if validator.can_sign)
     weights = {0: (active_weight, total_weight)}
     losses: list[WeightLoss] = []
-    for seconds, left in sorted(leaving.items()):
-        weight_lost = sum(validator.weight for validator in left)
-        active_weight -= sum(validator.weight for validator in left if validator.can_sign)
-        total_weight -= sum(validator.weight for validator in left if validator.balance_navax is None)
-        ids = tuple(sorted(validator.id for validator in left))
+    for seconds, leavers in sorted(leaving.items()):
+        weight_lost = sum(validator.weight for validator in leavers)
+        active_weight -= sum(validator.weight for validator in leavers if validator.can_sign)
+        total_weight -= sum(validator.weight for validator in leavers if validator.balance_navax is None)
+        ids = tuple(sorted(validator.id for validator in leavers))
         losses.append(WeightLoss(as_of_s + seconds, ids, weight_lost, active_weight, total_weight))
         weights[seconds] = (active_weight, total_weight)
     # Without any weight there is no signer.
-    lacking = {
+    shortfalls = {
         seconds: max(1, required_weight(total, DEFAULT_QUORUM)) - active for seconds, (active, total) in weights.items()
     }
-    impossible_after = next((seconds for seconds, weight in lacking.items() if weight > 0), None)
+    impossible_after = next((seconds for seconds, weight in shortfalls.items() if weight > 0), None)
     top_ups: tuple[TopUp, ...] | None = ()
     if curve is not None:
         totals = {total: seconds for seconds, (_, total) in weights.items() if seconds <= top_up_s}
         # While the total stays, its last second needs the most.
-        needs = {seconds: lacking[seconds] for seconds in totals.values() if lacking[seconds] > 0}
+        needs = {seconds: shortfalls[seconds] for seconds in totals.values() if shortfalls[seconds] > 0}
         if needs:
             top_ups = _choose_top_ups(_find_candidates(validators, seconds_left, curve, top_up_s, step), needs, step)
     return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
@@ -260,11 +260,11 @@ def _find_candidates(
 ) -> list[_Candidate]:
     """Return L1 validators that leave within `top_up_s`, the cheapest weight first; none if no balance lasts longer."""
     # Behind the transactions of a block, a validator needs the price of the next second.
-    needed = max(1, curve.cost(top_up_s + 1, step))
-    if needed >= _MAX_BALANCE_NAVAX:
+    target_navax = max(1, curve.cost(top_up_s + 1, step))
+    if target_navax >= _MAX_BALANCE_NAVAX:
         return []
     candidates = [
-        _Candidate(TopUp(ValidationID(validator.id), needed - validator.balance_navax), validator.weight, seconds)
+        _Candidate(TopUp(ValidationID(validator.id), target_navax - validator.balance_navax), validator.weight, seconds)
         for validator, seconds in zip(validators, seconds_left, strict=True)
         if validator.balance_navax is not None and validator.has_key and validator.weight
         if seconds is not None and seconds <= top_up_s

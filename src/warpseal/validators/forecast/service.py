@@ -124,11 +124,11 @@ class ForecastService:
 
     def latest(self) -> Sequence[SubnetForecast]:
         """Return the last forecast of each tracked subnet, without those that are older than some minutes."""
-        found = (self._latest.get(subnet_id) for subnet_id in self._tracked)
-        return tuple(cached.value for cached in found if cached is not None)
+        entries = (self._latest.get(subnet_id) for subnet_id in self._tracked)
+        return tuple(cached.value for cached in entries if cached is not None)
 
     async def run(self) -> None:
-        """Refresh the forecasts of the tracked subnets until cancelled; without any no node is called."""
+        """Refresh the forecasts of the tracked subnets until cancelled. No node is called if there are none."""
         limit = AsyncSemaphore(_MAX_CONCURRENCY)
         async with asyncio.TaskGroup() as tasks:
             for subnet_id in self._tracked:
@@ -167,12 +167,12 @@ class ForecastService:
             # A stop of the daemon would wait for the thread.
             throttle.cancel()
         fee = reading.fee if kind is SubnetKind.L1 else None
-        made = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
-        self._cache.put(subnet_id, made, self._ttl_s)
+        forecast = SubnetForecast(subnet_id, kind, fee, outlook, self._is_observed(subnet_id, outlook, connected))
+        self._cache.put(subnet_id, forecast, self._ttl_s)
         if subnet_id in self._tracked:
             self._computing_s[subnet_id] = computing_s
-            self._latest.put(subnet_id, made, self._stale_s + self._rest_s(0.0))
-        return made
+            self._latest.put(subnet_id, forecast, self._stale_s + self._rest_s(0.0))
+        return forecast
 
     def _is_observed(self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]) -> bool:
         """Return whether the weight that answered is known: each validator that can sign was observed, or sought."""
@@ -196,20 +196,6 @@ class ForecastService:
         return frozenset((await self._sets.at(subnet_id, height, named=False, origin=origin)).node_ids)
 
 
-def _validator(
-    validation: CurrentValidation, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool]
-) -> ForecastValidator:
-    return ForecastValidator(
-        id=validation.validation_id,
-        node_id=validation.node_id,
-        weight=validation.weight + validation.delegated,
-        balance_navax=validation.balance,
-        end_s=validation.end_unix_s,
-        has_key=validation.is_l1 or validation.node_id in keyed,
-        has_answered=connected.get(validation.node_id, False),
-    )
-
-
 def _measured_outlook(
     cpu_clock: Callable[[], float],
     reading: SubnetReading,
@@ -226,7 +212,18 @@ def _outlook(
     reading: SubnetReading, keyed: frozenset[NodeID], connected: Mapping[NodeID, bool], step: Callable[[], None]
 ) -> QuorumOutlook:
     """Return the forecast. If the number of active validators is unknown, the price stays as it is."""
-    validators = [_validator(validation, keyed, connected) for validation in reading.validations]
+    validators = [
+        ForecastValidator(
+            id=validation.validation_id,
+            node_id=validation.node_id,
+            weight=validation.weight + validation.delegated,
+            balance_navax=validation.balance,
+            end_s=validation.end_unix_s,
+            has_key=validation.is_l1 or validation.node_id in keyed,
+            has_answered=connected.get(validation.node_id, False),
+        )
+        for validation in reading.validations
+    ]
     fee, config, state = reading.fee, reading.fee.config, reading.fee.state
     if all(validator.balance_navax is None for validator in validators):
         return forecast_quorum(validators, state.time_s)

@@ -82,9 +82,9 @@ class HourlyUptime:
             if self._unwritten.get((row.hour, row.node_id)) == row:
                 del self._unwritten[row.hour, row.node_id]
         # An hour may still grow in the next one, if the clock is set back a little.
-        kept = {hour for hour, _ in self._unwritten}
+        unwritten_hours = {hour for hour, _ in self._unwritten}
         for hour in [hour for hour in self._rows if self._hour is not None and hour < self._hour - 1]:
-            if hour not in kept:
+            if hour not in unwritten_hours:
                 del self._rows[hour]
 
     def rows_of(self, node_id: NodeID) -> tuple[HourRow, ...]:

@@ -142,12 +142,12 @@ class NodeUptimes:
         """Note that these nodes were dialed by an earlier process."""
         self._tried_before.update(node_ids)
 
-    def drop_unseen(self, kept: Collection[NodeID]) -> list[NodeID]:
+    def drop_unseen(self, exceptions: Collection[NodeID]) -> list[NodeID]:
         """Drop the counters of nodes that are not observed any more, except these; return the dropped node ids."""
         dropped = [
             node_id
             for node_id, counter in self.counters.items()
-            if counter.observation is Observation.UNSEEN and node_id not in kept
+            if counter.observation is Observation.UNSEEN and node_id not in exceptions
         ]
         self._tried_before.update(node_id for node_id in dropped if self.counters[node_id].observed_ms)
         for node_id in dropped:

@@ -113,16 +113,16 @@ class UptimeRecorder:
         """
         first_hour = hour_of(since_unix_s)
         stored = await self._stored_connected(first_hour)
-        found: dict[NodeID, bool] = {}
+        connected: dict[NodeID, bool] = {}
         for count, node_id in enumerate(node_ids):
             if count % _NODES_PER_TURN == _NODES_PER_TURN - 1:
                 await asyncio.sleep(0)
             rows = [row for row in self._hours.rows_of(node_id) if row.hour >= first_hour]
             if self._peers.heard_at(node_id) is not None:
-                found[node_id] = True
+                connected[node_id] = True
             elif rows or node_id in stored:
-                found[node_id] = stored.get(node_id, False) or any(row.connected_ms for row in rows)
-        return found
+                connected[node_id] = stored.get(node_id, False) or any(row.connected_ms for row in rows)
+        return connected
 
     async def run(self) -> None:
         """Observe and write until cancelled; the store then gets the rows that are not written yet."""

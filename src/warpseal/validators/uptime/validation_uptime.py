@@ -100,8 +100,8 @@ class ValidationUptime:
         for validation_id in [key for key, entry in self._entries.items() if entry.seen_at < before]:
             del self._entries[validation_id]
         self._loaded = {key: row for key, row in self._loaded.items() if row.seen_at >= before}
-        known = self._entries.keys() | self._loaded.keys()
-        self._written = {key: row for key, row in self._written.items() if key in known}
+        validation_ids = self._entries.keys() | self._loaded.keys()
+        self._written = {key: row for key, row in self._written.items() if key in validation_ids}
 
     def _add(self, validation: CurrentValidation, now_ms: int, unix_s: float) -> bool:
         """Add a validation; return False if the limit is reached."""
