@@ -203,8 +203,10 @@ class PeerNetwork:
         Responses count until `deadline`, or until the request is closed.
         """
         now = self._now()
+        # network/p2p/router.go: requests of the p2p SDK have odd IDs. EVM chains read even ones as sync requests.
         request_id = self._next_request_id
         self._next_request_id = (request_id + 2) & _REQUEST_ID_MASK
+        # A deadline of 0 on the wire expires at once; network-maximum-inbound-timeout caps it at 10 s.
         wire_deadline_s = min(self._settings.request_deadline_s, max(deadline - now, 0.001))
         frame = encode_app_request(chain_id, request_id, app_bytes, wire_deadline_s, self._zstd)
         request = PeerRequest(
