@@ -42,7 +42,8 @@ _MAX_LATEST: Final = 64
 class ValidatorSets:
     """The sets, cached in bounded memory. Used from one event loop; `keys_of` from any thread.
 
-    hits, misses: lookups so far that the cache answered, or did not.
+    hits: lookups that the cache served.
+    misses: lookups that needed a node.
     """
 
     def __init__(

@@ -43,10 +43,11 @@ _EXTEND_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SubnetReadiness:
-    """The connected part of a subnet. missing: validators without a connected node, heaviest first.
+    """The connected part of a subnet.
 
-    is_known: its validator set was fetched; until then the weights are 0. failure: why the set cannot be read, if it
-    could not be for as long as a height may be stale; the weights are those of the last one.
+    is_known: whether the validator set was fetched; the weights are 0 until then.
+    missing: validators without a connected node, heaviest first.
+    failure: reason if no set could be read for as long as a height may be stale; the weights are those of the last set.
     """
 
     subnet_id: SubnetID

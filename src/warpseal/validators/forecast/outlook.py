@@ -32,9 +32,11 @@ _MOST_PAIRS: Final = 4_000_000
 class ForecastValidator:
     """A validator whose weight counts in the quorum, as a node lists it.
 
-    id: the validation ID of an L1 validator, or the ID of the transaction that staked. balance_navax: of an L1
-    validator, 0 if inactive; None for a stake, which has `end_s`, Unix time. has_key: whether it has a BLS key.
-    has_answered: whether it answered in the last day.
+    id: validation ID of an L1 validator, or ID of the transaction that staked.
+    balance_navax: balance of an L1 validator, 0 if it is inactive; None for a stake.
+    end_s: Unix time at which a stake ends; None for an L1 validator and a stake that renews itself.
+    has_key: whether the validator has a BLS key.
+    has_answered: whether the validator was connected in the last day.
     """
 
     id: bytes
@@ -73,7 +75,9 @@ class ValidatorOutlook:
 class WeightLoss:
     """The validators that leave in the same second, and the weights after it.
 
-    ids: of the validators, in order. active_weight: of validators that can sign. total_weight: falls only by stakes.
+    ids: IDs of the validators that leave, in ascending order.
+    active_weight: weight of the validators that can sign.
+    total_weight: weight of all validators; only stakes that end lower it.
     """
 
     at_s: int
@@ -95,10 +99,11 @@ class TopUp:
 class Course:
     """The quorum from now on, for one number of active validators.
 
-    losses: of the next ten years, in order of time. quorum_impossible_at_s: the first Unix time at which the validators
-    that can sign are too few; the time of the forecast if they are too few now; None: not within ten years.
-    top_ups: a cheap set that keeps the quorum for 30 days, in order of validation IDs; empty if none is needed; None if
-    no balance can keep it.
+    losses: losses of weight in the next ten years, in order of time.
+    quorum_impossible_at_s: first Unix time at which too little weight can sign; the time of the forecast if that is so
+        now; None if it does not happen within ten years.
+    top_ups: cheap set that keeps the quorum for 30 days, in order of validation IDs; empty if the quorum needs no
+        top-up; None if no balance can keep it.
     """
 
     losses: tuple[WeightLoss, ...]
@@ -115,9 +120,11 @@ class Course:
 class QuorumOutlook:
     """The forecast of a subnet at a chain time.
 
-    total_weight: of all validators, inactive and keyless ones included. required_weight: 67 % of it, rounded up.
-    active_weight: of validators that can sign; answering_weight: of those among them that answered in the last day.
-    at_capacity: None for a subnet without L1 validators.
+    total_weight: weight of all validators, including inactive and keyless ones.
+    required_weight: 67 % of the total weight, rounded up.
+    active_weight: weight of the validators that can sign.
+    answering_weight: weight of the validators that can sign and were connected in the last day.
+    at_capacity: course with the capacity of the network active; None for a subnet without L1 validators.
     """
 
     as_of_s: int
@@ -156,9 +163,10 @@ def forecast_quorum(
 ) -> QuorumOutlook:
     """Return the forecast of a subnet's validators, all of them, whose balances were read at chain time `as_of_s`.
 
-    today, at_capacity: the fee from `as_of_s` on. Validators keep their order. top_up_s: for how long top-ups keep the
-    quorum. step: called after each small part of the computation. Raises ValueError if a fee is missing and there are
-    L1 validators.
+    The validators of the result keep their order. Raises ValueError if a fee is missing and there are L1 validators.
+    today, at_capacity: fee curves that begin at `as_of_s`.
+    top_up_s: seconds for which top-ups keep the quorum.
+    step: function that is called after each small part of the computation.
     """
     if (today is None or at_capacity is None) and any(validator.balance_navax is not None for validator in validators):
         raise ValueError("expected the fee of L1 validators")

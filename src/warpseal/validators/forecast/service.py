@@ -71,10 +71,14 @@ class SubnetForecast:
 class ForecastService:
     """Forecasts of any subnet. Used from one event loop.
 
-    connected_since: whether each observed node was connected since a Unix time. is_unreachable: whether the daemon
-    tracks a subnet and has failed to connect to its validator, or has no address. executor: computes the forecasts.
-    unix_clock: Unix seconds; now: seconds of a clock that never goes back; cpu_clock: CPU seconds of the thread that
-    calls it. sleep: rests in the background.
+    connected_since: function that returns whether each observed node was connected since a Unix time.
+    is_unreachable: function that returns whether the daemon tracks a subnet and has failed to connect to its validator,
+        or has no address of it.
+    executor: threads that compute the forecasts.
+    unix_clock: Unix time in seconds.
+    now: clock in seconds that never goes back.
+    cpu_clock: CPU seconds of the calling thread.
+    sleep: pause between the forecasts in the background.
     """
 
     def __init__(

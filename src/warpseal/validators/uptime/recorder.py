@@ -35,9 +35,11 @@ _NODES_PER_TURN: Final = 500
 
 
 class UptimeRecorder:
-    """Counts for how long nodes are connected. Used from one event loop. observer: the daemon's own node id.
+    """Counts for how long nodes are connected. Used from one event loop.
 
-    now: seconds of the clock that `peers` uses, the event loop's; unix_clock: the wall clock, in seconds.
+    observer: node ID of this daemon.
+    now: clock of `peers` in seconds, which is the event loop's.
+    unix_clock: wall clock in seconds.
     """
 
     def __init__(
