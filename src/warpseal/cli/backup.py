@@ -9,7 +9,8 @@ from typing import Final
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
 from warpseal.cli.progress import ProgressDisplay
-from warpseal.daemon.backup import (
+from warpseal.errors import StartupError
+from warpseal.ops.backup import (
     CERTIFICATE_NAME,
     KEY_NAME,
     BackupArchive,
@@ -17,7 +18,6 @@ from warpseal.daemon.backup import (
     restore_backup,
     write_backup,
 )
-from warpseal.errors import StartupError
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreKind

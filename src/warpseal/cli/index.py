@@ -15,14 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from warpseal.cli.message import NOT_CHECKED_EXIT_CODE
-from warpseal.cli.process import Command, open_output, print_event, run_daemon, run_on_loop, set_up_logging
-from warpseal.cli.progress import ProgressDisplay
-from warpseal.cli.running_daemon import duration, printable
-from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
-from warpseal.config.keys import Config
-from warpseal.daemon.index_process import (
-    SUFFIX,
+from warpseal.cli.index_queries import (
     EvmIndexLocation,
     describe_damage,
     find_evm_indexes,
@@ -30,9 +23,16 @@ from warpseal.daemon.index_process import (
     read_evm_status,
     read_index_status,
     resolve_chain,
-    run_index,
+    select_chains,
     verify_index,
 )
+from warpseal.cli.message import NOT_CHECKED_EXIT_CODE
+from warpseal.cli.process import Command, open_output, print_event, run_daemon, run_on_loop, set_up_logging
+from warpseal.cli.progress import ProgressDisplay
+from warpseal.cli.running_daemon import duration, printable
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
+from warpseal.config.keys import Config
+from warpseal.daemon.index_process import SUFFIX, run_index
 from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import UNDECODABLE, translate_bad_rows
@@ -69,16 +69,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    config = load_config(args).config
+    config, only = select_chains(load_config(args).config, args.chain)
     loggers = set_up_logging(config.logs, suffix=SUFFIX)
     set_up_gc()
-    work = run_index(
-        config,
-        loggers,
-        partial(print_event, config.logs.format),
-        chains=args.chain,
-        ends_with_stdin=args.ends_with_stdin,
-    )
+    announce = partial(print_event, config.logs.format)
+    work = run_index(config, loggers, announce, only=only, ends_with_stdin=args.ends_with_stdin)
     return run_daemon(work, loggers)
 
 
