@@ -156,8 +156,8 @@ def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
     l1_chains = {chain for subnet in network["subnets"][1:] for chain in subnet["blockchainIds"]}
     for message in network["messages"]:
         if message["sourceBlockchainId"] in l1_chains:
-            found: dict[str, Any] = message
-            return found
+            document: dict[str, Any] = message
+            return document
     raise DemoFailed("the simulated network wrote no message of an L1")
 
 

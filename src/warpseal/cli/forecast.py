@@ -184,10 +184,10 @@ def _fee(forecast: Forecast) -> str:
     assert fee is not UNSET
     month = _avax(int(fee.price) * 30 * _DAY_S)
     if fee.active_validators is UNSET:
-        known = f"at most {fee.target:,}" if fee.source == "minimum" else "unknown, so the price is taken as constant"
+        target = f"at most {fee.target:,}" if fee.source == "minimum" else "unknown, so the price is taken as constant"
     else:
-        known = f"{fee.active_validators:,}"
-    return f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s: {known}"
+        target = f"{fee.active_validators:,}"
+    return f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s: {target}"
 
 
 def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Iterator[str]:
@@ -244,8 +244,8 @@ def _moment(unix_s: int) -> str:
 
 def _avax(navax: int, *, up: bool = True) -> str:
     """Return an amount with four decimals, rounded up or down."""
-    shown = -(-navax // _SHOWN_NAVAX) if up else navax // _SHOWN_NAVAX
-    return f"{shown // (NAVAX // _SHOWN_NAVAX):,}.{shown % (NAVAX // _SHOWN_NAVAX):04d} AVAX"
+    units = -(-navax // _SHOWN_NAVAX) if up else navax // _SHOWN_NAVAX
+    return f"{units // (NAVAX // _SHOWN_NAVAX):,}.{units % (NAVAX // _SHOWN_NAVAX):04d} AVAX"
 
 
 FORECAST: Final = Command(_add_arguments, _forecast)

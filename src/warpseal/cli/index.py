@@ -95,20 +95,20 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
 def _status(args: argparse.Namespace) -> int:
     config = load_config(args).config
     evm_chains = [_describe_evm_index(location, config) for location in find_evm_indexes(config, args.network)]
-    shown: dict[str, Any] = {}
+    primary: dict[str, Any] = {}
     if config.indexer.chains or not evm_chains:
-        shown |= _describe_primary_index(find_index(config, args.network), config)
-    chains = [*shown.get("chains", ()), *evm_chains]
+        primary |= _describe_primary_index(find_index(config, args.network), config)
+    chains = [*primary.get("chains", ()), *evm_chains]
     chosen = {name: _chain_text(resolve_chain(config, name, args.network)) for name in args.chain}
     content = [chain for chain in chains if not chosen or chain["chain"] in chosen.values()]
     for name, chain in chosen.items():
         if chain not in {entry["chain"] for entry in content}:
             raise StartupError(f"--chain {name}: no such chain is indexed")
     if args.json:
-        print(json.dumps({**shown, "chains": content}, indent=2))
+        print(json.dumps({**primary, "chains": content}, indent=2))
     else:
-        if "index" in shown:
-            print(f"index: {shown['index']}")
+        if "index" in primary:
+            print(f"index: {primary['index']}")
         for chain in content:
             print(printable(", ".join(itertools.starmap(_format_field, chain.items()))))
     return 1 if any("stopped" in chain for chain in content) else 0
@@ -303,9 +303,9 @@ def _find_evm_index(config: Config, network: int | None, chain: str | None) -> E
         chosen = _chain_text(resolve_chain(config, chain, network))
         locations = {name: location for name, location in locations.items() if name == chosen}
     if len(locations) != 1:
-        named = "no EVM chain is indexed" if chain is None else f"--chain {chain}: no such EVM chain is indexed"
+        none_text = "no EVM chain is indexed" if chain is None else f"--chain {chain}: no such EVM chain is indexed"
         several = f"several EVM chains are indexed: choose one with --chain: {', '.join(locations)}"
-        raise StartupError(several if locations else named)
+        raise StartupError(several if locations else none_text)
     return next(iter(locations.values()))
 
 

@@ -54,15 +54,15 @@ class DataLocation:
 
     def find(self, name: str) -> Any:
         """Return the value of one setting, whatever the others are; None if it is not given."""
-        given = getattr(self._args, name.replace("-", "_"), None)
-        return find_value(name, config_file(self._args), given, os.environ)
+        value = getattr(self._args, name.replace("-", "_"), None)
+        return find_value(name, config_file(self._args), value, os.environ)
 
     @cached_property
     def network_id(self) -> int | None:
         """The network of --network, else of the configured node; None without either."""
-        given: int | None = self._args.network
-        if given is not None or not names_nodes(config_file(self._args), os.environ):
-            return given
+        network_id: int | None = self._args.network
+        if network_id is not None or not names_nodes(config_file(self._args), os.environ):
+            return network_id
         try:
             return run_on_loop(_fetch_network_id(load_config(self._args).config.node))
         except NodeUnavailable as error:

@@ -142,10 +142,10 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
         platform = connect_upstream(NodeSettings((args.node,), (args.node,)), session).platform
         if tx_id is None:
             return await _verify(platform, parse_hex(text), args)
-        found = await platform.transaction(tx_id)
-        if found is None:
+        transaction = await platform.transaction(tx_id)
+        if transaction is None:
             raise StartupError(f"this node knows no transaction {text} of the P-Chain")
-        return {**await _verify(platform, found.raw, args), "status": found.status.value}
+        return {**await _verify(platform, transaction.raw, args), "status": transaction.status.value}
 
 
 def _decode_bytes(raw: bytes) -> dict[str, Any]:

@@ -105,15 +105,15 @@ def run(args: argparse.Namespace) -> int:
     """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3 if unchecked."""
     signed = _parse_signed(read_input(args.message))
     try:
-        found = _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
+        preflight = _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
     except _NotChecked as error:
         print(f"warpseal: the message is not checked: {printable(str(error))}", file=sys.stderr)
         return NOT_CHECKED_EXIT_CODE
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(preflight, indent=2))
     else:
-        _print_preflight(found)
-    return 0 if found.get("reason") is None else 1
+        _print_preflight(preflight)
+    return 0 if preflight.get("reason") is None else 1
 
 
 class _NotChecked(Exception):
@@ -134,28 +134,30 @@ def _parse_signed(text: str) -> SignedMessage:
         raise StartupError(f"the input is no signed message: {error}") from None
 
 
-def _print_preflight(found: Mapping[str, Any]) -> None:
-    reason = found.get("reason")
-    verdict = f"no ({reason}): {found.get('reasonText')}" if reason else "yes, as far as is known"
-    destination, statement = found["destination"], found["statement"]
+def _print_preflight(preflight: Mapping[str, Any]) -> None:
+    reason = preflight.get("reason")
+    verdict = f"no ({reason}): {preflight.get('reasonText')}" if reason else "yes, as far as is known"
+    destination, statement = preflight["destination"], preflight["statement"]
     quorum, epoch = destination["quorum"], destination.get("epoch")
     number = f"epoch {epoch['number']}, " if epoch else ""
     height = f"{number}P-Chain height {destination['pChainHeight']}"
     accepted = _ACCEPTED[statement["accepted"]]
     lines = {
         "accepted now": verdict,
-        "message": f"{found['messageId']} of chain {found['sourceBlockchainId']}",
+        "message": f"{preflight['messageId']} of chain {preflight['sourceBlockchainId']}",
         "destination": f"{destination['destinationBlockchainId']}, {height}",
         "quorum": f"{quorum['percentage']} % ({quorum['source']})",
         "signing subnet": f"{destination.get('signingSubnetId', 'not known')} ({destination.get('signedBy', '')})",
-        "signature": "verifies now" if found["verifiesNow"] else "does not verify now",
+        "signature": "verifies now" if preflight["verifiesNow"] else "does not verify now",
         "statement": f"{statement['kind']}, {accepted}: {statement['text']}",
     }
-    if "advice" in found:
-        lines["advice"] = found["advice"]["text"]
+    if "advice" in preflight:
+        lines["advice"] = preflight["advice"]["text"]
     for name, text in lines.items():
         print(f"{name + ':':15} {printable(text)}")
-    print_table(("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"), map(_height_cells, found["heights"]))
+    print_table(
+        ("EPOCH", "HEIGHT", "SIGNED", "REQUIRED", "TOTAL", "VERIFIES"), map(_height_cells, preflight["heights"])
+    )
 
 
 def _height_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -224,16 +226,16 @@ def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, An
     try:
         url = find_url(args)
         headers = {"Content-Type": "application/json", **({KEY_HEADERS[0]: args.api_key} if args.api_key else {})}
-        status, found = _post(url, ALL_NETWORK_NAMES[0], headers, body)
-        if found.get("code") == NetworkNotServed.code:
-            status, found = _post(url, found["detail"]["served"][0], headers, body)
+        status, response = _post(url, ALL_NETWORK_NAMES[0], headers, body)
+        if response.get("code") == NetworkNotServed.code:
+            status, response = _post(url, response["detail"]["served"][0], headers, body)
     except (StartupError, LookupError, TypeError) as error:
         raise _NotChecked(str(error)) from None
     if status == _OK:
-        return found
-    if found.get("code") == WarpDisabled.code:
-        raise StartupError(str(found.get("message")))
-    raise _NotChecked(f"the daemon answered {status}: {found.get('message')}")
+        return response
+    if response.get("code") == WarpDisabled.code:
+        raise StartupError(str(response.get("message")))
+    raise _NotChecked(f"the daemon answered {status}: {response.get('message')}")
 
 
 def _post(url: str, network: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -244,9 +246,9 @@ def _post(url: str, network: str, headers: Mapping[str, str], body: dict[str, An
         if status == _OK:
             # Fields that the answer lacks would end the command later.
             msgspec.json.decode(content, type=PreflightAnswer)
-        found = json.loads(content)
+        document = json.loads(content)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise StartupError(f"{url} answered {status} without a preflight: it is no Warpseal daemon of this version")
-    return status, found
+    return status, document

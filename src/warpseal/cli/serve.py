@@ -61,10 +61,10 @@ def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str
         parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
     for group, content in GROUP_CONTENTS.items():
         keys = [key for key in KEYS if key.setting.group is group and not key.setting.is_secret]
-        shown = [key for key in keys if reads is None or key.name in reads or key.section in reads]
-        flags = parser.add_argument_group(group, content) if shown else parser
+        visible_keys = [key for key in keys if reads is None or key.name in reads or key.section in reads]
+        flags = parser.add_argument_group(group, content) if visible_keys else parser
         for key in keys:
-            text = key.help if key in shown else argparse.SUPPRESS
+            text = key.help if key in visible_keys else argparse.SUPPRESS
             flags.add_argument(f"--{key.name}", metavar=key.setting.metavar, help=text)
 
 
@@ -76,8 +76,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def config_file(args: argparse.Namespace) -> Path | None:
     """Return the config file that a command was given, or that the environment names."""
-    named = next(filter(None, map(os.environ.get, CONFIG_FILE_NAMES)), None)
-    return args.config or (Path(named) if named else None)
+    path = next(filter(None, map(os.environ.get, CONFIG_FILE_NAMES)), None)
+    return args.config or (Path(path) if path else None)
 
 
 def find_log_format(arguments: list[str]) -> LogFormat:
@@ -127,8 +127,8 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 def given_flags(args: argparse.Namespace) -> dict[str, str]:
     """Return the given flags of settings, by key."""
-    given = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
-    return {name: value for name, value in given.items() if value is not None}
+    flags = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
+    return {name: value for name, value in flags.items() if value is not None}
 
 
 def set_up_gc() -> None:

@@ -158,9 +158,9 @@ def _prepare_import(engine: Engine, url: StoreUrl, network_id: int | None) -> in
     return network_id if stored is None else stored
 
 
-def _require_network(found: int | None, expected: int | None) -> None:
-    if found is not None and expected is not None and found != expected:
-        raise StoreNetworkMismatch(found, expected)
+def _require_network(network_id: int | None, expected: int | None) -> None:
+    if network_id is not None and expected is not None and network_id != expected:
+        raise StoreNetworkMismatch(network_id, expected)
 
 
 def _upgrade(args: argparse.Namespace) -> int:

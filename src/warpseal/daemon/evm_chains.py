@@ -9,7 +9,7 @@ from pathlib import Path
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_api import EvmApi
+from warpseal.daemon.forwarding_api import EvmApi
 from warpseal.daemon.services import Upstreams
 from warpseal.forwarding.evm.build import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
@@ -58,11 +58,11 @@ class EvmDataServices:
         node = self._config.node
         if node.index_l1s_at is None:
             return
-        known = [chain.blockchain_id for chain in node.evm_chains]
+        configured_ids = [chain.blockchain_id for chain in node.evm_chains]
         subnet_ids = self._config.validators.tracked_subnet_ids
         blockchains_of = self._upstreams.upstream.platform.blockchains_of
         sessions, settings = self._evm_api.sessions, self._config.evm_rpc
-        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, settings)
+        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
 
         def add(entry: EvmChain) -> None:
             self._add(entry, self._evm_api.add(entry), is_c_chain=False)

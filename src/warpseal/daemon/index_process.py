@@ -194,9 +194,9 @@ async def _index_evm_chains(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(indexer.run())
             if node.index_l1s_at is not None:
-                known = [chain.blockchain_id for chain in node.evm_chains]
+                configured_ids = [chain.blockchain_id for chain in node.evm_chains]
                 subnet_ids, blockchains_of = config.validators.tracked_subnet_ids, upstream.platform.blockchains_of
-                served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, rpc)
+                served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, rpc)
 
                 def add(chain: EvmChain) -> None:
                     if only is None or chain.blockchain_id in only:

@@ -223,12 +223,12 @@ class NodeApi:
 
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
         """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id, the first one."""
-        named = self.aliases.find(str(evm_id))
-        if named is None:
+        holder_id = self.aliases.find(str(evm_id))
+        if holder_id is None:
             self.aliases.add_chain(chain_id, evm_id)
             _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"))
-        elif named != chain_id:
-            fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(named)}
+        elif holder_id != chain_id:
+            fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(holder_id)}
             log.warning("two chains have the same EVM chain id", extra=fields)
 
     @property
@@ -278,7 +278,7 @@ def _follower_progress(follower: PChainFollower) -> ChainProgress:
 def _indexed_progress(status: IndexStatus, chain: PrimaryChain) -> ChainProgress:
     index = status.index
     freshness = index.freshness() if index is not None else ()
-    fresh = next((found for found in freshness if found.chain is chain), None)
+    fresh = next((candidate for candidate in freshness if candidate.chain is chain), None)
     note = index.chain_statuses().get(chain) if index is not None else None
     stopped = note.stopped if note is not None and note.stopped else None
     if fresh is None:

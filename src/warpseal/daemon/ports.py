@@ -17,8 +17,7 @@ from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_api import EvmApi
-from warpseal.daemon.gateway_api import GatewayApi
+from warpseal.daemon.forwarding_api import EvmApi, GatewayApi
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.status import DaemonStatus
 from warpseal.metrics.registry import Metrics

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from warpseal.aggregation.service import AggregationRecord, MinuteCounts
     from warpseal.api.status.probes import ProbeEndpoints
     from warpseal.config.keys import Config
-    from warpseal.daemon.evm_api import EvmApi
+    from warpseal.daemon.forwarding_api import EvmApi
     from warpseal.daemon.node_api import NodeApi
     from warpseal.daemon.services import Services
     from warpseal.indexer.status import IndexStatus
@@ -123,10 +123,10 @@ class DaemonStatus:
                 members.append(describe.members(subnet.subnet_id))
                 await asyncio.sleep(0)
             count = sum(map(len, members))
-            for subnet, listed, shown in zip(
+            for subnet, listed, row_limit in zip(
                 readiness, members, share_limits(list(map(len, members)), MAX_VALIDATORS), strict=True
             ):
-                validators += await describe.rows(subnet.subnet_id, listed[:shown])
+                validators += await describe.rows(subnet.subnet_id, listed[:row_limit])
                 is_pinned = subnet.subnet_id in self._pinned
                 limit = MAX_MISSING if is_pinned else MAX_MISSING_UNPINNED
                 missing = await describe.rows(subnet.subnet_id, subnet.missing[:limit])
@@ -225,11 +225,12 @@ class PeerDescriber:
 
     def members(self, subnet_id: SubnetID) -> list[Validator | CurrentValidation]:
         """Return the validators of a subnet, heaviest first, and the inactive ones of an L1, which are in no set."""
-        known = self._subnet_tracker.validators_of(subnet_id)
-        members: list[Validator | CurrentValidation] = list(known.validators) if known is not None else []
+        validator_set = self._subnet_tracker.validators_of(subnet_id)
+        validators = validator_set.validators if validator_set is not None else ()
+        members: list[Validator | CurrentValidation] = [*validators]
         inactive = [paid for paid in self._paying(subnet_id).values() if not paid.is_active]
         if inactive:
-            keyed = {node_id for validator in known.validators for node_id in validator.node_ids} if known else set()
+            keyed = {node_id for validator in validators for node_id in validator.node_ids}
             members += [validation for validation in inactive if validation.node_id not in keyed]
         return sorted(members, key=lambda member: member.weight, reverse=True)
 
@@ -304,7 +305,8 @@ def _subnet(
         keyless_weight=str(subnet.keyless),
         inactive_validators=len(inactive),
         inactive=[
-            MissingStatus([_node_text(found.node_id)], str(found.weight), INACTIVE) for found in inactive[:limit]
+            MissingStatus([_node_text(validation.node_id)], str(validation.weight), INACTIVE)
+            for validation in inactive[:limit]
         ],
     )
 
@@ -322,14 +324,14 @@ def _inactive(subnet: str, validation: CurrentValidation) -> ValidatorStatus:
 
 def _aggregation(record: AggregationRecord) -> AggregationStatus:
     stages_ms = {stage: round(seconds * 1_000, 1) for stage, seconds in record.stages.items()}
-    shown = AggregationStatus(utc_text(record.ended_at), record.outcome, stages_ms, record.reason or None)
+    status = AggregationStatus(utc_text(record.ended_at), record.outcome, stages_ms, record.reason or None)
     if record.message_id is None or record.signing_subnet_id is None:
-        return shown
+        return status
     return AggregationStatus(
-        shown.ended_at,
-        shown.outcome,
-        shown.stages_ms,
-        shown.reason,
+        status.ended_at,
+        status.outcome,
+        status.stages_ms,
+        status.reason,
         message_id=_id_text(record.message_id),
         signing_subnet_id=_id_text(record.signing_subnet_id),
         height=_text(record.height),

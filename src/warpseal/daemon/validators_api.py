@@ -30,19 +30,19 @@ class ValidatorsApi:
     async def run(self, services: Services, upstream: Upstream) -> None:
         """Mount the chains, and refresh their validators until cancelled."""
         settings, current = self._config.validators, services.current
-        known = LocalView(services.chains, current, services.network.is_connected, services.uptime.uptime)
+        local_view = LocalView(services.chains, current, services.network.is_connected, services.uptime.uptime)
 
         def appeared(chain_id: ChainID) -> None:
             if chain_id not in self._chains:
-                self._mount(chain_id, ChainValidatorsClient(()), known)
+                self._mount(chain_id, ChainValidatorsClient(()), local_view)
 
         for chain_id, nodes in upstream.validators.items():
-            self._mount(chain_id, nodes, known)
+            self._mount(chain_id, nodes, local_view)
         rounds = ValidatorRefresher(services.chains, current, services.subnet_tracker, settings, appeared)
         await rounds.run(tuple(self._chains.values()))
 
-    def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, known: LocalView) -> None:
-        chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, known)
+    def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, local_view: LocalView) -> None:
+        chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, local_view)
         routes = ValidatorsEndpoint(chain, self._config.api).routes()
         try:
             self._interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")

@@ -1,7 +1,6 @@
 """Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions, open files.
 
-It compares the nodes (node_doctor.py), and checks those of indexed EVM chains (evm_doctor.py) and of the gateway
-(gateway_doctor.py).
+It compares the nodes and those of the gateway (nodes.py), and checks those of indexed EVM chains (evm.py).
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.doctor.evm import check_evm_indexes
 from warpseal.doctor.finding import Finding, Grade
-from warpseal.doctor.gateway import check_gateway
-from warpseal.doctor.nodes import check_heights, compare_nodes
+from warpseal.doctor.nodes import check_gateway, check_heights, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
@@ -115,8 +113,8 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
         services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
         async with running(services.run()):
             await _until_connected(services, timeout_s)
-            found = (_check_subnets(services), _check_clock(services), _check_versions(config, services))
-            return [*chain.from_iterable(found), *await _check_balances(services), *_check_files(services)]
+            findings = (_check_subnets(services), _check_clock(services), _check_versions(config, services))
+            return [*chain.from_iterable(findings), *await _check_balances(services), *_check_files(services)]
 
 
 async def _until_connected(services: Services, timeout_s: float) -> None:
@@ -190,10 +188,10 @@ def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Find
             reason = "not_connected" if unreachable is None else unreachable.reason
             by_reason.setdefault(reason, []).append((node_id, validator.weight))
     for reason, nodes in by_reason.items():
-        missing = [(*found, services.network.missing_connection(found[0])) for found in nodes]
-        named = ", ".join(_describe_missing(*found) for found in missing[:MAX_NAMED])
+        missing = [(*node, services.network.missing_connection(node[0])) for node in nodes]
+        descriptions = ", ".join(_describe_missing(*node) for node in missing[:MAX_NAMED])
         more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
-        text = f"{_counted(len(nodes))} missing ({reason}): {named}{more}"
+        text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{more}"
         validators = [
             {"nodeId": node_id_text(node_id), "weight": str(weight), **(connection.as_json() if connection else {})}
             for node_id, weight, connection in missing
@@ -203,8 +201,8 @@ def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Find
 
 
 def _describe_missing(node_id: NodeID, weight: int, connection: MissingConnection | None) -> str:
-    known = [connection.address, connection.last_error] if connection is not None else []
-    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *filter(None, known)))})"
+    details = [connection.address, connection.last_error] if connection is not None else []
+    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *filter(None, details)))})"
 
 
 async def _check_balances(services: Services) -> list[Finding]:
@@ -217,11 +215,11 @@ async def _check_balances(services: Services) -> list[Finding]:
             await services.current.of(subnet.subnet_id)
         underfunded = services.underfunded(subnet.subnet_id)
         if underfunded:
-            named = ", ".join(
-                f"{found.node_ids[0]} (weight {found.weight}, {found.state})" for found in underfunded[:MAX_NAMED]
+            descriptions = ", ".join(
+                f"{member.node_ids[0]} (weight {member.weight}, {member.state})" for member in underfunded[:MAX_NAMED]
             )
             more = f" and {len(underfunded) - MAX_NAMED} more" if len(underfunded) > MAX_NAMED else ""
-            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {named}{more}"
+            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {descriptions}{more}"
             detail = {
                 "subnetId": id_text(subnet.subnet_id),
                 "underfunded": [validator.as_json() for validator in underfunded],
@@ -263,10 +261,9 @@ def _check_versions(config: Config, services: Services) -> Iterator[Finding]:
 
 
 def _check_files(services: Services) -> Iterator[Finding]:
-    wanted = sum(len(subnet.missing) for subnet in services.subnet_tracker.readiness()) + len(
-        services.network.connected
-    )
-    needed = services.network.file_limit.needed_for(wanted)
+    missing = sum(len(subnet.missing) for subnet in services.subnet_tracker.readiness())
+    connections = missing + len(services.network.connected)
+    needed = services.network.file_limit.needed_for(connections)
     if needed is not None:
         limit = services.network.file_limit.files
         yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")

@@ -62,12 +62,12 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
     async with open_sessions() as sessions:
         chains = [(chain, "evm-chains") for chain in node.indexed_evm_chains]
         if node.index_l1s_at is not None:
-            known = [chain.blockchain_id for chain in node.evm_chains]
+            configured_ids = [chain.blockchain_id for chain in node.evm_chains]
             subnet_ids = config.validators.tracked_subnet_ids
-            finder = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, known, sessions, config.evm_rpc)
-            found = await finder.find()
-            chains += [(chain, "index-l1s-at") for chain in found]
-            if not found:
+            finder = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, config.evm_rpc)
+            l1_chains = await finder.find()
+            chains += [(chain, "index-l1s-at") for chain in l1_chains]
+            if not l1_chains:
                 findings.append(_no_l1s(node.index_l1s_at.endpoint))
         checks = [_ChainCheck(chain, setting, config, sessions).run() for chain, setting in chains]
         results = await asyncio.gather(*checks)
@@ -112,9 +112,9 @@ class _ChainCheck:
     async def run(self) -> _ChainResult:
         """Ask all nodes; never raises."""
         await self._nodes.pool.check()
-        found = await asyncio.gather(*map(self._check_node, self._nodes.nodes))
+        results = await asyncio.gather(*map(self._check_node, self._nodes.nodes))
         heads = [node.head for node in self._nodes.nodes if node.head is not None]
-        findings = [finding for of_node in found for finding in of_node]
+        findings = [finding for of_node in results for finding in of_node]
         return _ChainResult(findings, max(0, max(heads, default=0) - self._indexing.first_height))
 
     async def _check_node(self, node: ChainNode) -> list[Finding]:
@@ -167,9 +167,9 @@ class _ChainCheck:
         if first < head:
             block = await self._call(node, BLOCK, hex(first), False)
             receipts = await self._call(node, BLOCK_RECEIPTS, hex(first))
-            lacking = "" if _has_receipts(receipts) else "the receipts of "
-            if lacking or _number_of(block) != first:
-                text = f"{where} does not have {lacking}block {first}, the first that is indexed"
+            missing_part = "" if _has_receipts(receipts) else "the receipts of "
+            if missing_part or _number_of(block) != first:
+                text = f"{where} does not have {missing_part}block {first}, the first that is indexed"
                 return [Finding(Grade.WARNING, text, _NO_BEGINNING, detail)]
         return []
 

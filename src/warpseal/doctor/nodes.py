@@ -1,4 +1,4 @@
-"""Compares the configured nodes: heights, validator sets and conversions at one height, versions, clocks, chains."""
+"""Compares the configured nodes (heights, sets, conversions, versions, clocks, chains), and those of the gateway."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Final, TypeVar
 
 from warpseal.config.keys import Config
 from warpseal.doctor.finding import Finding, Grade
+from warpseal.forwarding.primary.gateway import build_gateway
 from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.p_chain import compare_subnets
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.answers import (
     Answer,
@@ -25,9 +27,9 @@ from warpseal.upstream.answers import (
     make_digest,
 )
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
-from warpseal.upstream.node import open_session
-from warpseal.upstream.pool import NodeResult
+from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.node import open_session, open_sessions
+from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
 from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
@@ -35,6 +37,10 @@ MAX_LAGGING_BLOCKS: Final = 5
 # Blocks whose time is further ahead are refused (avalanchego vms/proposervm, maxSkew).
 _MAX_NODE_SKEW_S: Final = 10.0
 _TIMEOUT_S: Final = 30.0
+_HEIGHT_TIMEOUT_S: Final = 3.0
+_GATEWAY_ADVICE: Final = "is the node up, of the same network, the base URL right, and the key (if any) valid?"
+_NO_HEIGHT: Final = "calls of this chain fail there: the node is not bootstrapped, or does not serve its RPC"
+_BEHIND: Final = "it is called only if no other node is up; it may still be bootstrapping"
 _MAX_PROBES: Final = 16
 _MAX_NAMED: Final = 10
 _P_CHAIN_API: Final = "p-chain-api"
@@ -68,7 +74,7 @@ async def compare_nodes(
     except TimeoutError:
         text = f"the nodes were not compared within {_TIMEOUT_S:g} s"
         return [*findings, Finding(Grade.WARNING, text, "a node is slow: see above, and try again")]
-    return findings + [finding for found in results for finding in found]
+    return findings + [finding for result in results for finding in result]
 
 
 def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
@@ -115,11 +121,13 @@ def _check_clocks(answers: Mapping[str, EndpointAnswer]) -> Iterator[Finding]:
 
 async def _compare_sets(config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]) -> list[Finding]:
     """Compare validator sets at one height that all nodes have which keep up, and the conversions of subnets."""
-    known = sorted((result.value for result in heights if result.value is not None), reverse=True)
-    if len(known) < 2:
+    descending_heights = sorted((result.value for result in heights if result.value is not None), reverse=True)
+    if len(descending_heights) < 2:
         return []
     # A single forged height is not the second highest.
-    height = min(found for found in known if known[1] - found <= MAX_LAGGING_BLOCKS)
+    height = min(
+        candidate for candidate in descending_heights if descending_heights[1] - candidate <= MAX_LAGGING_BLOCKS
+    )
     platform, tracked = upstream.platform, config.validators.tracked_subnet_ids
     subnet_ids = list(dict.fromkeys((PRIMARY_NETWORK, *tracked)))
     sets = await asyncio.gather(*(platform.validators_at_each(subnet_id, height) for subnet_id in subnet_ids))
@@ -224,13 +232,13 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
 
 
 def _apis_of(settings: NodeSettings, chain_id: ChainID) -> Iterator[_ProposerVM]:
-    named = [(f"{_P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
-    named += [
+    endpoints = [(f"{_P_CHAIN_API}[{position}]", node) for position, node in enumerate(settings.p_chain_api)]
+    endpoints += [
         (f"{_INFO_API}[{position}]", node)
         for position, node in enumerate(settings.info_api)
         if node not in settings.p_chain_api
     ]
-    for name, node in named:
+    for name, node in endpoints:
         yield _ProposerVM(chain_id, name, node, f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}")
     for place, chain in enumerate(settings.evm_chains):
         for position, rpc in enumerate(chain.rpc if chain.blockchain_id == chain_id else ()):
@@ -274,3 +282,51 @@ def _shorten(names: Sequence[str]) -> str:
 
 def _subnet_name(subnet_id: SubnetID) -> str:
     return "the Primary Network" if subnet_id == PRIMARY_NETWORK else f"subnet {id_text(subnet_id)}"
+
+
+async def check_gateway(config: Config, network_id: int) -> list[Finding]:
+    """Check every node of `gateway-nodes`; empty without one."""
+    if not config.gateway.nodes:
+        return []
+    async with open_sessions() as sessions:
+        gateway = build_gateway(config.gateway, sessions, config.evm_rpc, network_id)
+        pools = {chain: forwarder.pool for chain, forwarder in gateway.forwarders.items()}
+        await asyncio.gather(*(pool.check() for pool in pools.values()))
+        heights = await asyncio.gather(*(_heights(pool) for pool in pools.values()))
+    by_chain = dict(zip(pools, heights, strict=True))
+    nodes = pools[PrimaryChain.P].nodes
+    return [finding for node in nodes for finding in _check_gateway_node(node, by_chain)]
+
+
+async def _heights(pool: NodePool[int]) -> list[int | None]:
+    """Return the height of a chain at each node; None if the node does not report it."""
+
+    async def height(node: PoolNode) -> int | None:
+        try:
+            return await pool.identity.read_height(node.node, _HEIGHT_TIMEOUT_S) if node.is_verified else None
+        except CallFailure:
+            return None
+
+    return await asyncio.gather(*map(height, pool.nodes))
+
+
+def _check_gateway_node(node: PoolNode, heights: dict[PrimaryChain, list[int | None]]) -> list[Finding]:
+    setting = f"gateway-nodes[{node.position}]"
+    where = f"{setting} {node.display}"
+    if node.failure is not None:
+        return [Finding(Grade.WARNING, f"{where}: {node.failure}", _GATEWAY_ADVICE, {"setting": setting})]
+    heights_by_name = {chain.name: of_nodes[node.position] for chain, of_nodes in heights.items()}
+    heights_text = ", ".join(f"{chain} {height}" for chain, height in heights_by_name.items() if height is not None)
+    detail = {
+        "setting": setting,
+        "heights": {chain: str(height) for chain, height in heights_by_name.items() if height is not None},
+    }
+    findings = [Finding(Grade.GOOD, f"{where} answers: heights {heights_text or 'unknown'}", detail=detail)]
+    for chain, of_nodes in heights.items():
+        height, tip = of_nodes[node.position], max((height or 0 for height in of_nodes), default=0)
+        if height is None:
+            findings.append(Finding(Grade.WARNING, f"{where} reports no height of the {chain.name}-Chain", _NO_HEIGHT))
+        elif tip - height > MAX_LAGGING_BLOCKS:
+            behind = f"{where} is {tip - height} blocks behind the others on the {chain.name}-Chain"
+            findings.append(Finding(Grade.WARNING, behind, _BEHIND))
+    return findings

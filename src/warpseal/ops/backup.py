@@ -310,8 +310,8 @@ def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
 def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
     taken = [path for path in targets.values() if path.exists()]
     if taken or len(set(targets.values())) < len(targets):
-        named = taken[0] if taken else "certificate and key in one file"
-        raise StartupError(f"{named} exists: a backup is restored only where nothing is")
+        obstacle = taken[0] if taken else "certificate and key in one file"
+        raise StartupError(f"{obstacle} exists: a backup is restored only where nothing is")
     unfinished = {name: path.with_name(f".{path.name}.restored") for name, path in targets.items()}
     with ExitStack() as stack:
         if STORE_NAME in targets:

@@ -33,9 +33,9 @@ GOOD = PeerTraffic(6, 99.0, 98.5, 10, 0, 3, 96, 97.0)
 
 
 def run_check(check: HealthCheck) -> CheckOutcome:
-    found = check.run()
-    assert not inspect.isawaitable(found)
-    return found
+    outcome = check.run()
+    assert not inspect.isawaitable(outcome)
+    return outcome
 
 
 def connected(weight: int, subnet_id: SubnetID = PRIMARY_NETWORK, total: int = 100) -> SubnetReadiness:
@@ -59,7 +59,7 @@ class FollowedChainSetup:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "text"),
     [
         (0, "0s"),
         (1.5, "1.5s"),
@@ -73,14 +73,14 @@ class FollowedChainSetup:
         (-1, "0s"),
     ],
 )
-def test_durations_are_formatted_like_those_of_go(seconds: float, shown: str) -> None:
-    assert go_duration(seconds) == shown
+def test_durations_are_formatted_like_those_of_go(seconds: float, text: str) -> None:
+    assert go_duration(seconds) == text
 
 
 def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
-    found = run_check(FollowedChainSetup().check())
-    assert found.error is None
-    assert found.message == {
+    outcome = run_check(FollowedChainSetup().check())
+    assert outcome.error is None
+    assert outcome.message == {
         "engine": {
             "consensus": {
                 "lastAcceptedHeight": 10,
@@ -110,13 +110,13 @@ def test_a_chain_fails_when_it_lags_longer_than_the_limit() -> None:
         (123, 15, 15, "0s", False),
     ):
         setup.now, setup.progress = moment, ChainProgress(height, tip)
-        found = run_check(check)
-        consensus = found.message["engine"]["consensus"]
+        outcome = run_check(check)
+        consensus = outcome.message["engine"]["consensus"]
         assert (consensus["longestProcessingBlock"], consensus["processingBlocks"]) == (longest, tip - height)
         result = f"engine: consensus: block processing too long: {longest} > 2m0s"
-        assert found.error == (result if fails else None)
+        assert outcome.error == (result if fails else None)
         if tip > height:
-            assert found.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
+            assert outcome.message["engine"]["vm"] == {"nodeHeight": tip, "nodeLastAcceptedID": None}
 
 
 def test_lag_is_no_failure_during_backfill() -> None:
@@ -177,9 +177,9 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
 def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
     check = quorum_check(SUBNET, lambda: [connected(weight, SUBNET)])
     assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
-    found = run_check(check)
-    assert found.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
-    assert (found.error is not None) is fails
+    outcome = run_check(check)
+    assert outcome.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
+    assert (outcome.error is not None) is fails
 
 
 def test_the_quorum_check_of_an_unknown_subnet_fails() -> None:
@@ -223,8 +223,8 @@ def test_message_times_of_closed_connections_are_remembered() -> None:
     check = network_check(lambda: current, lambda: 100.0)
     run_check(check)
     current = replace(GOOD, received_at=None, sent_at=50.0)
-    found = run_check(check)
-    assert (found.error, found.message["timeSinceLastMsgSent"]) == (None, "1.5s")
+    outcome = run_check(check)
+    assert (outcome.error, outcome.message["timeSinceLastMsgSent"]) == (None, "1.5s")
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_message_times_of_closed_connections_are_remembered() -> None:
 def test_the_router_fails_with_too_many_or_too_old_outstanding_requests(
     change: dict[str, Any], error: str | None
 ) -> None:
-    found = run_check(router_check(lambda: replace(GOOD, **change), lambda: 100.0))
-    assert found.error == (f"the router is not healthy reason: {error}" if error else None)
-    assert set(found.message) == {"longestRunningRequest", "outstandingRequests"}
+    outcome = run_check(router_check(lambda: replace(GOOD, **change), lambda: 100.0))
+    assert outcome.error == (f"the router is not healthy reason: {error}" if error else None)
+    assert set(outcome.message) == {"longestRunningRequest", "outstandingRequests"}
 
 
 @pytest.mark.parametrize(("offset", "fails"), [(None, False), (29.9, False), (-29.9, False), (31.0, True), (-31, True)])
@@ -297,6 +297,6 @@ def test_the_indexer_check_names_a_stopped_chain() -> None:
 
 
 async def test_a_file_system_without_a_size_is_not_full() -> None:
-    found = diskspace_check(Path("/proc/self/nowhere"), HealthSettings()).run()
-    assert inspect.isawaitable(found)
-    assert await found == CheckOutcome({})
+    outcome = diskspace_check(Path("/proc/self/nowhere"), HealthSettings()).run()
+    assert inspect.isawaitable(outcome)
+    assert await outcome == CheckOutcome({})

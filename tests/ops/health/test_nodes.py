@@ -52,9 +52,9 @@ def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
 async def poll_and_check(nodes: FakeNodes, monitor: NodeMonitor | None = None) -> CheckOutcome:
     monitor = monitor or nodes.monitor()
     await monitor.poll()
-    found = monitor.check().run()
-    assert isinstance(found, CheckOutcome)
-    return found
+    outcome = monitor.check().run()
+    assert isinstance(outcome, CheckOutcome)
+    return outcome
 
 
 async def error_of(nodes: FakeNodes) -> str | None:
@@ -63,8 +63,8 @@ async def error_of(nodes: FakeNodes) -> str | None:
 
 async def test_heights_are_reported_by_position_in_the_configured_lists() -> None:
     outcome = await poll_and_check(FakeNodes([12, 12], [5]))
-    shown = {"p-chain-api[0]": {"height": 12}, "p-chain-api[1]": {"height": 12}, "info-api[0]": {}}
-    assert outcome == CheckOutcome({"nodes": shown, "proposedHeight": 7})
+    messages = {"p-chain-api[0]": {"height": 12}, "p-chain-api[1]": {"height": 12}, "info-api[0]": {}}
+    assert outcome == CheckOutcome({"nodes": messages, "proposedHeight": 7})
 
 
 async def test_a_stale_proposed_height_fails_even_if_the_nodes_answer() -> None:

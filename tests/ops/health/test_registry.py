@@ -237,15 +237,15 @@ async def test_a_report_has_the_results_of_the_latest_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unix_ns", "shown"),
+    ("unix_ns", "text"),
     [
         (0, "1970-01-01T00:00:00Z"),
         (1_795_226_880_729_236_283, "2026-11-21T02:08:00.729236283Z"),
         (1_795_226_880_730_000_000, "2026-11-21T02:08:00.73Z"),
     ],
 )
-def test_timestamps_have_nanoseconds_like_those_of_avalanchego(unix_ns: int, shown: str) -> None:
-    assert rfc3339(unix_ns) == shown
+def test_timestamps_have_nanoseconds_like_those_of_avalanchego(unix_ns: int, text: str) -> None:
+    assert rfc3339(unix_ns) == text
 
 
 async def test_a_request_runs_a_check_whose_result_is_too_old() -> None:

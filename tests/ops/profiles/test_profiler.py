@@ -201,12 +201,12 @@ class LiveObject:
 
 
 async def test_memory_is_grouped_by_type_and_the_rest_is_native(profiler: Profiler, tmp_path: Path) -> None:
-    kept = [LiveObject(number) for number in range(2_000)]
+    live_objects = [LiveObject(number) for number in range(2_000)]
     kept_bytes = [bytearray(3_000_000)]
     await profiler.write_memory()
     profile = read_profile(folder_of(tmp_path) / "mem.profile")
     assert profile.units == (("inuse_objects", "count"), ("inuse_space", "bytes"))
-    assert profile.count_of("test_profiler.LiveObject") == len(kept)
+    assert profile.count_of("test_profiler.LiveObject") == len(live_objects)
     assert profile.amount_of("builtins.bytearray") >= len(kept_bytes[0])
     assert profile.count_of("builtins.str") > 2_000
     # It may be 0: memory that was never written to counts for its object, and is not resident.
@@ -274,7 +274,7 @@ async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: 
     def stall() -> None:
         time.sleep(0.2)
 
-    found: list[Sample] = []
+    stalls: list[Sample] = []
 
     async def has_stall() -> bool:
         await asyncio.sleep(0.03)
@@ -283,14 +283,16 @@ async def test_a_stall_of_the_event_loop_has_the_stack_that_caused_it(profiler: 
         await profiler.write_locks()
         samples = read_profile(folder_of(tmp_path) / "lock.profile").samples
         of_stalls = [sample for sample in samples if sample.functions[0] == STALL]
-        found[:] = [sample for sample in of_stalls if any(name.endswith("<locals>.stall") for name in sample.functions)]
-        return bool(found)
+        stalls[:] = [
+            sample for sample in of_stalls if any(name.endswith("<locals>.stall") for name in sample.functions)
+        ]
+        return bool(stalls)
 
     await profiler.start_cpu()
     # On a busy machine the loop may stall just before, and that stack is the one of the whole stall.
     await until(has_stall)
     await profiler.stop_cpu()
-    (stalled,) = found
+    (stalled,) = stalls
     assert stalled.amount > 0.15e9 * stalled.count
 
 

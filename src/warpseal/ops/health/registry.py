@@ -82,11 +82,11 @@ class HealthRegistry:
 
     async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
         """Run the checks whose results are too old for a request; after a second the last results have to do."""
-        wanted, now = frozenset(tags), _now()
+        tag_set, now = frozenset(tags), _now()
         names = [
             check.name
             for check in self._checks.values()
-            if now - self._last_run_at.get(check.name, now) > check.max_age_s and check.has(wanted)
+            if now - self._last_run_at.get(check.name, now) > check.max_age_s and check.has(tag_set)
         ]
         if names:
             with suppress(TimeoutError):

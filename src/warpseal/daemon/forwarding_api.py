@@ -1,4 +1,4 @@
-"""The endpoints of the EVM chains whose calls the daemon forwards, their health checks, and their configuration."""
+"""The endpoints whose calls the daemon forwards: EVM chains, and the gateway of the primary network."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.rpc.evm import Admission
 from warpseal.config.keys import Config
+from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
 from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
+from warpseal.forwarding.primary.gateway import Gateway, build_gateway, c_chain_at
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.process import os_error_text
@@ -108,12 +111,12 @@ class EvmApi:
         return ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
-        found = None
+        blockchain = None
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._opened.wait()  # Early calls wait, as everywhere.
-            found = await self._view.blockchain(chain_id) if self._view is not None else None
-        return found.genesis if found is not None else None
+            blockchain = await self._view.blockchain(chain_id) if self._view is not None else None
+        return blockchain.genesis if blockchain is not None else None
 
     async def upgrade_times(self) -> Mapping[str, int] | None:
         """Return when each network upgrade begins, Unix seconds; None while no node says it."""
@@ -121,6 +124,32 @@ class EvmApi:
             with suppress(NodeUnavailable):
                 self._times = await self._info.upgrades()
         return self._times
+
+
+class GatewayApi:
+    """Does nothing without gateway-nodes. gate: requests to its paths wait there while the daemon starts."""
+
+    def __init__(self, config: Config, node_api: NodeApi, evm_api: EvmApi, admission: Admission) -> None:
+        self.gate = StartupGate[Gateway](config.aggregation.default_timeout_s)
+        self._config = config
+        self._node_api = node_api
+        self._evm_api = evm_api
+        self._admission = admission
+        if config.gateway.nodes:
+            node_api.interfaces.expect_gateway(self.gate)
+
+    async def run(self, network_id: int) -> None:
+        """Mount the routes, and the C-Chain's EVM unless evm-chains has it; check the nodes until cancelled."""
+        settings = self._config.gateway
+        if not settings.nodes:
+            return
+        chains = await self._node_api.primary_chains()
+        gateway = build_gateway(settings, self._evm_api.sessions, self._config.evm_rpc, network_id)
+        if all(chain.chain_id != chains.c for chain in self._evm_api.chains):
+            self._evm_api.add(c_chain_at(settings.nodes, chains.c))
+        self._node_api.add_gateway(gateway, chains, self._admission)
+        self.gate.open(gateway)
+        await gateway.run()
 
 
 async def _report_chain_id(chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]) -> None:
