@@ -60,6 +60,7 @@ from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.errors import InternalError, InvalidRequest, WarpsealError
 from warpseal.index.errors import IndexDamaged, IndexMoved
 from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, TransactionNotFound
+from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodeFailure, NodesDisagree, NodeUnavailable
@@ -133,7 +134,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     TransactionNotFound("t", "Processing"),
     NoMessage("DisableL1ValidatorTx"),
     UndecodableTransaction("t", "at byte 2: type 99"),
-    MessageSuperseded("t", {"now": {"registered": False}}),
+    MessageSuperseded("t", SupersededStatement(now=PresentStatement(registered=False))),
     OriginNotIndexed("v", PROGRESS, 30.0),
     TooManyPageTokens(1_000_000),
     IndexNotEnabled("the p-chain"),

@@ -27,7 +27,7 @@ DAY_S: Final = 86_400
 class WarpsealError(Exception):
     """Base of every error that reaches a caller. `code` is stable; the text is for people.
 
-    detail: facts for programs beyond the code, JSON-ready.
+    detail: facts for programs beyond the code, of types that msgspec encodes.
     http_status: of the response.
     v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None means `http_status`.
     reference_text: what the reference aggregator says; its dialect has this text before the reason.

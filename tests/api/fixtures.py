@@ -26,14 +26,12 @@ from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import ProbeEndpoints
-from warpseal.chains.proposervm import Epoch
-from warpseal.delivery.advice import Advice
-from warpseal.delivery.candidates import CandidateHeight
-from warpseal.delivery.destination import Destination
-from warpseal.delivery.preflight import PreflightRequest
-from warpseal.delivery.report import DeliveryReport
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
-from warpseal.delivery.warp_rules import WarpRules
+from warpseal.delivery.advice import DeliveryAdvice
+from warpseal.delivery.candidates import HeightLabel, WeightAtHeight
+from warpseal.delivery.destination import DestinationEpoch
+from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
+from warpseal.delivery.report import DestinationQuorum, DestinationReport
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
@@ -57,20 +55,39 @@ SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1
 
 DESTINATION = ChainID(bytes(range(64, 96)))
 CHAINS = PrimaryChains(x=ChainID(bytes([88]) * 32), c=ChainID(bytes([67]) * 32))
-REPORT = DeliveryReport(
-    Destination(DESTINATION, SUBNET, Epoch(18, 30, 1_795_226_806), 300, 19, WarpRules(80, True, "genesis"), 0.0),
-    SUBNET,
-    "source",
-    18,
-    "epoch",
-    80,
-    "genesis",
-    (
-        CandidateHeight("current", 18, 870, 800, 1_000, True),
-        CandidateHeight("next", 19, 500, 800, 1_000, False),
-        CandidateHeight("proposed", 19, 500, 800, 1_000, False),
+_HEIGHTS: tuple[tuple[HeightLabel, str, str, bool], ...] = (
+    ("current", "18", "870", True),
+    ("next", "19", "500", False),
+    ("proposed", "19", "500", False),
+)
+REPORT = DestinationReport(
+    destination_blockchain_id=id_text(DESTINATION),
+    signing_subnet_id=id_text(SUBNET),
+    signed_by="source",
+    p_chain_height="18",
+    p_chain_height_source="epoch",
+    quorum=DestinationQuorum(percentage=80, source="genesis"),
+    heights=tuple(
+        WeightAtHeight(
+            epoch=epoch,
+            p_chain_height=height,
+            signed_weight=weight,
+            required_weight="800",
+            total_weight="1000",
+            verifies=verifies,
+        )
+        for epoch, height, weight, verifies in _HEIGHTS
     ),
-    Advice(18, 19, 1, 1_795_227_106, "build one block there"),
+    epoch=DestinationEpoch(number=30, start_time=1_795_226_806, p_chain_height="18", sealed_from=1_795_227_106),
+    verifies_now=True,
+    serves_next=False,
+    advice=DeliveryAdvice(
+        pinned_height="18",
+        needed_height="19",
+        blocks_before=1,
+        not_before=1_795_227_106,
+        text="build one block there",
+    ),
 )
 
 
@@ -116,8 +133,8 @@ class ScriptedL1Messages:
 class ScriptedDeliveries:
     """Returns the given report with a signed message, and records its requests."""
 
-    report: DeliveryReport = REPORT
-    next: NextMessage | None = None
+    report: DestinationReport = REPORT
+    next: NextSignedMessage | None = None
     error: WarpsealError | None = None
     requests: list[DeliveryRequest] = field(default_factory=list)
     l1_requests: list[L1DeliveryRequest] = field(default_factory=list)
@@ -157,18 +174,19 @@ PREFLIGHT: Mapping[str, Any] = {
     "heights": [{"epoch": "current", "pChainHeight": "19", "verifies": True}],
     "statement": {"kind": "AddressedCall", "accepted": None, "text": "no node can tell"},
 }
+PREFLIGHT_ANSWER = msgspec.convert(PREFLIGHT, PreflightAnswer)
 
 
 @dataclass
 class ScriptedPreflight:
     """Returns the given answer about signed messages, and records its requests."""
 
-    act: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] | None = None
+    act: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] | None = None
     requests: list[PreflightRequest] = field(default_factory=list)
 
-    async def verify(self, request: PreflightRequest) -> Mapping[str, Any]:
+    async def verify(self, request: PreflightRequest) -> PreflightAnswer:
         self.requests.append(request)
-        return PREFLIGHT if self.act is None else await self.act(request)
+        return PREFLIGHT_ANSWER if self.act is None else await self.act(request)
 
 
 @dataclass

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
+from starlette.responses import JSONResponse
 
-from tests.api.fixtures import CHAINS, PREFLIGHT, ApiSetup, ScriptedPreflight, serving
+from tests.api.fixtures import CHAINS, PREFLIGHT_ANSWER, ApiSetup, ScriptedPreflight, serving
 from tests.cli.test_message import CONVERSION, REGISTRATION
 from tests.delivery.recorded_chains import CONFIG, EPOCH, ChainNode
 from tests.messages.test_verification import FROM_L1
@@ -22,7 +24,7 @@ from tests.messages.test_verification import REGISTRATION as MESSAGE
 from tests.node.recorded_node import L1, L1_CHAIN, NO_CHAIN, refusing_uri, serve_nodes
 from warpseal.cli.main import main
 from warpseal.delivery.errors import WarpDisabled
-from warpseal.delivery.preflight import PreflightRequest
+from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
@@ -160,12 +162,14 @@ async def test_answers_of_the_daemon_decide_on_the_exit_code(capsys: pytest.Capt
         WarpDisabled("c", "it is off"): 1,
     }
 
-    async def refuse(_: PreflightRequest) -> Mapping[str, Any]:
-        return {**PREFLIGHT, "verifiesNow": False, "reason": "bit_set", "reasonText": "signer \x1b9 is unknown"}
+    async def refuse(_: PreflightRequest) -> PreflightAnswer:
+        return structs.replace(
+            PREFLIGHT_ANSWER, verifies_now=False, reason="bit_set", reason_text="signer \x1b9 is unknown"
+        )
 
     for error, expected in answers.items():
 
-        async def fail(_: PreflightRequest, error: Exception = error) -> Mapping[str, Any]:
+        async def fail(_: PreflightRequest, error: Exception = error) -> PreflightAnswer:
             raise error
 
         async with serving(ApiSetup(preflight=ScriptedPreflight(fail)).app()) as server:
@@ -177,10 +181,7 @@ async def test_answers_of_the_daemon_decide_on_the_exit_code(capsys: pytest.Capt
 
 
 async def test_an_answer_that_is_no_preflight_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    async def answer(_: PreflightRequest) -> Mapping[str, Any]:
-        return {"verifiesNow": True}
-
-    async with serving(ApiSetup(preflight=ScriptedPreflight(answer)).app()) as server:
+    async with serving(JSONResponse({"verifiesNow": True})) as server:
         code, _, err = await verify(capsys, REGISTRATION, *TO_L1, "--url", server.url)
     assert (code, "without a preflight" in err) == (3, True)
 

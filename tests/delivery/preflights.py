@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from tests.api.openapi.documented_answers import assert_valid
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import ValidatorServices
@@ -50,6 +52,7 @@ class PreflightSetup:
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
         """Return the answer's body, after a check that the OpenAPI document describes it."""
-        body = (await self.preflight.check(PreflightRequest(signed, destination_id, **options))).as_json()
+        answer = await self.preflight.check(PreflightRequest(signed, destination_id, **options))
+        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
         assert_valid(_ANSWER, body)
         return body

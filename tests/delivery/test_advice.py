@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.advice import advise
@@ -22,7 +23,7 @@ U64 = st.integers(0, 2**64 - 1)
 
 def test_one_block_seals_the_epoch_when_its_time_has_come() -> None:
     advice = advise(DESTINATION, 302_155, NOON)
-    assert advice.as_json() == {
+    assert to_builtins(advice) == {
         "pinnedHeight": "291012",
         "neededHeight": "302155",
         "blocksBefore": 1,
@@ -43,7 +44,7 @@ def test_nodes_that_propose_a_lower_height_are_awaited() -> None:
 
 def test_before_granite_no_block_has_to_be_built() -> None:
     advice = advise(replace(DESTINATION, epoch=NO_EPOCH, proposed_height=302_154), 302_155, NOON + 0.5)
-    assert (advice.pinned_height, advice.blocks_before, advice.not_before) == (302_154, 0, NOON)
+    assert (advice.pinned_height, advice.blocks_before, advice.not_before) == ("302154", 0, NOON)
     assert advice.text.endswith(
         "its nodes propose only P-Chain height 302154 now; send the message in a block after that"
     )
@@ -57,6 +58,6 @@ def test_advice_follows_the_rule_of_epochs_for_any_numbers(
         DESTINATION, epoch=Epoch(height, 1, start), proposed_height=proposed, epoch_duration_s=duration_s
     )
     advice = advise(destination, needed, now)
-    assert (advice.pinned_height, advice.needed_height) == (height, needed)
+    assert (advice.pinned_height, advice.needed_height) == (str(height), str(needed))
     assert (advice.blocks_before, advice.not_before) == (1, start + duration_s)
     assert ("now;" in advice.text) == (start + duration_s <= now)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, assume, given, settings
@@ -304,7 +305,7 @@ async def test_a_call_that_the_operator_denies_is_not_executed() -> None:
     async with preflight_over(node) as setup:
         denying = replace(setup.deps, denies_calls=lambda chain_id: chain_id == L1_CHAIN)
         request = PreflightRequest(REMOVAL, L1_CHAIN, call=CALL)
-        body = (await Preflight(denying, NETWORK_ID).check(request)).as_json()
+        body = msgspec.to_builtins(await Preflight(denying, NETWORK_ID).check(request))
     assert (body["call"]["succeeded"], "denies eth_call" in body["call"]["error"]) == (None, True)
     assert all("from" not in sent for _, sent, _ in eth_calls(node))
 

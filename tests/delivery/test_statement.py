@@ -30,7 +30,7 @@ from tests.node.recorded_node import (
 )
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.delivery import statement
-from warpseal.delivery.statement import GET_VALIDATOR, MESSAGE_RECEIVED, StatementCheck, StatementChecker
+from warpseal.delivery.statement import GET_VALIDATOR, MESSAGE_RECEIVED, PreflightStatement, StatementChecker
 from warpseal.store.values import BootstrapOrigin, L1Transaction, Origin, RegistrationOrigin
 from warpseal.validators.chains import ChainLookup
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, parse_id
@@ -107,14 +107,14 @@ async def check(
     *,
     now: float = RECORDED_AT,
     records: Records | None = None,
-) -> StatementCheck:
+) -> PreflightStatement:
     async with checker_over(ChainNode(dict(answers or {})), now=now, records=records) as checker:
         return await checker.check(message, destination_id)
 
 
 async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None:
     found = await check(REGISTRATION, now=BEFORE_EXPIRY)
-    assert (found.kind, found.accepted, found.refusal) == ("RegisterL1Validator", False, "already_delivered")
+    assert (found.kind, found.accepted, (found.reason or None)) == ("RegisterL1Validator", False, "already_delivered")
 
 
 async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> None:
@@ -122,7 +122,7 @@ async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_t
     assert (await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY)).accepted
     stored = Records((L1Transaction(b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1),))
     found = await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY, records=stored)
-    assert found.refusal == "already_delivered"
+    assert (found.reason or None) == "already_delivered"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_t
 async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int, refusal: str | None) -> None:
     answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
     found = await check(REGISTRATION, answers=answers, now=now)
-    assert found.refusal == refusal
+    assert (found.reason or None) == refusal
     assert found.accepted is (refusal is None)
 
 
@@ -152,7 +152,7 @@ async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_wa
 
     for answer in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
         found = await check(REGISTRATION, answers={VALIDATOR: answer}, now=REGISTERED.expiry)
-        assert (found.accepted, found.refusal) == (False, "expired_registration")
+        assert (found.accepted, (found.reason or None)) == (False, "expired_registration")
         assert "delivered" not in found.text
     found = await check(REGISTRATION, now=REGISTERED.expiry)
     assert found.text.endswith("; it was delivered before")
@@ -181,7 +181,7 @@ async def test_a_refused_registration_names_times_that_people_read(now: int, tex
 
 async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_clock() -> None:
     answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2027-01-01T00:00:00Z"}}
-    assert (await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)).refusal == "expired_registration"
+    assert (await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)).reason == "expired_registration"
 
 
 @pytest.mark.parametrize(
@@ -189,22 +189,22 @@ async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_cloc
 )
 async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: ChainID, sender: bytes) -> None:
     found = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
-    assert found.refusal == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
+    assert (found.reason or None) == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
 
 
 async def test_a_refusal_shows_the_beginning_of_a_managers_address() -> None:
     answers = {"platform.getSubnet": {**L1_RECORD, "managerAddress": "0x" + "5a" * 200_000}}
     found = await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)
-    assert found.refusal == "wrong_manager"
+    assert (found.reason or None) == "wrong_manager"
     assert f"the manager of the L1 is 0x{'5a' * 32} on chain" in found.text
 
 
 async def test_a_registration_for_a_subnet_that_is_no_l1_is_refused() -> None:
     unknown = replace(REGISTERED, subnet_id=SubnetID(b"\x09" * 32))
     answers = {"platform.getSubnet": lambda _: (_ for _ in ()).throw(RpcFault("not found"))}
-    assert (await check(from_manager(unknown), answers=answers)).refusal == "wrong_manager"
+    assert (await check(from_manager(unknown), answers=answers)).reason == "wrong_manager"
     bare = {"platform.getSubnet": {"isPermissioned": True, "conversionID": id_text(bytes(32))}}
-    assert (await check(from_manager(unknown), answers=bare)).refusal == "wrong_manager"
+    assert (await check(from_manager(unknown), answers=bare)).reason == "wrong_manager"
 
 
 CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
@@ -226,13 +226,13 @@ CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
 async def test_a_weight_change_needs_a_nonce_that_was_not_used(nonce: int, weight: int, refusal: str | None) -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), nonce, weight))
     found = await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})
-    assert (found.accepted, found.refusal) == (refusal is None, refusal)
+    assert (found.accepted, (found.reason or None)) == (refusal is None, refusal)
 
 
 async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> None:
-    assert (await check(REMOVAL)).refusal == "already_delivered"
+    assert (await check(REMOVAL)).reason == "already_delivered"
     gone = L1ValidatorWeight.parse(AddressedCall.parse(REMOVAL.payload).payload)
-    assert (await check(from_manager(replace(gone, weight=5)))).refusal == "no_validation"
+    assert (await check(from_manager(replace(gone, weight=5)))).reason == "no_validation"
 
 
 async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
@@ -240,17 +240,17 @@ async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
     listed = {"nodeID": "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV", "startTime": "1", "weight": "500"}
     alone = {"validators": [{**listed, "validationID": CHANGED, "balance": "1"}]}
     answers = {VALIDATOR: validator(CHANGED, 500, 5), "platform.getCurrentValidators": alone}
-    assert (await check(message, answers=answers)).refusal == "last_validator"
+    assert (await check(message, answers=answers)).reason == "last_validator"
     # A permissioned validation that outlived the conversion is no L1 validator.
     alone["validators"].append({**listed, "txID": id_text(b"\x02" * 32)})
-    assert (await check(message, answers=answers)).refusal == "last_validator"
+    assert (await check(message, answers=answers)).reason == "last_validator"
     alone["validators"].append({**listed, "validationID": id_text(b"\x03" * 32), "balance": "0"})
     assert (await check(message, answers=answers)).accepted
 
 
 async def test_a_weight_change_must_come_from_the_manager_of_the_l1() -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 7), C_CHAIN)
-    assert (await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})).refusal == "wrong_manager"
+    assert (await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})).reason == "wrong_manager"
 
 
 ICM: Final = json.loads((paths.LOCALNET / "icm.json").read_text())
@@ -269,7 +269,7 @@ async def test_a_teleporter_message_that_the_messenger_has_was_delivered() -> No
     node = ChainNode({"eth_call": word(1)})
     async with checker_over(node) as checker:
         found = await checker.check(TELEPORTER, PERMISSIONED_CHAIN)
-    assert (found.kind, found.refusal) == ("TeleporterMessage", "already_delivered")
+    assert (found.kind, (found.reason or None)) == ("TeleporterMessage", "already_delivered")
     ((path, call, block),) = eth_calls(node)
     assert id_text(PERMISSIONED_CHAIN) in path
     assert (call["to"], block) == ("0x" + MESSENGER.hex(), "latest")
@@ -304,7 +304,7 @@ async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_
 )
 async def test_only_a_boolean_of_the_messenger_counts(answer: Any, accepted: bool | None) -> None:
     found = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})
-    assert (found.accepted, found.refusal) == (accepted, None)
+    assert (found.accepted, (found.reason or None)) == (accepted, None)
     assert "127.0.0.1" not in found.text
     is_unclear = any(
         text in found.text for text in ("whether it was delivered is not known", "no node that could tell has answered")
@@ -315,15 +315,15 @@ async def test_only_a_boolean_of_the_messenger_counts(answer: Any, accepted: boo
 async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node() -> None:
     async with checker_over() as checker:
         for destination_id in (C_CHAIN, P_CHAIN):
-            assert (await checker.check(TELEPORTER, destination_id)).refusal == "other_destination"
+            assert (await checker.check(TELEPORTER, destination_id)).reason == "other_destination"
 
 
 async def test_messages_for_the_p_chain_are_refused_elsewhere_and_those_of_the_p_chain_there() -> None:
     async with checker_over() as checker:
         for message in (REGISTRATION, REMOVAL):
-            assert (await checker.check(message, L1_CHAIN)).refusal == "other_destination"
+            assert (await checker.check(message, L1_CHAIN)).reason == "other_destination"
         attested = L1ValidatorRegistration(REGISTERED.validation_id, True).encode()
-        assert (await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)).refusal == (
+        assert (await checker.check(build_p_chain_message(NETWORK_ID, attested), P_CHAIN)).reason == (
             "other_destination"
         )
 
@@ -379,7 +379,7 @@ async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain
     async with checker_over(node) as checker:
         found = await checker.check(message, L1_CHAIN)
     assert found.accepted is accepted
-    assert found.refusal == ("already_delivered" if accepted is False else None)
+    assert (found.reason or None) == ("already_delivered" if accepted is False else None)
     ((_, call, _),) = eth_calls(node)
     assert (call["to"], call["data"]) == (
         "0x" + MANAGER.hex(),
@@ -411,7 +411,7 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
     async with checker_over(node) as checker:
         found = await checker.check(CONVERSION, L1_CHAIN)
     assert (found.kind, found.accepted) == ("SubnetToL1Conversion", accepted)
-    assert found.refusal == ("already_delivered" if accepted is False else None)
+    assert (found.reason or None) == ("already_delivered" if accepted is False else None)
     ((_, call, _),) = eth_calls(node)
     first = bootstrap_validation_id(L1, 0)
     assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
@@ -419,15 +419,15 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
 
 async def test_a_conversion_is_for_the_chain_of_the_manager_and_of_another_l1_no_node_can_tell() -> None:
     elsewhere = {"platform.getSubnet": {**L1_RECORD, "managerChainID": id_text(C_CHAIN)}}
-    assert (await check(CONVERSION, L1_CHAIN, elsewhere)).refusal == "other_destination"
+    assert (await check(CONVERSION, L1_CHAIN, elsewhere)).reason == "other_destination"
     other = {"platform.getSubnet": {**L1_RECORD, "conversionID": id_text(b"\x01" * 32)}}
     for destination_id, answers in ((L1_CHAIN, other), (C_CHAIN, {})):
         found = await check(CONVERSION, destination_id, {**answers, "eth_call": record(2)})
-        assert (found.accepted, found.refusal) == (None, None)
+        assert (found.accepted, (found.reason or None)) == (None, None)
 
 
 async def test_a_message_about_a_validation_is_for_the_chain_of_the_manager() -> None:
-    assert (await check(REGISTERED_NOW, C_CHAIN)).refusal == "other_destination"
+    assert (await check(REGISTERED_NOW, C_CHAIN)).reason == "other_destination"
 
 
 async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the_origin() -> None:
@@ -435,7 +435,7 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
     assert (await check(ENDED, L1_CHAIN, answers)).accepted is None
     for origin in (BootstrapOrigin(L1, 0), RegistrationOrigin(REGISTERED.encode())):
         found = await check(ENDED, L1_CHAIN, answers, records=Records(found=origin))
-        assert found.refusal == "already_delivered"
+        assert (found.reason or None) == "already_delivered"
     assert (await check(ENDED, L1_CHAIN, answers, records=Records(found=RegistrationOrigin(b"?")))).accepted is None
 
 
@@ -452,7 +452,7 @@ async def test_no_node_can_tell_about_other_messages(payload: bytes) -> None:
     async with checker_over() as checker:
         for source_id in (L1_CHAIN, P_CHAIN):
             found = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
-            assert (found.accepted, found.refusal) == (None, None)
+            assert (found.accepted, (found.reason or None)) == (None, None)
 
 
 async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,7 +471,7 @@ async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pyt
     for answer in answers:
         for method in ("platform.getTimestamp", VALIDATOR, "platform.getSubnet"):
             found = await check(REGISTRATION, answers={method: answer}, now=BEFORE_EXPIRY)
-            assert (found.accepted, found.refusal) == (None, None), (method, answer)
+            assert (found.accepted, (found.reason or None)) == (None, None), (method, answer)
         assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})).accepted is None
 
 

@@ -13,6 +13,7 @@ from tests.eventually import until
 from tests.l1.test_validity import HISTORY, NETWORK_ID, attestation_of, validation_at
 from warpseal.l1.errors import TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChooser
+from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import (
@@ -234,7 +235,7 @@ async def test_a_refresh_uses_the_node_with_the_greatest_height() -> None:
     )
     validity = await build_lookup(PChainNodes(validations=result)).refresh(attestation_of(HISTORY.first), 5)
     assert isinstance(validity, Superseded)
-    assert validity.now == {"nonce": "1", "weight": "3000"}
+    assert validity.now == PresentStatement(nonce="1", weight="3000")
 
 
 async def test_the_validity_of_a_conversion_needs_no_request() -> None:
@@ -303,7 +304,7 @@ async def test_a_slow_epoch_request_continues_and_serves_the_next_request() -> N
     assert epochs.calls == 1
 
 
-SUPERSEDED = Superseded({"registered": False}, None)
+SUPERSEDED = Superseded(PresentStatement(registered=False), None)
 
 
 async def test_work_is_cancelled_when_its_message_is_superseded() -> None:

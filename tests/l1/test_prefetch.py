@@ -15,7 +15,7 @@ from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
-from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.l1.request import L1Request, L1SignedMessage, PresentStatement, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import derive_attestation
 from warpseal.simnet.ledger import Transaction
@@ -224,8 +224,11 @@ async def test_a_failed_message_is_retried_with_growing_pauses_until_it_is_signe
         assert 1.5 <= pauses[0] <= 2 < 3 <= pauses[1] <= 4 < 6 <= pauses[2] <= 8
 
 
+_SUPERSEDED = MessageSuperseded("t", SupersededStatement(now=PresentStatement(registered=False)))
+
+
 async def test_a_permanent_error_removes_the_task(tmp_path: Path) -> None:
-    async with run_signer(tmp_path, messages=ScriptedMessages([MessageSuperseded("t", {})])) as running:
+    async with run_signer(tmp_path, messages=ScriptedMessages([_SUPERSEDED])) as running:
         running.follower.publish(HISTORY.first)
         await running.until_requested(1)
         await running.until_queue_is_empty()

@@ -12,6 +12,7 @@ from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
 from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.errors import NoMessage
 from warpseal.simnet.ledger import Transaction
@@ -154,7 +155,7 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
             await running.messages.get(build_request(first.tx_id))
         result = caught.value.detail()
         assert result["verdict"] == "never"
-        assert result["superseded"]["now"] == {"nonce": "1", "weight": "3000"}
+        assert result["superseded"].now == PresentStatement(nonce="1", weight="3000")
         assert running.count_signature_requests() == before
         await deliver(running, registration)
 
@@ -171,10 +172,10 @@ async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_c
         for transaction in (registration, first):
             answer = await running.messages.get(build_request(transaction.tx_id))
             assert answer.superseded is not None
-            assert answer.superseded["now"] == {"registered": False}
+            assert answer.superseded.now.registered is False
             assert removal.attested is not None
-            assert answer.superseded["message"] == "0x" + removal.attested.unsigned.raw.hex()
-            assert answer.superseded["justification"] == "0x" + removal.attested.justification.hex()
+            assert answer.superseded.message == "0x" + removal.attested.unsigned.raw.hex()
+            assert answer.superseded.justification == "0x" + removal.attested.justification.hex()
             assert running.network.manager(running.l1).deliver(answer.signed_message).accepted
         assert running.count_signature_requests() == before
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from warpseal.chains.p_txs import parse_p_tx
+from warpseal.l1.request import PresentStatement
 from warpseal.l1.validity import Superseded, Unknown, Valid, check_validity, find_supersession
 from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.node.p_chain import L1ValidatorState, ValidationAt
@@ -77,7 +79,7 @@ def test_a_registration_is_valid_while_the_validation_exists_even_if_inactive() 
     assert check_validity(attestation_of(HISTORY.registration), validation_at(5, min_nonce=7, weight=9)) == Valid(5)
     gone = check_validity(attestation_of(HISTORY.registration), validation_at(6))
     assert isinstance(gone, Superseded)
-    assert (gone.now, gone.refusal, gone.height) == ({"registered": False}, 11, 6)
+    assert (gone.now, gone.refusal, gone.height) == (PresentStatement(registered=False), 11, 6)
     assert L1ValidatorRegistration.parse(payload_of(gone)) == L1ValidatorRegistration(HISTORY.validation_id, False)
 
 
@@ -85,7 +87,7 @@ def test_a_weight_is_valid_while_it_is_the_latest() -> None:
     assert check_validity(attestation_of(HISTORY.first), validation_at(5, min_nonce=1, weight=2_000)) == Valid(5)
     newer = check_validity(attestation_of(HISTORY.first), validation_at(6, min_nonce=2, weight=3_000))
     assert isinstance(newer, Superseded)
-    assert (newer.now, newer.refusal) == ({"nonce": "1", "weight": "3000"}, 16)
+    assert (newer.now, newer.refusal) == (PresentStatement(nonce="1", weight="3000"), 16)
     assert L1ValidatorWeight.parse(payload_of(newer)) == L1ValidatorWeight(HISTORY.validation_id, 1, 3_000)
     gone = check_validity(attestation_of(HISTORY.first), validation_at(7))
     assert isinstance(gone, Superseded)
@@ -110,11 +112,11 @@ def test_a_later_accepted_transaction_supersedes_a_message() -> None:
     for superseded in (HISTORY.registration, HISTORY.first, HISTORY.second):
         proof = find_supersession(attestation_of(superseded), rows)
         assert proof is not None
-        assert (proof.by, proof.now) == (HISTORY.removal.tx_id, {"registered": False})
+        assert (proof.by, proof.now) == (HISTORY.removal.tx_id, PresentStatement(registered=False))
     assert find_supersession(attestation_of(HISTORY.removal), rows) is None
     proof = find_supersession(attestation_of(HISTORY.first), rows[1:])
     assert proof is not None
-    assert (proof.by, proof.now) == (HISTORY.second.tx_id, {"nonce": "1", "weight": "3000"})
+    assert (proof.by, proof.now) == (HISTORY.second.tx_id, PresentStatement(nonce="1", weight="3000"))
     assert find_supersession(attestation_of(HISTORY.second), rows[1:]) is None
     assert find_supersession(attestation_of(HISTORY.registration), rows[1:]) is None
     assert find_supersession(attestation_of(HISTORY.first), []) is None
@@ -124,7 +126,7 @@ def test_superseded_as_json_names_the_newer_transaction_and_its_message() -> Non
     proof = find_supersession(attestation_of(HISTORY.first), [HISTORY.row(HISTORY.second)])
     assert proof is not None
     assert proof.message is not None
-    assert proof.as_json() == {
+    assert to_builtins(proof.statement()) == {
         "now": {"nonce": "1", "weight": "3000"},
         "byTxHash": id_text(HISTORY.second.tx_id),
         "pChainHeight": str(HISTORY.second.height),

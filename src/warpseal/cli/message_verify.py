@@ -13,13 +13,12 @@ import msgspec
 from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
-from warpseal.api.signing.bodies import PreflightAnswer
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
 from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.errors import WarpDisabled
-from warpseal.delivery.preflight import Preflight, PreflightDeps, PreflightRequest
+from warpseal.delivery.preflight import Preflight, PreflightAnswer, PreflightDeps, PreflightRequest
 from warpseal.delivery.statement import StatementChecker
 from warpseal.errors import StartupError, WarpsealError
 from warpseal.messages.describe import unwrap
@@ -179,7 +178,8 @@ async def _ask_node(signed: SignedMessage, args: argparse.Namespace) -> dict[str
                 destination = chains.id_of(destination)
             request = PreflightRequest(signed, destination, args.signing_subnet, args.quorum)
             preflight = await _connect_preflight(upstream)
-            return (await preflight.check(request)).as_json()
+            body: dict[str, Any] = msgspec.to_builtins(await preflight.check(request))
+            return body
     except WarpDisabled as error:
         raise StartupError(str(error)) from None
     except (WarpsealError, RpcRefusal) as error:

@@ -26,7 +26,6 @@ from warpseal.daemon.services import Services, build_services, metric_sources, o
 from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.daemon.validators_api import ValidatorsApi
-from warpseal.delivery.preflight import PreflightRequest
 from warpseal.errors import StartupError
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
@@ -155,9 +154,6 @@ def _signing_services(
         status = index_status.extend(services.background_status())
         return status if usage is None else usage.extend(status)
 
-    async def verify(request: PreflightRequest) -> Mapping[str, Any]:
-        return (await services.preflight.check(request)).as_json()
-
     return SigningServices(
         network_id=network_id,
         aggregate=services.aggregator.aggregate,
@@ -165,7 +161,7 @@ def _signing_services(
         explain_l1_message=services.delivery.explain_l1,
         deliver=services.delivery.sign,
         deliver_l1_message=services.delivery.sign_l1,
-        verify=verify,
+        verify=services.preflight.check,
         first_signed=lambda: services.aggregator.first_signed,
         primary_chains=partial(upstream.view.primary_chains, network_id),
         readiness=services.subnet_tracker.readiness,

@@ -6,8 +6,9 @@ Source of truth: avalanchego `vms/platformvm/warp/signature.go`: signer bits are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from warpseal.resources.base import Resource
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum, required_weight
 
@@ -37,33 +38,31 @@ class SignedSet:
         return weight, are_same
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateHeight:
-    """A signed message at one height. required_weight: of the destination's own quorum."""
+class WeightAtHeight(Resource, frozen=True, gc=False, kw_only=True):
+    """The weight of the signers in the validator set of one P-Chain height.
 
-    label: HeightLabel
-    height: int
-    signed_weight: int
-    required_weight: int
-    total_weight: int
+    epoch: of the height. required_weight: of the destination's own quorum.
+    """
+
+    epoch: HeightLabel
+    p_chain_height: str
+    signed_weight: str
+    required_weight: str
+    total_weight: str
     verifies: bool
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "epoch": self.label,
-            "pChainHeight": str(self.height),
-            "signedWeight": str(self.signed_weight),
-            "requiredWeight": str(self.required_weight),
-            "totalWeight": str(self.total_weight),
-            "verifies": self.verifies,
-        }
 
 
 def weigh(
     label: HeightLabel, height: int, members: CanonicalValidatorSet, signed: SignedSet, quorum: int
-) -> CandidateHeight:
+) -> WeightAtHeight:
     """Return a signed message in the set of a height, verified with a quorum in percent."""
     weight, are_same = signed.weight_in(members)
     total = members.total_weight
-    verifies = are_same and has_quorum(weight, total, quorum)
-    return CandidateHeight(label, height, weight, required_weight(total, quorum), total, verifies)
+    return WeightAtHeight(
+        epoch=label,
+        p_chain_height=str(height),
+        signed_weight=str(weight),
+        required_weight=str(required_weight(total, quorum)),
+        total_weight=str(total),
+        verifies=are_same and has_quorum(weight, total, quorum),
+    )

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cachetools import LRUCache
 
@@ -21,6 +21,7 @@ from warpseal.delivery.warp_rules import ALWAYS_DEFAULT, WarpRules, WarpSchedule
 from warpseal.errors import WarpsealError
 from warpseal.node.chain_apis import NO_EPOCH, ChainRpcClient
 from warpseal.node.info import InfoClient
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
@@ -41,6 +42,18 @@ _RULES_TTL_S: Final = 30.0
 # The rules of a chain change by its operators alone: while no node answers, the last known ones hold.
 _MAX_RULES_AGE_S: Final = 3_600.0
 _QUORUM_TIMEOUT_S: Final = 1.0
+
+
+class DestinationEpoch(Resource, frozen=True, gc=False, kw_only=True):
+    """The epoch of the next block of a destination. Times are Unix seconds.
+
+    sealed_from: the first block at or after it is the last one of the epoch.
+    """
+
+    number: int
+    start_time: int
+    p_chain_height: str
+    sealed_from: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +83,16 @@ class Destination:
         """Unix seconds; the first block at or after it is the last one of the epoch. None: there are no epochs."""
         return None if self.epoch == NO_EPOCH else self.epoch.start_time_s + self.epoch_duration_s
 
-    def epoch_as_json(self) -> dict[str, Any]:
-        """Return the epoch under its key of an answer; nothing before Granite."""
-        if self.epoch == NO_EPOCH:
-            return {}
-        return {
-            "epoch": {
-                "number": self.epoch.number,
-                "startTime": self.epoch.start_time_s,
-                "pChainHeight": str(self.epoch.p_chain_height),
-                "sealedFrom": self.sealed_from,
-            }
-        }
+    def describe_epoch(self) -> DestinationEpoch | UnsetType:
+        """Return the epoch for a response; UNSET before Granite."""
+        if self.sealed_from is None:
+            return UNSET
+        return DestinationEpoch(
+            number=self.epoch.number,
+            start_time=self.epoch.start_time_s,
+            p_chain_height=str(self.epoch.p_chain_height),
+            sealed_from=self.sealed_from,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from warpseal.delivery.advice import Advice, advise
+from warpseal.delivery.advice import DeliveryAdvice, advise
 from warpseal.delivery.candidates import HeightLabel
-from warpseal.delivery.destination import Destination, Destinations
-from warpseal.delivery.statement import EthCall, StatementCheck, StatementChecker
+from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
+from warpseal.delivery.report import DestinationQuorum
+from warpseal.delivery.statement import EthCall, PreflightStatement, StatementChecker
 from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
 from warpseal.errors import CallRefused, InvalidRequest, WarpsealError
+from warpseal.l1.request import HeightSource
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
 from warpseal.node.chain_apis import NO_EPOCH
+from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.runtime.process import ungrouped
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
@@ -133,115 +136,89 @@ class HeightVerification:
         is_known = self.message_refusal is not None or self.result is not None
         return self.refusal is None if is_known else None
 
-    def as_json(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result for an answer. weights: of `result`, as `_weights` returns them."""
-        body: dict[str, Any] = {"epoch": self.label, "pChainHeight": str(self.height)}
-        if self.epoch_number is not None:
-            body["number"] = self.epoch_number
-        if self.label == "next":
-            body["predicted"] = True
-        body["verifies"] = self.verifies
-        if self.refusal is not None:
-            body["reason"] = self.refusal.value
-        return {**body, **weights}
+    def describe(self, weights: Mapping[str, Any]) -> PreflightHeight:
+        """Return the result for a response. weights: fields of `result`, as `_weights` returns them."""
+        return PreflightHeight(
+            epoch=self.label,
+            p_chain_height=str(self.height),
+            number=or_unset(self.epoch_number),
+            predicted=True if self.label == "next" else UNSET,
+            verifies=self.verifies,
+            reason=or_unset(self.refusal),
+            **weights,
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """What a node answers to a caller's call. succeeded: None if no node executed it.
+class PreflightSigner(Resource, frozen=True, gc=False, kw_only=True):
+    """A signer. index: its position in the canonical set. node_ids: at most 8."""
 
-    output: of the contract, also with a revert.
+    index: int
+    node_ids: tuple[str, ...]
+    weight: str
+
+
+class PreflightHeight(Resource, frozen=True, gc=False, kw_only=True):
+    """The verification with the validator set of one P-Chain height.
+
+    number: of the epoch, left out if the height is of none. verifies: null if the set could not be read. reason: the
+    first check that fails. The weights and signers (at most 100) are left out without a set.
     """
 
+    epoch: HeightLabel
+    p_chain_height: str
+    number: int | UnsetType = UNSET
+    predicted: bool | UnsetType = UNSET
+    verifies: bool | None
+    reason: SignatureRefusal | UnsetType = UNSET
+    signed_weight: str | UnsetType = UNSET
+    required_weight: str | UnsetType = UNSET
+    total_weight: str | UnsetType = UNSET
+    signature_valid: bool | UnsetType = UNSET
+    signer_count: int | UnsetType = UNSET
+    signers: tuple[PreflightSigner, ...] | UnsetType = UNSET
+
+
+class PreflightCall(Resource, frozen=True, gc=False, kw_only=True):
+    """The result of the tested call. succeeded: null if no node executed it. result, revert_data: hex with 0x."""
+
     succeeded: bool | None
-    output: bytes = b""
-    error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for an answer."""
-        body: dict[str, Any] = {"succeeded": self.succeeded}
-        if self.succeeded or self.output:
-            body["result" if self.succeeded else "revertData"] = "0x" + self.output.hex()
-        if self.error is not None:
-            body["error"] = self.error
-        return body | {"note": CALL_NOTE}
+    result: str | UnsetType = UNSET
+    revert_data: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    note: str = CALL_NOTE
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightResult:
-    """The whole result. signer: None if the message determines none. quorum: percent, as it counted."""
+class PreflightDestination(Resource, frozen=True, gc=False, kw_only=True):
+    """The destination as its next block verifies. signing_subnet_id: left out if the message determines none."""
 
-    request: PreflightRequest
-    destination: Destination
-    signer: SignerSubnet | None
-    quorum: int
-    heights: Sequence[HeightVerification]
-    statement: StatementCheck
-    call: CallResult | None
+    destination_blockchain_id: str
+    signing_subnet_id: str | UnsetType = UNSET
+    signed_by: SignerSource | UnsetType = UNSET
+    p_chain_height: str
+    p_chain_height_source: HeightSource
+    epoch: DestinationEpoch | UnsetType = UNSET
+    quorum: DestinationQuorum
 
-    @property
-    def current(self) -> HeightVerification:
-        """The verification at the height of the next block."""
-        return next(height for height in self.heights if height.label == "current")
 
-    @property
-    def verifies_now(self) -> bool:
-        """Whether the next block of the destination accepts the signature."""
-        return bool(self.current.verifies)
+class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
+    """Whether the next block of the destination would accept a signed message, and why not.
 
-    @property
-    def reason(self) -> str | None:
-        """Why the destination refuses the message now: its signature, else its statement; None if nothing is known."""
-        refusal = self.current.refusal or self.statement.refusal
-        return None if refusal is None else refusal.value
+    verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now: that of the
+    current height, else that of the statement; left out if nothing is known against it.
+    """
 
-    @property
-    def advice(self) -> Advice | None:
-        """What has to happen on the destination first; None if the message verifies now, or at no later height."""
-        current = self.destination.height
-        later = [item.height for item in self.heights if item.verifies and item.height > current]
-        if self.verifies_now or not later:
-            return None
-        return advise(self.destination, min(later), self.destination.read_at)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the body of an answer."""
-        unsigned, destination = self.request.signed.unsigned, self.destination
-        # Heights with equal sets share a result.
-        results = {id(height.result): height.result for height in self.heights if height.result is not None}
-        weights = {key: _weights(result) for key, result in results.items()}
-        body: dict[str, Any] = {
-            "verifiesNow": self.verifies_now,
-            "verifiesAt": [height.label for height in self.heights if height.verifies],
-        }
-        if self.reason is not None:
-            body |= {"reason": self.reason, "reasonText": self.current.refusal_text or self.statement.text}
-        body |= {
-            "messageId": id_text(unsigned.id),
-            "networkId": unsigned.network_id,
-            "sourceBlockchainId": id_text(unsigned.source_chain_id),
-            "destination": {
-                "destinationBlockchainId": id_text(destination.chain_id),
-                **self._signer_json(),
-                "pChainHeight": str(destination.height),
-                "pChainHeightSource": "proposed" if destination.epoch == NO_EPOCH else "epoch",
-                **destination.epoch_as_json(),
-                "quorum": {
-                    "percentage": self.quorum,
-                    "source": "request" if self.quorum > destination.rules.quorum else destination.rules.source,
-                },
-            },
-            "heights": [height.as_json(weights.get(id(height.result), {})) for height in self.heights],
-            "statement": self.statement.as_json(),
-        }
-        if self.advice is not None:
-            body["advice"] = self.advice.as_json()
-        return body if self.call is None else body | {"call": self.call.as_json()}
-
-    def _signer_json(self) -> dict[str, str]:
-        if self.signer is None:
-            return {}
-        return {"signingSubnetId": id_text(self.signer.subnet_id), "signedBy": self.signer.source}
+    verifies_now: bool
+    verifies_at: tuple[HeightLabel, ...]
+    reason: str | UnsetType = UNSET
+    reason_text: str | UnsetType = UNSET
+    message_id: str
+    network_id: int
+    source_blockchain_id: str
+    destination: PreflightDestination
+    heights: tuple[PreflightHeight, ...]
+    statement: PreflightStatement
+    advice: DeliveryAdvice | UnsetType = UNSET
+    call: PreflightCall | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +242,8 @@ class Preflight:
         self._network_id = network_id
         self._executor = executor
 
-    async def check(self, request: PreflightRequest) -> PreflightResult:
-        """Return what is known about a message at its destination.
+    async def check(self, request: PreflightRequest) -> PreflightAnswer:
+        """Return the facts about a message at its destination, as a response has them.
 
         Raises UnknownChain, DestinationUnavailable, WarpDisabled, InvalidRequest, NodeUnavailable.
         """
@@ -281,7 +258,7 @@ class Preflight:
                 call = tasks.create_task(self._call(request))
                 verified = tasks.create_task(self._verify(request, destination, quorum))
         signer, heights = verified.result()
-        return PreflightResult(request, destination, signer, quorum, heights, statement.result(), call.result())
+        return _describe(request, destination, signer, quorum, heights, statement.result(), call.result())
 
     async def _verify(
         self, request: PreflightRequest, destination: Destination, quorum: int
@@ -378,27 +355,28 @@ class Preflight:
                 raise NodeUnavailable(f"the validator set at P-Chain height {height}") from None
         return None
 
-    async def _call(self, request: PreflightRequest) -> CallResult | None:
-        """Return the result of the caller's call; None without one. Raises nothing for a node."""
+    async def _call(self, request: PreflightRequest) -> PreflightCall | UnsetType:
+        """Return the result of the caller's call; UNSET without one. Raises nothing for a node."""
         if request.call is None:
-            return None
+            return UNSET
         if self._deps.denies_calls(request.destination_id):
-            return CallResult(None, error="this daemon denies eth_call for the destination")
+            return PreflightCall(succeeded=None, error="this daemon denies eth_call for the destination")
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 output = await self._deps.eth_call(request.destination_id, request.call.transaction())
         except CallRefused as refused:
             text = _printable(str(refused))
-            return CallResult(False if _EXECUTION_FAILED.search(text) else None, refused.data, text)
+            revert_data = _hex(refused.data) if refused.data else UNSET
+            succeeded = False if _EXECUTION_FAILED.search(text) else None
+            return PreflightCall(succeeded=succeeded, revert_data=revert_data, error=text)
         except (NodeUnavailable, TimeoutError):
             output = None
         if output is None:
-            return CallResult(None, error="no node of the destination has answered")
+            return PreflightCall(succeeded=None, error="no node of the destination has answered")
         if len(output) > MAX_OUTPUT_BYTES:
-            return CallResult(
-                None, error=f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
-            )
-        return CallResult(True, output)
+            text = f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
+            return PreflightCall(succeeded=None, error=text)
+        return PreflightCall(succeeded=True, result=_hex(output))
 
 
 def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:
@@ -413,24 +391,80 @@ def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:
     return SignatureRefusal.PAYLOAD, "the payload is neither a hash nor an addressed call"
 
 
+def _describe(
+    request: PreflightRequest,
+    destination: Destination,
+    signer: SignerSubnet | None,
+    quorum: int,
+    heights: Sequence[HeightVerification],
+    statement: PreflightStatement,
+    call: PreflightCall | UnsetType,
+) -> PreflightAnswer:
+    """Return the response. quorum: percent, the higher one of the request's and the destination's."""
+    unsigned = request.signed.unsigned
+    current = next(height for height in heights if height.label == "current")
+    later = [height.height for height in heights if height.verifies and height.height > destination.height]
+    advice: DeliveryAdvice | UnsetType = UNSET
+    if not current.verifies and later:
+        advice = advise(destination, min(later), destination.read_at)
+    # The signature is checked before the statement, so its refusal comes first.
+    reason, reason_text = (
+        (current.refusal, current.refusal_text)
+        if current.refusal is not None
+        else (statement.reason or None, statement.text)
+    )
+    # Heights with equal sets share a result.
+    results = {id(height.result): height.result for height in heights if height.result is not None}
+    weights = {key: _weights(result) for key, result in results.items()}
+    return PreflightAnswer(
+        verifies_now=bool(current.verifies),
+        verifies_at=tuple(height.label for height in heights if height.verifies),
+        reason=UNSET if reason is None else reason.value,
+        reason_text=UNSET if reason is None else or_unset(reason_text),
+        message_id=id_text(unsigned.id),
+        network_id=unsigned.network_id,
+        source_blockchain_id=id_text(unsigned.source_chain_id),
+        destination=PreflightDestination(
+            destination_blockchain_id=id_text(destination.chain_id),
+            signing_subnet_id=UNSET if signer is None else id_text(signer.subnet_id),
+            signed_by=UNSET if signer is None else signer.source,
+            p_chain_height=str(destination.height),
+            p_chain_height_source="proposed" if destination.epoch == NO_EPOCH else "epoch",
+            epoch=destination.describe_epoch(),
+            quorum=DestinationQuorum(
+                percentage=quorum,
+                source="request" if quorum > destination.rules.quorum else destination.rules.source,
+            ),
+        ),
+        heights=tuple(height.describe(weights.get(id(height.result), {})) for height in heights),
+        statement=statement,
+        advice=advice,
+        call=call,
+    )
+
+
 def _weights(result: MessageVerification) -> dict[str, Any]:
+    """Return the weights and signers of a verification as fields of PreflightHeight."""
     members = result.members
-    listed = [
-        {
-            "index": index,
-            "nodeIds": [node_id_text(node_id) for node_id in members.validators[index].node_ids[:MAX_LISTED_NODES]],
-            "weight": str(members.validators[index].weight),
-        }
-        for index in result.signers[:MAX_LISTED_SIGNERS]
-    ]
     return {
-        "signedWeight": str(result.signed_weight),
-        "requiredWeight": str(result.required_weight),
-        "totalWeight": str(members.total_weight),
-        "signatureValid": result.fault is None,
-        "signerCount": len(result.signers),
-        "signers": listed,
+        "signed_weight": str(result.signed_weight),
+        "required_weight": str(result.required_weight),
+        "total_weight": str(members.total_weight),
+        "signature_valid": result.fault is None,
+        "signer_count": len(result.signers),
+        "signers": tuple(
+            PreflightSigner(
+                index=index,
+                node_ids=tuple(map(node_id_text, members.validators[index].node_ids[:MAX_LISTED_NODES])),
+                weight=str(members.validators[index].weight),
+            )
+            for index in result.signers[:MAX_LISTED_SIGNERS]
+        ),
     }
+
+
+def _hex(raw: bytes) -> str:
+    return "0x" + raw.hex()
 
 
 def _printable(text: str) -> str:

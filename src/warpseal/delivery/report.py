@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
-from warpseal.delivery.advice import Advice
-from warpseal.delivery.candidates import CandidateHeight, HeightLabel
-from warpseal.delivery.destination import Destination
+from warpseal.delivery.advice import DeliveryAdvice
+from warpseal.delivery.candidates import WeightAtHeight
+from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.warp_rules import RulesSource, SignerSource
 from warpseal.l1.request import HeightSource
-from warpseal.node.chain_apis import NO_EPOCH
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.resources.base import UNSET, Resource, UnsetType
 
 HEIGHT_HEADER: Final = "X-Warpseal-P-Chain-Height"
 HEIGHT_SOURCE_HEADER: Final = "X-Warpseal-P-Chain-Height-Source"
@@ -27,79 +25,55 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Headers of a response by their names in lower case, as ASGI sends them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryReport:
-    """What decides on the acceptance of a signed message. height: of the validator set that signed it.
+class DestinationQuorum(Resource, frozen=True, gc=False, kw_only=True):
+    """The quorum that counts, in percent, and its source."""
 
-    quorum: percent, at which it was signed. heights: those whose sets are known.
+    percentage: int
+    source: QuorumSource
+
+
+class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
+    """The facts that decide whether a destination accepts a signed message.
+
+    signed_by: why this subnet signs.
+    p_chain_height: of the validator set that signed the message, at this quorum.
+    heights: those whose sets are known.
+    epoch: left out before Granite.
+    verifies_now: whether the next block accepts the signature; left out if the set is not known.
+    serves_next: whether the first block of the next epoch accepts it; left out if the set is not known.
+    advice: left out if the next block accepts the message.
     """
 
-    destination: Destination
-    signing_subnet_id: SubnetID
+    destination_blockchain_id: str
+    signing_subnet_id: str
     signed_by: SignerSource
-    height: int
-    height_source: HeightSource
-    quorum: int
-    quorum_source: QuorumSource
-    heights: Sequence[CandidateHeight]
-    advice: Advice | None = None
-
-    @property
-    def verifies_now(self) -> bool | None:
-        """Whether the next block of the destination would accept the signature; None: the set is not known."""
-        return self._verifies("current")
-
-    @property
-    def serves_next(self) -> bool | None:
-        """Whether the first block of the next epoch would; None: there is none, or the set is not known."""
-        return self._verifies("next")
-
-    @property
-    def verifies_at_present(self) -> bool | None:
-        """Whether the present set verifies the signature; None: the set is not known."""
-        return self._verifies("proposed")
-
-    def as_json(self) -> dict[str, Any]:
-        destination = self.destination
-        content: dict[str, Any] = {
-            "destinationBlockchainId": id_text(destination.chain_id),
-            "signingSubnetId": id_text(self.signing_subnet_id),
-            "signedBy": self.signed_by,
-            "pChainHeight": str(self.height),
-            "pChainHeightSource": self.height_source,
-            "quorum": {"percentage": self.quorum, "source": self.quorum_source},
-            "heights": [candidate.as_json() for candidate in self.heights],
-            **destination.epoch_as_json(),
-        }
-        if self.verifies_now is not None:
-            content["verifiesNow"] = self.verifies_now
-        if self.serves_next is not None:
-            content["servesNext"] = self.serves_next
-        if self.advice is not None:
-            content["advice"] = self.advice.as_json()
-        return content
+    p_chain_height: str
+    p_chain_height_source: HeightSource
+    quorum: DestinationQuorum
+    heights: tuple[WeightAtHeight, ...]
+    epoch: DestinationEpoch | UnsetType = UNSET
+    verifies_now: bool | UnsetType = UNSET
+    serves_next: bool | UnsetType = UNSET
+    advice: DeliveryAdvice | UnsetType = UNSET
 
     def headers(self) -> RawHeaders:
         """Return the report in short."""
         weights = {
-            candidate.height: f"{candidate.height}={candidate.signed_weight}/{candidate.total_weight}"
-            for candidate in self.heights
+            weight.p_chain_height: f"{weight.p_chain_height}={weight.signed_weight}/{weight.total_weight}"
+            for weight in self.heights
         }
         headers = {
-            HEIGHT_HEADER: str(self.height),
-            HEIGHT_SOURCE_HEADER: self.height_source,
-            SUBNET_HEADER: id_text(self.signing_subnet_id),
-            QUORUM_HEADER: f"{self.quorum}; source={self.quorum_source}",
+            HEIGHT_HEADER: self.p_chain_height,
+            HEIGHT_SOURCE_HEADER: self.p_chain_height_source,
+            SUBNET_HEADER: self.signing_subnet_id,
+            QUORUM_HEADER: f"{self.quorum.percentage}; source={self.quorum.source}",
             WEIGHTS_HEADER: ", ".join(weights.values()),
         }
-        if self.destination.epoch != NO_EPOCH:
-            headers[EPOCH_HEADER] = str(self.destination.epoch.number)
-        if self.verifies_now is not None:
+        if self.epoch is not UNSET:
+            headers[EPOCH_HEADER] = str(self.epoch.number)
+        if self.verifies_now is not UNSET:
             headers[VERIFIES_HEADER] = "true" if self.verifies_now else "false"
         return encode_headers(headers)
-
-    def _verifies(self, label: HeightLabel) -> bool | None:
-        return next((candidate.verifies for candidate in self.heights if candidate.label == label), None)
 
 
 def encode_headers(headers: Mapping[str, str]) -> RawHeaders:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
-from warpseal.delivery.report import DeliveryReport, RawHeaders
+from warpseal.delivery.report import DestinationReport, RawHeaders
 from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.ids import ChainID
 
 
@@ -35,21 +35,13 @@ class L1DeliveryRequest:
     wants_report: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NextMessage:
-    """A second message, for the predicted P-Chain height of the next epoch. error: a code, if it failed."""
+class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
+    """A second message, for the predicted height of the next epoch. error: a code, if it failed."""
 
-    height: int
-    signed_message: bytes | None = None
-    error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        content: dict[str, Any] = {"pChainHeight": str(self.height), "predicted": True}
-        if self.signed_message is not None:
-            content["signedMessage"] = self.signed_message.hex()
-        if self.error is not None:
-            content["error"] = self.error
-        return content
+    p_chain_height: str
+    predicted: bool = True
+    signed_message: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +49,10 @@ class Delivery:
     """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
 
     aggregation: Aggregation
-    report: DeliveryReport
+    report: DestinationReport
     headers: RawHeaders
     is_reported: bool = False
-    next: NextMessage | None = None
+    next: NextSignedMessage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ class L1Delivery:
     """The message of a transaction that was signed for the chain of its manager. is_reported: as above."""
 
     signed: L1SignedMessage
-    report: DeliveryReport
+    report: DestinationReport
     headers: RawHeaders
     is_reported: bool = False
-    next: NextMessage | None = None
+    next: NextSignedMessage | None = None

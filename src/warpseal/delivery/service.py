@@ -14,24 +14,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cachetools import LRUCache
+from msgspec import structs
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.delivery.advice import Advice, advise
-from warpseal.delivery.candidates import CandidateHeight, HeightLabel, SignedSet, weigh
+from warpseal.delivery.advice import DeliveryAdvice, advise
+from warpseal.delivery.candidates import HeightLabel, SignedSet, WeightAtHeight, weigh
 from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable
 from warpseal.delivery.needed_height import NeededHeights
-from warpseal.delivery.report import DeliveryReport, QuorumSource, RawHeaders
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextMessage
+from warpseal.delivery.report import DestinationQuorum, DestinationReport, QuorumSource, RawHeaders
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextSignedMessage
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
 from warpseal.l1.service import L1MessageService
 from warpseal.node.chain_apis import NO_EPOCH
+from warpseal.resources.base import UNSET
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import HeightTooNew
@@ -101,7 +103,7 @@ class _CachedDelivery:
     aggregation_request: AggregationRequest
     signed_message: bytes
     set_digest: bytes
-    report: DeliveryReport
+    report: DestinationReport
     headers: RawHeaders
 
 
@@ -196,7 +198,7 @@ class DeliveryService:
             signed = SignedSet(aggregation.signed_message, aggregation.members, aggregation.signed_weight)
             proposed_height = self._deps.heights.last
             report = self._report(latest, terms, signed)
-            if not _is_outrun(report, deadline):
+            if not _is_outrun(latest, report, deadline):
                 break
         if not request.wants_report:
             delivery = Delivery(aggregation, report, report.headers())
@@ -208,9 +210,9 @@ class DeliveryService:
                 )
                 self._remember(request, recent)
             return delivery
-        report = await self._with_advice(report, terms.verifying_subnet_id)
+        report = await self._with_advice(latest, report, terms.verifying_subnet_id)
         following = None
-        if self._needs_next(report):
+        if self._needs_next(latest, report):
             height = latest.proposed_height
             again = replace(signing, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._aggregate(again))
@@ -283,14 +285,14 @@ class DeliveryService:
             latest = await self._latest(destination, deadline)
             await self._load_sets(latest, subnet_id, is_whole=request.wants_report)
             report = await self._l1_report(original, latest, signed)
-            if not epochs_left or not _is_outrun(report, deadline):
+            if not epochs_left or not _is_outrun(latest, report, deadline):
                 break
             await asyncio.sleep(_EPOCH_LAG_S)
         if not request.wants_report:
             return L1Delivery(signed, report, report.headers())
-        report = await self._with_advice(report, subnet_id)
+        report = await self._with_advice(latest, report, subnet_id)
         following = None
-        if self._needs_next(report):
+        if self._needs_next(latest, report):
             height = latest.proposed_height
             again = replace(original, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
@@ -306,7 +308,7 @@ class DeliveryService:
 
     async def _l1_report(
         self, l1_request: L1Request, destination: Destination, signed: L1SignedMessage
-    ) -> DeliveryReport:
+    ) -> DestinationReport:
         subnet_id, height = signed.signing_subnet_id, signed.height
         terms = _l1_terms(l1_request, destination, subnet_id, height, signed.height_source)
         members = await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
@@ -352,19 +354,23 @@ class DeliveryService:
         if awaited:
             await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
-    def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DeliveryReport:
-        return DeliveryReport(
-            destination,
-            terms.signing_subnet_id,
-            terms.signed_by,
-            terms.height,
-            terms.height_source,
-            terms.quorum,
-            terms.quorum_source,
-            self._weigh(destination, terms.verifying_subnet_id, signed),
+    def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DestinationReport:
+        heights = self._weigh(destination, terms.verifying_subnet_id, signed)
+        verifies = {weight.epoch: weight.verifies for weight in heights}
+        return DestinationReport(
+            destination_blockchain_id=id_text(destination.chain_id),
+            signing_subnet_id=id_text(terms.signing_subnet_id),
+            signed_by=terms.signed_by,
+            p_chain_height=str(terms.height),
+            p_chain_height_source=terms.height_source,
+            quorum=DestinationQuorum(percentage=terms.quorum, source=terms.quorum_source),
+            heights=tuple(heights),
+            epoch=destination.describe_epoch(),
+            verifies_now=verifies.get("current", UNSET),
+            serves_next=verifies.get("next", UNSET),
         )
 
-    def _weigh(self, destination: Destination, subnet_id: SubnetID, signed: SignedSet) -> list[CandidateHeight]:
+    def _weigh(self, destination: Destination, subnet_id: SubnetID, signed: SignedSet) -> list[WeightAtHeight]:
         weighed = []
         for label, height in self._heights(destination):
             members = self._deps.sets.known(subnet_id, height)
@@ -374,21 +380,24 @@ class DeliveryService:
 
     # The next epoch, and advice.
 
-    def _needs_next(self, report: DeliveryReport) -> bool:
+    def _needs_next(self, destination: Destination, report: DestinationReport) -> bool:
         """Return whether the epoch may end soon, and the message would not serve the next one."""
-        sealed_from = report.destination.sealed_from
+        sealed_from = destination.sealed_from
         is_ending = sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
-        return is_ending and report.serves_next is False and report.height_source != "request"
+        return is_ending and report.serves_next is False and report.p_chain_height_source != "request"
 
     def _next_timeout_s(self, deadline: float) -> float:
         return min(_remaining_s(deadline), self._settings.next_timeout_s)
 
-    async def _with_advice(self, report: DeliveryReport, subnet_id: SubnetID) -> DeliveryReport:
+    async def _with_advice(
+        self, destination: Destination, report: DestinationReport, subnet_id: SubnetID
+    ) -> DestinationReport:
         """Return the report with the advice if the message verifies with the present set, and not now."""
-        if report.verifies_now is not False or not report.verifies_at_present:
+        verifies_at_present = any(weight.verifies for weight in report.heights if weight.epoch == "proposed")
+        if report.verifies_now is not False or not verifies_at_present:
             return report
-        advice = await self._advise(report.destination, subnet_id)
-        return report if advice is None else replace(report, advice=advice)
+        advice = await self._advise(destination, subnet_id)
+        return report if advice is None else structs.replace(report, advice=advice)
 
     async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
         """Add the advice to the detail of an error, unless the present set would lack the quorum, too."""
@@ -399,14 +408,14 @@ class DeliveryService:
             destination, terms.verifying_subnet_id, lambda now: _can_reach(now, terms.quorum, failed)
         )
         if advice is not None:
-            error.add_detail(advice=advice.as_json())
+            error.add_detail(advice=advice)
 
     async def _advise(
         self,
         destination: Destination,
         subnet_id: SubnetID,
         suffices: Callable[[CanonicalValidatorSet], bool] = lambda now: True,
-    ) -> Advice | None:
+    ) -> DeliveryAdvice | None:
         """Return the advice if the destination verifies with another set than the present one, as far as known.
 
         suffices: whether the present set can sign the message.
@@ -445,10 +454,10 @@ def _has_moved(before: Destination, latest: Destination, deadline: float) -> boo
     return latest.height != before.height and asyncio.get_running_loop().time() < deadline
 
 
-def _is_outrun(report: DeliveryReport, deadline: float) -> bool:
+def _is_outrun(destination: Destination, report: DestinationReport, deadline: float) -> bool:
     """Return whether the epoch ended while the message was signed, which does not verify any more."""
     has_time = asyncio.get_running_loop().time() < deadline
-    has_moved = report.height_source == "epoch" and report.height != report.destination.height
+    has_moved = report.p_chain_height_source == "epoch" and report.p_chain_height != str(destination.height)
     return has_time and has_moved and report.verifies_now is False
 
 
@@ -504,12 +513,12 @@ async def _bounded(deadline: float, late: WarpsealError) -> AsyncIterator[None]:
         raise late from None
 
 
-async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextMessage:
+async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextSignedMessage:
     """Return the message for the next epoch, or the code of the error."""
     try:
-        return NextMessage(height, (await sign()).signed_message)
+        return NextSignedMessage(p_chain_height=str(height), signed_message=(await sign()).signed_message.hex())
     except WarpsealError as error:
-        return NextMessage(height, error=error.code)
+        return NextSignedMessage(p_chain_height=str(height), error=error.code)
 
 
 def _remaining_s(deadline: float) -> float:

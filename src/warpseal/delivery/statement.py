@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -19,6 +18,7 @@ from warpseal.delivery.advice import time_text
 from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.p_chain import CurrentValidation, ValidationAt
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
@@ -72,19 +72,16 @@ class StatementRefusal(StrEnum):
     OTHER_DESTINATION = "other_destination"
 
 
-@dataclass(frozen=True, slots=True)
-class StatementCheck:
-    """The result. accepted: None if no node can tell; True: as far as nodes can tell. kind: of the message."""
+class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
+    """Whether the destination takes the statement of the message now, as far as nodes can tell.
+
+    kind: of the message. accepted: null if no node can tell.
+    """
 
     kind: str
     accepted: bool | None
+    reason: StatementRefusal | UnsetType = UNSET
     text: str
-    refusal: StatementRefusal | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for an answer."""
-        reason = {"reason": self.refusal.value} if self.refusal is not None else {}
-        return {"kind": self.kind, "accepted": self.accepted, **reason, "text": self.text}
 
 
 class StatementPlatform(Protocol):
@@ -151,7 +148,7 @@ class StatementChecker:
         self._executor = executor
         self._now = now
 
-    async def check(self, message: UnsignedMessage, destination_id: ChainID) -> StatementCheck:
+    async def check(self, message: UnsignedMessage, destination_id: ChainID) -> PreflightStatement:
         """Return whether a destination takes the message now. Raises nothing for a node."""
         # The ABI library is imported with the first call.
         loop = asyncio.get_running_loop()
@@ -163,11 +160,11 @@ class StatementChecker:
                     return await self._at_p_chain(kind, message, sender, content)
                 return await self._at_evm_chain(kind, message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
-            return StatementCheck(kind, None, _NO_ANSWER)
+            return PreflightStatement(kind=kind, accepted=None, text=_NO_ANSWER)
 
     async def _at_p_chain(
         self, kind: str, message: UnsignedMessage, sender: bytes, content: _Content
-    ) -> StatementCheck:
+    ) -> PreflightStatement:
         if isinstance(content, RegisterL1Validator):
             refusal = await self._registration(message.source_chain_id, sender, content)
         elif isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
@@ -264,7 +261,7 @@ class StatementChecker:
 
     async def _at_evm_chain(
         self, kind: str, message: UnsignedMessage, content: _Content, destination_id: ChainID
-    ) -> StatementCheck:
+    ) -> PreflightStatement:
         is_from_p_chain = message.source_chain_id == P_CHAIN
         if isinstance(content, RegisterL1Validator) or (isinstance(content, L1ValidatorWeight) and not is_from_p_chain):
             return _result(kind, (StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain"))
@@ -274,11 +271,11 @@ class StatementChecker:
             return await self._attestation(kind, content, destination_id)
         if isinstance(content, SubnetToL1Conversion):
             return await self._conversion(kind, content, destination_id)
-        return StatementCheck(kind, None, "no node can tell for a message of this kind")
+        return PreflightStatement(kind=kind, accepted=None, text="no node can tell for a message of this kind")
 
     async def _teleporter(
         self, kind: str, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
-    ) -> StatementCheck:
+    ) -> PreflightStatement:
         if content.destination_chain_id != destination_id:
             reason = f"the message is for chain {id_text(content.destination_chain_id)}"
             return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
@@ -290,27 +287,31 @@ class StatementChecker:
         if word == 0:
             return _result(kind, None)
         messenger = f"the messenger 0x{content.messenger.hex()} at the destination"
-        return StatementCheck(kind, None, f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer")
+        return PreflightStatement(
+            kind=kind, accepted=None, text=f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer"
+        )
 
     async def _attestation(
         self, kind: str, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
-    ) -> StatementCheck:
+    ) -> PreflightStatement:
         """Check a message of the P-Chain about a validation with the manager's record of that validation."""
         subnet_id = await self._subnet_of(content.validation_id)
         manager = None if subnet_id is None else await self._find_manager(subnet_id)
         if manager is None:
-            return StatementCheck(kind, None, "the L1 of this validation is not known")
+            return PreflightStatement(kind=kind, accepted=None, text="the L1 of this validation is not known")
         chain_id, address = manager
         if chain_id != destination_id:
             return _wrong_chain(kind, chain_id)
         output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
-            return StatementCheck(kind, None, _MANAGER_SILENT)
+            return PreflightStatement(kind=kind, accepted=None, text=_MANAGER_SILENT)
         delivered_text = "the manager has recorded it"
         return _result(kind, (StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
 
-    async def _conversion(self, kind: str, content: SubnetToL1Conversion, destination_id: ChainID) -> StatementCheck:
+    async def _conversion(
+        self, kind: str, content: SubnetToL1Conversion, destination_id: ChainID
+    ) -> PreflightStatement:
         """Check a conversion of the destination's own subnet with the manager's record of the first validator.
 
         The manager takes the message once, and records the initial validators then.
@@ -318,16 +319,18 @@ class StatementChecker:
         subnet_id = await self._chains.subnet_of(destination_id)
         subnet = await self._chains.subnet(subnet_id)
         if subnet.manager_chain_id is None or subnet.conversion_id != content.conversion_id:
-            return StatementCheck(kind, None, "the L1 of this conversion is not known")
+            return PreflightStatement(kind=kind, accepted=None, text="the L1 of this conversion is not known")
         if subnet.manager_chain_id != destination_id:
             return _wrong_chain(kind, subnet.manager_chain_id)
         data = GET_VALIDATOR + bootstrap_validation_id(subnet_id, 0)
         output = await self._view(destination_id, subnet.manager_address, data)
         status = None if output is None else _status(output)
         if status is None:
-            return StatementCheck(kind, None, _MANAGER_SILENT)
+            return PreflightStatement(kind=kind, accepted=None, text=_MANAGER_SILENT)
         if status == _UNKNOWN_VALIDATOR:
-            return StatementCheck(kind, True, "the manager has no record of the first initial validator")
+            return PreflightStatement(
+                kind=kind, accepted=True, text="the manager has no record of the first initial validator"
+            )
         return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
@@ -388,13 +391,13 @@ _RECORDED: Final[Mapping[bool, Mapping[int, bool]]] = {
 """By what a registration says and by the manager's state: whether the manager has taken the message."""
 
 
-def _result(kind: str, refused: tuple[StatementRefusal, str] | None) -> StatementCheck:
+def _result(kind: str, refused: tuple[StatementRefusal, str] | None) -> PreflightStatement:
     if refused is None:
-        return StatementCheck(kind, True, _NOTHING_KNOWN)
-    return StatementCheck(kind, False, refused[1], refused[0])
+        return PreflightStatement(kind=kind, accepted=True, text=_NOTHING_KNOWN)
+    return PreflightStatement(kind=kind, accepted=False, reason=refused[0], text=refused[1])
 
 
-def _wrong_chain(kind: str, manager_chain_id: ChainID) -> StatementCheck:
+def _wrong_chain(kind: str, manager_chain_id: ChainID) -> PreflightStatement:
     reason = f"the manager of the L1 is on chain {id_text(manager_chain_id)}"
     return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warpseal.errors import RETRY_LATER_S, InvalidRequest, WarpsealError
+from warpseal.l1.request import SupersededStatement
 from warpseal.warp.quorum_shortfall import Verdict
 
 
@@ -33,19 +34,19 @@ class TransactionNotFound(WarpsealError):
 class MessageSuperseded(WarpsealError):
     """The transaction's message is not true any more, and no stored signature of it reaches the quorum.
 
-    superseded: what is true now, JSON-ready.
+    superseded: the present statement.
     """
 
     code = "message_superseded"
     http_status = 400
 
-    def __init__(self, tx_id: str, superseded: Mapping[str, Any]) -> None:
+    def __init__(self, tx_id: str, superseded: SupersededStatement) -> None:
         super().__init__(
             f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
             "and too few of its signatures are stored",
             verdict=Verdict.NEVER.value,
             txHash=tx_id,
-            superseded=dict(superseded),
+            superseded=superseded,
         )
 
 

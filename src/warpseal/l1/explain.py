@@ -12,6 +12,8 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from msgspec import to_builtins
+
 from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components
 from warpseal.l1.errors import OriginNotIndexed, TransactionNotFound
@@ -152,7 +154,7 @@ class _Explanation:
             self._parts["truth"] = {"state": "true"}
             self._check(check, True, reason)
         elif isinstance(validity, Superseded):
-            self._parts["truth"] = {"state": "superseded", **validity.as_json()}
+            self._parts["truth"] = {"state": "superseded", **to_builtins(validity.statement())}
             refused = f"validators refuse it with code {validity.refusal}, only stored signatures can serve it"
             self._check(check, False, f"superseded: {refused}")
         else:

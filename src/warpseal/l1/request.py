@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.ids import SubnetID
 
 HeightSource = Literal["request", "epoch", "proposed"]
@@ -31,12 +31,33 @@ class L1Request:
     is_default_quorum: bool = False
 
 
+class PresentStatement(Resource, frozen=True, gc=False, kw_only=True):
+    """The state of a validation now: that it is not registered, or its nonce and weight."""
+
+    registered: bool | UnsetType = UNSET
+    nonce: str | UnsetType = UNSET
+    weight: str | UnsetType = UNSET
+
+
+class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
+    """What replaces a statement that is not true any more.
+
+    by_tx_hash: the transaction that changed it. message, justification: hex with 0x; the message that states it.
+    """
+
+    now: PresentStatement
+    by_tx_hash: str | UnsetType = UNSET
+    p_chain_height: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    justification: str | UnsetType = UNSET
+
+
 @dataclass(frozen=True, slots=True)
 class L1SignedMessage:
     """A signed message, verified against the set at `height`.
 
-    superseded: None, or what replaces the message's statement by now, JSON-ready. is_unchecked: no node answered
-    whether the statement still holds.
+    superseded: the present statement, if it replaces the message's one. is_unchecked: no node answered whether the
+    statement still holds.
     """
 
     signed_message: bytes
@@ -44,5 +65,5 @@ class L1SignedMessage:
     height_source: HeightSource
     signing_subnet_id: SubnetID
     cached: bool
-    superseded: Mapping[str, Any] | None = None
+    superseded: SupersededStatement | None = None
     is_unchecked: bool = False

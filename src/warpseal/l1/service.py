@@ -7,7 +7,7 @@ if it was signed before. Source of truth: ACP-77; avalanchego `vms/platformvm/ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +22,7 @@ from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.explain import Explainer
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
-from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
 from warpseal.store.errors import StoreDown
@@ -164,7 +164,7 @@ class L1MessageService:
             origin = await self._components.origins.load(validation_id)
             if origin is not None:
                 validity = replace(validity, justification=origin.origin.justification)
-        superseded = validity.as_json()
+        superseded = validity.statement()
         refusal = MessageSuperseded(id_text(request.tx_id), superseded)
         stored = await self._aggregate_stored(request, context, refusal)
         if stored is None:
@@ -195,7 +195,7 @@ class L1MessageService:
             return None
         if stored is None:
             return None
-        superseded = validity.as_json() if isinstance(validity, Superseded) else None
+        superseded = validity.statement() if isinstance(validity, Superseded) else None
         source = HeightChoice(height, "request") if request.height else PROPOSED
         result = _result(stored, replace(context, choice=source), superseded)
         return replace(result, is_unchecked=validity == NO_NODE_ANSWERED)
@@ -242,7 +242,7 @@ def _aggregation_request(request: L1Request, context: SigningContext, justificat
 
 
 def _result(
-    aggregation: Aggregation, context: SigningContext, superseded: Mapping[str, Any] | None = None
+    aggregation: Aggregation, context: SigningContext, superseded: SupersededStatement | None = None
 ) -> L1SignedMessage:
     # The aggregation is for the proposed height if the epoch height had no usable set.
     choice = context.choice

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.l1.ports import L1Platform, L1TransactionIndex
+from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, build_message
 from warpseal.node.p_chain import ValidationAt
+from warpseal.resources.base import UNSET
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.errors import StoreDown
@@ -50,11 +52,11 @@ class Valid:
 class Superseded:
     """The message is not valid any more.
 
-    now: the current state, JSON-ready; message: the message that states it; by: the transaction that changed it;
+    now: the current state; message: the message that states it; by: the transaction that changed it;
     refusal: the code with which validators refuse the old message.
     """
 
-    now: Mapping[str, Any]
+    now: PresentStatement
     message: UnsignedMessage | None
     by: bytes | None = None
     height: int | None = None
@@ -64,20 +66,17 @@ class Superseded:
     @property
     def is_removal(self) -> bool:
         """Whether the validation was removed."""
-        return "registered" in self.now
+        return self.now.registered is False
 
-    def as_json(self) -> dict[str, Any]:
+    def statement(self) -> SupersededStatement:
         """Return the detail of the response or error."""
-        body: dict[str, Any] = {"now": dict(self.now)}
-        if self.by is not None:
-            body["byTxHash"] = id_text(self.by)
-        if self.height is not None:
-            body["pChainHeight"] = str(self.height)
-        if self.message is not None:
-            body["message"] = "0x" + self.message.raw.hex()
-        if self.justification is not None:
-            body["justification"] = "0x" + self.justification.hex()
-        return body
+        return SupersededStatement(
+            now=self.now,
+            by_tx_hash=UNSET if self.by is None else id_text(self.by),
+            p_chain_height=UNSET if self.height is None else str(self.height),
+            message=UNSET if self.message is None else "0x" + self.message.raw.hex(),
+            justification=UNSET if self.justification is None else "0x" + self.justification.hex(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +243,11 @@ def _change(row: L1Transaction) -> L1ValidatorWeight | None:
 def _removed(attestation: Attestation, height: int, by: bytes | None = None) -> Superseded:
     payload = L1ValidatorRegistration(attestation.required_validation_id, False)
     message = build_message(attestation.message.network_id, payload)
-    return Superseded({"registered": False}, message, by, height, refusal=_NO_VALIDATION)
+    return Superseded(PresentStatement(registered=False), message, by, height, refusal=_NO_VALIDATION)
 
 
 def _changed(attestation: Attestation, nonce: int, weight: int, *, height: int, by: bytes | None = None) -> Superseded:
-    now = {"nonce": str(nonce), "weight": str(weight)}
+    now = PresentStatement(nonce=str(nonce), weight=str(weight))
     payload = L1ValidatorWeight(attestation.required_validation_id, nonce, weight)
     message = build_message(attestation.message.network_id, payload)
     return Superseded(now, message, by, height, refusal=_OTHER_NONCE)

@@ -26,7 +26,7 @@ from warpseal.api.signing.bodies import AggregateSignaturesRequest, VerifyReques
 from warpseal.api.signing.l1_request import QUERY_FIELDS
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
-from warpseal.delivery.request import NextMessage
+from warpseal.delivery.request import NextSignedMessage
 from warpseal.resources import base as resources
 from warpseal.warp.ids import id_text
 
@@ -217,9 +217,15 @@ def untyped_parts(part: Any, path: str) -> Iterator[str]:
         ("GET", f"{V1}/{id_text(bytes(32))}", routes.V1_L1_MESSAGE.replace("tx_hash", "txHash")),
     ],
 )
-@pytest.mark.parametrize("following", [NextMessage(19, SIGNED), NextMessage(19, error="quorum_not_reached")])
+@pytest.mark.parametrize(
+    "following",
+    [
+        NextSignedMessage(p_chain_height="19", signed_message=SIGNED.hex()),
+        NextSignedMessage(p_chain_height="19", error="quorum_not_reached"),
+    ],
+)
 async def test_a_report_and_a_next_message_have_the_documented_names(
-    method: str, path: str, documented: str, following: NextMessage
+    method: str, path: str, documented: str, following: NextSignedMessage
 ) -> None:
     setup = ApiSetup()
     setup.deliveries.next = following

@@ -11,7 +11,7 @@ from tests.api.fixtures import CHAINS, DESTINATION, KEBAB, MESSAGE, NETWORK_ID, 
 from tests.eventually import until
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled
-from warpseal.delivery.request import DeliveryRequest, L1DeliveryRequest, NextMessage
+from warpseal.delivery.request import DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request
 from warpseal.warp.ids import P_CHAIN, id_text
@@ -80,7 +80,7 @@ async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> 
 
 async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextMessage(19, SIGNED)
+    setup.deliveries.next = NextSignedMessage(p_chain_height="19", signed_message=SIGNED.hex())
     async with client_of(setup) as client:
         async with client.post(V1, json={**BODY, **NAMED, "report": True, "quorumPercentage": 70}) as response:
             v1 = await response.json()
@@ -131,7 +131,7 @@ async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect()
 
 async def test_a_failed_next_message_has_a_code() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextMessage(19, error="quorum_not_reached")
+    setup.deliveries.next = NextSignedMessage(p_chain_height="19", error="quorum_not_reached")
     async with client_of(setup) as client, client.post(V1, json={**BODY, **NAMED, "report": True}) as response:
         following = (await response.json())["next"]
     assert following == {"pChainHeight": "19", "predicted": True, "error": "quorum_not_reached"}

@@ -12,7 +12,7 @@ from warpseal.api.signing.errors import MalformedTransactionHash
 from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
-from warpseal.l1.request import L1Request
+from warpseal.l1.request import L1Request, PresentStatement, SupersededStatement
 from warpseal.messages.errors import NoMessage
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
@@ -72,10 +72,11 @@ async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() ->
 
 async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
     setup = ApiSetup()
-    setup.l1_messages.answer = replace(setup.l1_messages.answer, superseded={"registered": False})
+    superseded = SupersededStatement(now=PresentStatement(registered=False))
+    setup.l1_messages.answer = replace(setup.l1_messages.answer, superseded=superseded)
     async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == 201
-        assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"registered": False}}
+        assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"now": {"registered": False}}}
 
 
 async def test_explain_mode_answers_200_without_a_message() -> None:
@@ -123,7 +124,7 @@ async def test_a_malformed_hash_is_a_400(text: str) -> None:
     [
         (TransactionNotFound("a"), 404),
         (NoMessage("DisableL1ValidatorTx"), 400),
-        (MessageSuperseded("a", {"registered": False}), 400),
+        (MessageSuperseded("a", SupersededStatement(now=PresentStatement(registered=False))), 400),
         (ProofMismatch("justification", "it proves another validation"), 400),
         (MalformedTransactionHash("txHash", "too short"), 400),
         (QuorumImpossible(shortfall(Verdict.NEVER)), 400),

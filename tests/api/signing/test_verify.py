@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
-from tests.api.fixtures import CHAINS, MESSAGE, PREFLIGHT, SUBNET, ApiSetup, ScriptedPreflight, client_of
+from tests.api.fixtures import (
+    CHAINS,
+    MESSAGE,
+    PREFLIGHT,
+    PREFLIGHT_ANSWER,
+    SUBNET,
+    ApiSetup,
+    ScriptedPreflight,
+    client_of,
+)
 from tests.eventually import TIMEOUT_S, until
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
-from warpseal.delivery.preflight import DestinationCall, PreflightRequest
+from warpseal.delivery.preflight import DestinationCall, PreflightAnswer, PreflightRequest
 from warpseal.errors import WarpsealError
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
@@ -148,7 +156,7 @@ async def test_bodies_that_are_no_objects_are_refused(body: bytes) -> None:
     [(NodeUnavailable("x"), 502), (DestinationUnavailable("c", "why"), 502), (WarpDisabled("c", "off"), 400)],
 )
 async def test_errors_of_the_service_have_their_status(error: WarpsealError, status: int) -> None:
-    async def fail(_: PreflightRequest) -> Mapping[str, Any]:
+    async def fail(_: PreflightRequest) -> PreflightAnswer:
         raise error
 
     found, body = await post(ApiSetup(preflight=ScriptedPreflight(fail)), BODY)
@@ -166,9 +174,9 @@ async def test_another_network_is_not_served() -> None:
 async def test_requests_in_flight_are_limited_together_with_the_others() -> None:
     release = asyncio.Event()
 
-    async def wait(_: PreflightRequest) -> Mapping[str, Any]:
+    async def wait(_: PreflightRequest) -> PreflightAnswer:
         await release.wait()
-        return {"verifiesNow": True}
+        return PREFLIGHT_ANSWER
 
     setup = ApiSetup(preflight=ScriptedPreflight(wait)).with_settings(max_requests_in_flight=2)
     async with client_of(setup) as client:
@@ -183,12 +191,12 @@ async def test_requests_in_flight_are_limited_together_with_the_others() -> None
 async def test_a_client_that_leaves_ends_its_preflight() -> None:
     cancelled = asyncio.Event()
 
-    async def hang(_: PreflightRequest) -> Mapping[str, Any]:
+    async def hang(_: PreflightRequest) -> PreflightAnswer:
         try:
             await asyncio.sleep(60)
         finally:
             cancelled.set()
-        return {}
+        return PREFLIGHT_ANSWER
 
     setup = ApiSetup(preflight=ScriptedPreflight(hang))
     async with client_of(setup) as client:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from msgspec import field
 
-from warpseal.api.signing.bodies import DeliveryAdvice, SupersededStatement
+from warpseal.delivery.advice import DeliveryAdvice
+from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.upstream.errors import PublicFailure
 

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
@@ -58,7 +59,7 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
         content = {"message": message, "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
         content = {"error": _kebab_text(error)}
-    detail = dict(error.detail())
+    detail: dict[str, Any] = msgspec.to_builtins(error.detail())
     if not shows_addresses and isinstance(error, QuorumNotReached | QuorumImpossible):
         detail["validators"] = [without_addresses(validator) for validator in detail["validators"]]
     if dialect is Dialect.KEBAB:

@@ -49,7 +49,6 @@ from warpseal.api.openapi.node_paths import (
 from warpseal.api.signing.bodies import (
     AggregateSignaturesRequest,
     KebabSignedMessage,
-    PreflightAnswer,
     SignedL1Message,
     SignedMessage,
     VerifyRequest,
@@ -57,6 +56,7 @@ from warpseal.api.signing.bodies import (
 from warpseal.api.signing.explanation_body import Explanation
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
+from warpseal.delivery.preflight import PreflightAnswer
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"

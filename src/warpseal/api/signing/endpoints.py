@@ -17,8 +17,10 @@ from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
+import msgspec
+from msgspec import structs
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
@@ -31,11 +33,12 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.aggregation_request import parse_aggregation_request
+from warpseal.api.signing.bodies import SignedL1Message
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.l1_request import L1Query, parse_l1_query
 from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
-from warpseal.delivery.preflight import PreflightRequest
+from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import (
     HEIGHT_HEADER,
     HEIGHT_SOURCE_HEADER,
@@ -47,6 +50,7 @@ from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1D
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
+from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -70,8 +74,8 @@ R = TypeVar("R", AggregationRequest, L1Request)
 class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
-    Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight,
-    JSON-ready. readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
+    Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight.
+    readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
     is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
     connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
     parts of the background status again. primary_chains: raises NodeUnavailable. first_signed: the first
@@ -90,7 +94,7 @@ class SigningServices:
     missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
-    verify: Callable[[PreflightRequest], Awaitable[Mapping[str, Any]]] = field(kw_only=True)
+    verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] = field(kw_only=True)
     primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
     first_signed: Callable[[], bytes | None] = field(kw_only=True)
 
@@ -118,7 +122,7 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(JSONResponse(_delivery_content(signed), 201), signed.headers)
+            return _add_headers(_json_response(_signed_message(signed), 201), signed.headers)
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -127,7 +131,8 @@ class AggregatorEndpoints:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(JSONResponse(with_kebab_names(_delivery_content(signed))), signed.headers)
+            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed)))
+            return _add_headers(_json_response(kebab, 200), signed.headers)
         return _encode(signed, b"signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
@@ -157,11 +162,11 @@ class AggregatorEndpoints:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = id_text(wanted.signed.unsigned.id)
             work = self._verify(wanted, request.path_params["network"])
-            content = await cancel_on_disconnect(work, request.receive)
-        log_fields(request.scope).update(verifies_now=content["verifiesNow"], reason=content.get("reason"))
-        return JSONResponse(content)
+            answer = await cancel_on_disconnect(work, request.receive)
+        log_fields(request.scope).update(verifies_now=answer.verifies_now, reason=answer.reason or None)
+        return _json_response(answer, 200)
 
-    async def _verify(self, wanted: PreflightRequest, network: str) -> Mapping[str, Any]:
+    async def _verify(self, wanted: PreflightRequest, network: str) -> PreflightAnswer:
         services, _ = await self._admit(None, network)
         return await services.verify(wanted)
 
@@ -211,21 +216,21 @@ class AggregatorEndpoints:
         request = _with_timeout(wanted.request, timeout_s)
         if wanted.is_explain:
             explained = replace(wanted.delivery or L1DeliveryRequest(request), l1=request)
-            return JSONResponse(await services.explain_l1_message(explained))
+            return _json_response(await services.explain_l1_message(explained), 200)
         if wanted.delivery is None:
             signed = await services.l1_message(request)
-            content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
+            content = SignedL1Message(signed_message=signed.signed_message.hex())
             named = {HEIGHT_SOURCE_HEADER: signed.height_source}
             headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(named)
         else:
             delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
-            signed, content, headers = delivery.signed, _delivery_content(delivery), delivery.headers
+            signed, content, headers = delivery.signed, _signed_message(delivery), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
-            content["superseded"] = dict(signed.superseded)
+            content = structs.replace(content, superseded=signed.superseded)
         if signed.is_unchecked:
             headers += encode_headers({UNCHECKED_HEADER: NodeUnavailable.code})
-        return _add_headers(JSONResponse(content, 201), headers)
+        return _add_headers(_json_response(content, 201), headers)
 
     async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
         """Return the services and the timeout of a request, shortened by the time that it waited for them.
@@ -345,15 +350,18 @@ def _with_timeout(wanted: R, timeout_s: float | None) -> R:
     return wanted if timeout_s == wanted.timeout_s else replace(wanted, timeout_s=timeout_s)
 
 
-def _delivery_content(delivery: Delivery | L1Delivery) -> dict[str, Any]:
+def _signed_message(delivery: Delivery | L1Delivery) -> SignedL1Message:
     """Return the body: the message alone, or with the report if one was asked for."""
     signed = delivery.aggregation if isinstance(delivery, Delivery) else delivery.signed
-    content: dict[str, Any] = {"signedMessage": signed.signed_message.hex()}
-    if delivery.is_reported:
-        content["report"] = delivery.report.as_json()
-    if delivery.next is not None:
-        content["next"] = delivery.next.as_json()
-    return content
+    return SignedL1Message(
+        signed_message=signed.signed_message.hex(),
+        report=delivery.report if delivery.is_reported else UNSET,
+        next=or_unset(delivery.next),
+    )
+
+
+def _json_response(content: Any, status: int) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def _encode(signed: Aggregation | Delivery, key: bytes, status: int) -> Response:
@@ -363,7 +371,7 @@ def _encode(signed: Aggregation | Delivery, key: bytes, status: int) -> Response
     else:
         aggregation, headers = signed, _set_headers(signed.height, signed.signing_subnet_id)
     body = b'{"%b":"%b"}' % (key, hexlify(aggregation.signed_message))
-    return _add_headers(Response(body, status, media_type=JSONResponse.media_type), headers)
+    return _add_headers(Response(body, status, media_type="application/json"), headers)
 
 
 @lru_cache(_MAX_SETS)

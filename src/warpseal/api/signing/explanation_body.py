@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from warpseal.api.http.error_bodies import MissingSigner, OriginProgress
-from warpseal.api.signing.bodies import PresentStatement
 from warpseal.l1.origins import Source as OriginSource
-from warpseal.l1.request import HeightSource
+from warpseal.l1.request import HeightSource, PresentStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
 
 
