@@ -185,7 +185,7 @@ class PreflightCall(Resource, frozen=True, gc=False, kw_only=True):
     result: str | UnsetType = UNSET
     revert_data: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
-    note: str = CALL_NOTE
+    note: str
 
 
 class PreflightDestination(Resource, frozen=True, gc=False, kw_only=True):
@@ -360,7 +360,9 @@ class Preflight:
         if request.call is None:
             return UNSET
         if self._deps.denies_calls(request.destination_id):
-            return PreflightCall(succeeded=None, error="this daemon denies eth_call for the destination")
+            return PreflightCall(
+                succeeded=None, note=CALL_NOTE, error="this daemon denies eth_call for the destination"
+            )
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 output = await self._deps.eth_call(request.destination_id, request.call.transaction())
@@ -368,15 +370,15 @@ class Preflight:
             text = _printable(str(refused))
             revert_data = _hex(refused.data) if refused.data else UNSET
             succeeded = False if _EXECUTION_FAILED.search(text) else None
-            return PreflightCall(succeeded=succeeded, revert_data=revert_data, error=text)
+            return PreflightCall(succeeded=succeeded, note=CALL_NOTE, revert_data=revert_data, error=text)
         except (NodeUnavailable, TimeoutError):
             output = None
         if output is None:
-            return PreflightCall(succeeded=None, error="no node of the destination has answered")
+            return PreflightCall(succeeded=None, note=CALL_NOTE, error="no node of the destination has answered")
         if len(output) > MAX_OUTPUT_BYTES:
             text = f"the result has {len(output)} bytes, and at most {MAX_OUTPUT_BYTES} are shown"
-            return PreflightCall(succeeded=None, error=text)
-        return PreflightCall(succeeded=True, result=_hex(output))
+            return PreflightCall(succeeded=None, note=CALL_NOTE, error=text)
+        return PreflightCall(succeeded=True, note=CALL_NOTE, result=_hex(output))
 
 
 def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:

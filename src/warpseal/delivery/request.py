@@ -39,7 +39,7 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     """A second message, for the predicted height of the next epoch. error: a code, if it failed."""
 
     p_chain_height: str
-    predicted: bool = True
+    predicted: bool
     signed_message: str | UnsetType = UNSET
     error: str | UnsetType = UNSET
 

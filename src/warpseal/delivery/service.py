@@ -516,9 +516,11 @@ async def _bounded(deadline: float, late: WarpsealError) -> AsyncIterator[None]:
 async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | L1SignedMessage]]) -> NextSignedMessage:
     """Return the message for the next epoch, or the code of the error."""
     try:
-        return NextSignedMessage(p_chain_height=str(height), signed_message=(await sign()).signed_message.hex())
+        return NextSignedMessage(
+            predicted=True, p_chain_height=str(height), signed_message=(await sign()).signed_message.hex()
+        )
     except WarpsealError as error:
-        return NextSignedMessage(p_chain_height=str(height), error=error.code)
+        return NextSignedMessage(predicted=True, p_chain_height=str(height), error=error.code)
 
 
 def _remaining_s(deadline: float) -> float:

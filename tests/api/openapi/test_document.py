@@ -220,8 +220,8 @@ def untyped_parts(part: Any, path: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "following",
     [
-        NextSignedMessage(p_chain_height="19", signed_message=SIGNED.hex()),
-        NextSignedMessage(p_chain_height="19", error="quorum_not_reached"),
+        NextSignedMessage(predicted=True, p_chain_height="19", signed_message=SIGNED.hex()),
+        NextSignedMessage(predicted=True, p_chain_height="19", error="quorum_not_reached"),
     ],
 )
 async def test_a_report_and_a_next_message_have_the_documented_names(

@@ -80,7 +80,7 @@ async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> 
 
 async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextSignedMessage(p_chain_height="19", signed_message=SIGNED.hex())
+    setup.deliveries.next = NextSignedMessage(predicted=True, p_chain_height="19", signed_message=SIGNED.hex())
     async with client_of(setup) as client:
         async with client.post(V1, json={**BODY, **NAMED, "report": True, "quorumPercentage": 70}) as response:
             v1 = await response.json()
@@ -131,7 +131,7 @@ async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect()
 
 async def test_a_failed_next_message_has_a_code() -> None:
     setup = ApiSetup()
-    setup.deliveries.next = NextSignedMessage(p_chain_height="19", error="quorum_not_reached")
+    setup.deliveries.next = NextSignedMessage(predicted=True, p_chain_height="19", error="quorum_not_reached")
     async with client_of(setup) as client, client.post(V1, json={**BODY, **NAMED, "report": True}) as response:
         following = (await response.json())["next"]
     assert following == {"pChainHeight": "19", "predicted": True, "error": "quorum_not_reached"}
