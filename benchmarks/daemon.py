@@ -115,5 +115,5 @@ async def daemon(network: DescribedNetwork, start: Start) -> AsyncIterator[Daemo
 
 def _arguments(file: Path, start: Start) -> Sequence[str]:
     ports = ("--api-port", "0", "--metrics-port", "0")
-    hosts = ("--api-host", "127.0.0.1", "--metrics-host", "127.0.0.1")
+    hosts = ("--api-host", "127.0.0.1")
     return ("serve", "--config", str(file), "--data-dir", str(start.folder / "data"), *ports, *hosts, *start.flags)

@@ -50,7 +50,7 @@ SUBNET = SubnetID(bytes(range(32, 64)))
 SIGNED = MESSAGE.raw + bytes(4) + b"\x00\x00\x00\x01\x01" + b"\xc0" + bytes(95)
 V1 = "/v1/signatureAggregator/fuji/aggregateSignatures"
 KEBAB = "/aggregate-signatures"
-SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1", metrics_port=0, grace_period_s=5.0)
+SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_port=0, grace_period_s=5.0)
 
 
 DESTINATION = ChainID(bytes(range(64, 96)))

@@ -13,7 +13,7 @@ from tests.integration.daemon import Daemon, run_daemon
 from tests.integration.process import start_command
 from warpseal.config.load import load
 
-KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+KEYS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 OPEN = {"api-admin-enabled": True, "health-check-frequency": "1s"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
+from warpseal.config.removed import REMOVED_KEYS
 from warpseal.forwarding.evm.served_l1s import served_chain
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
@@ -83,9 +84,24 @@ def test_a_flag_wins_over_the_prefixed_environment_over_the_bare_one_over_the_fi
 
 
 def test_our_own_keys_have_no_bare_environment_name(tmp_path: Path) -> None:
-    environ = {"API_HOST": "192.0.2.1", "WARPSEAL_METRICS_HOST": "127.0.0.1"}
-    config = load(write(tmp_path, LEAST), {}, environ).config
-    assert (config.api.api_host, config.api.metrics_host) == ("0.0.0.0", "127.0.0.1")
+    file = write(tmp_path, LEAST)
+    assert load(file, {}, {"API_HOST": "192.0.2.1"}).config.api.api_host == "0.0.0.0"
+    assert load(file, {}, {"WARPSEAL_API_HOST": "127.0.0.1"}).config.api.api_host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", REMOVED_KEYS)
+def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: str) -> None:
+    assert name not in {key.name for key in KEYS}
+    with pytest.raises(ConfigError) as refused:
+        load(write(tmp_path, {**LEAST, name: 1}), {}, {})
+    assert f"{name}: removed: {REMOVED_KEYS[name]}" in str(refused.value)
+    variable = "WARPSEAL_" + name.upper().replace("-", "_")
+    with pytest.raises(ConfigError, match=f"{variable}: removed: "):
+        load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
+
+
+def test_there_are_at_most_80_keys() -> None:
+    assert len(KEYS) <= 80
 
 
 def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: Path) -> None:
@@ -397,15 +413,15 @@ def test_compat_is_one_of_three_words() -> None:
 
 
 def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
-    given = {"price-url": "https://prices.example/canary/{date}?key=canary", "price-path": "a.{currency}.0"}
+    given = {"price-url": "https://prices.example/canary/{date}?key=canary#a.{currency}.0"}
     config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
-    assert (config.prices.url, config.prices.path, config.prices.file) == (*given.values(), Path("/p.csv"))
+    assert (config.prices.url, config.prices.file) == (*given.values(), Path("/p.csv"))
     assert "canary" not in json.dumps([key.json_value(config) for key in KEYS])
     assert not config.prices.is_off
     with pytest.raises(ConfigError, match=r"price-url: \{day_of_year\} means nothing"):
         load(write(tmp_path, {**LEAST, "price-url": "https://a/{day_of_year}"}), {}, {})
-    with pytest.raises(ConfigError, match="price-path"):
-        load(write(tmp_path, {**LEAST, "price-path": "{date}"}), {}, {})
+    with pytest.raises(ConfigError, match=r"price-url: \{date\} means nothing"):
+        load(write(tmp_path, {**LEAST, "price-url": "https://a/#{date}"}), {}, {})
 
 
 def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ async def aggregate(url: str, message: dict[str, Any], quorum: int) -> tuple[int
 
 def write_config(network: dict[str, Any], folder: Path, **keys: Any) -> Path:
     """Write the config of a network with a data folder of its own and free ports."""
-    own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+    own = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1"}
     folder.mkdir(exist_ok=True)
     file = folder / "config.json"
     file.write_text(json.dumps({**network["config"], "api-port": 0, "metrics-port": 0, **own, **keys}))

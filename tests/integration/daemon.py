@@ -208,7 +208,7 @@ def build_config(
 
 def write_config_file(network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any] | None = None) -> Path:
     """Write a config file for a network: the simulation's own with a data folder, on free loopback ports."""
-    own: dict[str, Any] = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+    own: dict[str, Any] = {"data-dir": str(folder / "data"), "api-host": "127.0.0.1"}
     # A request that is to succeed has its time also on a busy machine.
     own["request-timeout-seconds"] = 55
     folder.mkdir(parents=True, exist_ok=True)

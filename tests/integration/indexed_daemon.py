@@ -73,7 +73,7 @@ def write_config_file(folder: Path, node: ReplayNode, **keys: Any) -> Path:
         # Tests that run at the same time would leave a low-priority process no CPU time.
         "index-low-priority": False,
     }
-    own |= dict.fromkeys(("api-host", "metrics-host"), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
+    own |= dict.fromkeys(("api-host",), "127.0.0.1") | dict.fromkeys(("api-port", "metrics-port"), 0)
     file = folder / "config.json"
     file.write_text(json.dumps(own | {name.replace("_", "-"): value for name, value in keys.items()}))
     return file

@@ -107,15 +107,15 @@ async def test_answers_are_revalidated_compressed_and_have_heads(tmp_path: Path)
 
 async def test_missing_resources_have_the_specifications_error_body(tmp_path: Path) -> None:
     paths = ("/v1/nothing", "/v2/chains/43114/metrics", f"{FUJI}/subnets", f"{BLOCKS}/", "/v1/networks/local/rewards")
-    async with run_recorded_daemon(tmp_path, network_names=["fuji"]) as daemon:
-        missing = [await daemon.get(path) for path in (*paths, BLOCKS.replace("fuji", "mainnet"))]
+    async with run_recorded_daemon(tmp_path) as daemon:
+        missing = [await daemon.get(path) for path in (*paths, BLOCKS.replace("fuji", "devnet"))]
         wrong = await daemon.post(BLOCKS, {})
         echoed = await daemon.get(BLOCKS)
     for reply in missing:
         assert reply.status == 404, reply.body
         assert (reply.body["error"], reply.body["statusCode"]) == ("Not Found", 404)
     assert [type(reply.body["message"]) for reply in missing] == [str, list, str, str, str, str]
-    assert missing[-1].body["detail"] == {"served": ["fuji"]}
+    assert missing[-1].body["detail"] == {"served": ["mainnet", "fuji", "testnet"]}
     assert (wrong.status, wrong.body["statusCode"], wrong.headers["allow"]) == (400, 400, "GET, HEAD")
     assert echoed.body["chainInfo"] == {"chainName": "p-chain", "network": "fuji"}
 

@@ -187,7 +187,7 @@ async def test_an_unreachable_node_is_logged_once_a_minute_with_its_address(
     file = tmp_path / "config.json"
     # Port 1 is closed.
     nodes = {"p-chain-api": "http://127.0.0.1:1", "info-api": {"base-url": "http://127.0.0.1:1/s3cr3t-key"}}
-    ports = {"api-host": "127.0.0.1", "api-port": 0, "metrics-host": "127.0.0.1", "metrics-port": 0}
+    ports = {"api-host": "127.0.0.1", "api-port": 0, "metrics-port": 0}
     file.write_text(json.dumps({**nodes, **ports, "data-dir": str(tmp_path / "data")}))
     attempts = 0
 

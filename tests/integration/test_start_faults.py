@@ -33,7 +33,7 @@ EVM_CHAIN = {
     "rpc": ["http://127.0.0.1:9/rpc"],
 }
 CERTIFICATE, KEY = issue_certificate()
-FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1", "metrics-host": "127.0.0.1"}
+FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 
 
 @dataclass
@@ -66,11 +66,6 @@ FAULTS: dict[str, tuple[Callable[[Place], Keys], str]] = {
     "the host is of another machine": (
         lambda at: {"api-host": "203.0.113.1"},
         "api-host 203.0.113.1 is no address of this machine (cannot assign requested address): set another api-host",
-    ),
-    "the host of the metrics is of another machine": (
-        lambda at: {"metrics-host": "203.0.113.1"},
-        "metrics-host 203.0.113.1 is no address of this machine (cannot assign requested address): "
-        "set another metrics-host",
     ),
     "the genesis is missing": (
         lambda at: {"index-chains": ["x"], "genesis-file": at.path("genesis")},

@@ -39,7 +39,6 @@ def keys_of(network: SimulatedNetwork, node: Anvil, **keys: Any) -> dict[str, An
         "gateway-nodes": {"base-url": network.node_uri},
         "evm-chains": [{"blockchain-id": CHAIN, "rpc": [node.url], "ws": [node.ws]}],
         "trusted-proxies": ["127.0.0.1"],
-        "usage-flush-seconds": 0.2,
         **{name.replace("_", "-"): value for name, value in keys.items()},
     }
 

@@ -106,7 +106,7 @@ async def source(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    settings = PriceSettings(url=f"http://{host}:{port}/{{date}}?vs={{currency}}", path="market.0.{currency}")
+    settings = PriceSettings(url=f"http://{host}:{port}/{{date}}?vs={{currency}}#market.0.{{currency}}")
     try:
         async with aiohttp.ClientSession() as session:
             yield WebPrices(replace(settings, **changes), session)

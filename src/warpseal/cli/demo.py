@@ -84,7 +84,7 @@ def _run_demo(folder: Path, count: int) -> None:
         step = "Start the daemon with the config file that the network wrote"
         _print_step(2, f"{step} (keys of the reference aggregator only)")
         serve = ["serve", f"--config={config_file}", f"--data-dir={folder / 'data'}", "--log-level=error"]
-        serve += ["--api-host=127.0.0.1", "--metrics-host=127.0.0.1", "--api-port=0", "--metrics-port=0"]
+        serve += ["--api-host=127.0.0.1", "--api-port=0", "--metrics-port=0"]
         with _process(serve) as listening:
             print(f"    {listening}")
             urls = dict(word.split("=", 1) for word in listening.split() if "=" in word)

@@ -148,10 +148,22 @@ class _Parser(argparse.ArgumentParser):
         words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
         choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]
         for word in words:
+            removal = _removal(word)
+            if removal is not None:
+                message = f"{word} was removed: {removal}"
+                break
             nearest = difflib.get_close_matches(word, map(str, choices), 1)
             if nearest:
                 message = f"{message.partition(' (choose from')[0]}; did you mean {nearest[0]}?"
         raise _WrongUsage(self, message)
+
+
+def _removal(flag: str) -> str | None:
+    """Return what replaced the key of a flag that an earlier version had."""
+    # Imported late: only a wrong command needs it.
+    from warpseal.config.removed import REMOVED_KEYS
+
+    return REMOVED_KEYS.get(flag.removeprefix("--"))
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
+from warpseal.config.removed import REMOVED_KEYS
 from warpseal.errors import StartupError
 from warpseal.runtime.settings import InvalidSetting, SettingFault, nearest, unknown_key
 
@@ -135,9 +136,10 @@ def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
     for name in sorted(environ):
         bare = name.removeprefix(ENVIRONMENT_PREFIX)
         if bare != name and bare not in known and environ[name] and not _is_service(name, environ):
-            near = nearest(bare, known)
+            removal, near = REMOVED_KEYS.get(bare.lower().replace("_", "-")), nearest(bare, known)
             advice = f"; did you mean {ENVIRONMENT_PREFIX}{near}?" if near else ""
-            yield SettingFault(name, f"unknown name of an environment variable{advice}")
+            unknown = f"unknown name of an environment variable{advice}"
+            yield SettingFault(name, f"removed: {removal}" if removal else unknown)
 
 
 def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], faults: list[SettingFault]) -> dict[str, Any]:
@@ -146,7 +148,8 @@ def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], faults: list[Sett
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
-            faults.append(SettingFault(name, unknown_key(name, by_name), sources[name]))
+            reason = f"removed: {REMOVED_KEYS[name]}" if name in REMOVED_KEYS else unknown_key(name, by_name)
+            faults.append(SettingFault(name, reason, sources[name]))
             continue
         try:
             values[name] = key.setting.parse(value, name)

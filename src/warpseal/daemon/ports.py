@@ -75,7 +75,7 @@ def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event)
 
     settings = config.api
     metrics_page = metrics_app(MetricsPage(metrics), settings, metrics)
-    metrics_server = HttpServer(metrics_page, settings.metrics_host, settings.metrics_port, settings, name="metrics")
+    metrics_server = HttpServer(metrics_page, settings.api_host, settings.metrics_port, settings, name="metrics")
     status_endpoints = StatusEndpoints(status, settings, hosts, lambda: metrics_server.port, stopping)
     app = api_app(aggregator, probes, status_endpoints, data_api, settings, metrics)
     metrics_api_server = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, seconds, setting
+from warpseal.runtime.settings import HOUR_S, Group, boolean, setting
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 
@@ -62,21 +62,8 @@ class FollowerSettings:
         "BOOL",
         group=Group.NETWORK,
     )
-    follow_from_height: int | None = setting(
-        None,
-        "follow-from-height",
-        integer(0, 10**18),
-        "lowest P-Chain block to read; unset: the first block of Etna",
-        group=Group.NETWORK,
-    )
-    follow_poll_s: float = setting(
-        1.0,
-        "follow-poll-seconds",
-        seconds(0.1, HOUR_S),
-        "interval of polling nodes for new blocks, seconds",
-        "SECONDS",
-        group=Group.NETWORK,
-    )
+    follow_from_height: int | None = None
+    follow_poll_s: float = 1.0
 
     retry_first_s: float = 0.5
     retry_cap_s: float = 10.0

@@ -17,18 +17,13 @@ PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
 def price_url(value: Any, path: str) -> str:
-    """Accept the URL of a JSON document of prices, with placeholders in braces; an empty text is none."""
+    """Accept the URL of a JSON document, behind a # the place of the price in it, with placeholders in braces."""
     template = text(value, path)
     if template:
         url("http", "https")(template, path)
-        _check_braces(template, NAMES, path)
-    return template
-
-
-def price_path(value: Any, path: str) -> str:
-    """Accept the place of a price in a JSON document."""
-    template = text(value, path)
-    _check_braces(template, PATH_NAMES, path)
+        document, _, place = template.partition("#")
+        _check_braces(document, NAMES, path)
+        _check_braces(place, PATH_NAMES, path)
     return template
 
 
@@ -48,7 +43,8 @@ def display_host(template: str) -> str:
 class PriceSettings:
     """Sources of prices: the file first, then the URL; without a source, no price is ever reported.
 
-    url, path: with placeholders in braces. path: keys and positions in lists, with dots between.
+    url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that lead to the price in
+    the JSON document, with dots between them.
     """
 
     file: Path | None = setting(
@@ -58,13 +54,10 @@ class PriceSettings:
         "",
         "price-url",
         price_url,
-        "prices of AVAX: URL of a JSON document, with {date} and {currency}",
+        "prices of AVAX: URL of a JSON document, #place of the price in it: https://HOST/{date}#market.0.{currency}",
         "URL",
         group=Group.INDEX,
         display=display_host,
-    )
-    path: str = setting(
-        "", "price-path", price_path, "place of the price in that document: a.0.{currency}", "PATH", group=Group.INDEX
     )
     timeout_s: float = 3.0
     max_answer_bytes: int = 1024 * 1024

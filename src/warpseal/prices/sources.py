@@ -77,6 +77,7 @@ class WebPrices:
 
     def __init__(self, settings: PriceSettings, session: aiohttp.ClientSession) -> None:
         self._settings = settings
+        self._document_url, _, self._place = settings.url.partition("#")
         self._session = session
         self._flights: SingleFlight[Key, str | None] = SingleFlight()
         self._slots = AsyncSemaphore(_MAX_CONCURRENCY)
@@ -103,7 +104,7 @@ class WebPrices:
         return price
 
     async def _read_body(self, key: Key) -> bytes:
-        async with self._session.get(fill_template(self._settings.url, *key), allow_redirects=False) as response:
+        async with self._session.get(fill_template(self._document_url, *key), allow_redirects=False) as response:
             response.raise_for_status()
             if response.status != 200:
                 raise ValueError("the status is not 200")
@@ -114,7 +115,7 @@ class WebPrices:
 
     def _parse(self, body: bytes, key: Key) -> str:
         value: Any = json.loads(body, parse_float=Decimal)
-        for step in fill_template(self._settings.path, *key).split("."):
+        for step in fill_template(self._place, *key).split("."):
             if step:
                 value = value[int(step)] if isinstance(value, list) else value[step]
         if isinstance(value, bool) or not isinstance(value, int | Decimal | str):

@@ -13,8 +13,6 @@ from warpseal.runtime.settings import (
     Group,
     boolean,
     choice,
-    integer,
-    seconds,
     setting,
 )
 from warpseal.store.settings import database_url
@@ -22,7 +20,6 @@ from warpseal.store.url import redacted_url
 
 FOREVER: Final = 0.0
 """The retention of rows that are never removed."""
-_LONGEST_S: Final = 100 * 366 * DAY_S
 
 
 class UsageReaders(StrEnum):
@@ -36,17 +33,6 @@ class UsageReaders(StrEnum):
 def metrics_url(value: Any, path: str) -> str:
     """Accept the URL of the metrics database."""
     return database_url(value, path, "usage-enabled turns the recording on and off")
-
-
-def _retention(default: float, name: str) -> float:
-    return setting(
-        default,
-        f"usage-{name}-retention-seconds",
-        seconds(0, _LONGEST_S),
-        f"retention of usage by {name}, seconds; 0: for ever",
-        "SECONDS",
-        group=Group.STORE,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +51,7 @@ class UsageSettings:
         "BOOL",
         group=Group.STORE,
     )
-    flush_s: float = setting(
-        5.0,
-        "usage-flush-seconds",
-        seconds(0.1, 60),
-        "interval at which recorded usage is written to the metrics database, seconds",
-        "SECONDS",
-        group=Group.STORE,
-    )
+    flush_s: float = 5.0
     url: str = setting(
         "",
         "metrics-db-url",
@@ -82,18 +61,12 @@ class UsageSettings:
         group=Group.STORE,
         display=redacted_url,
     )
-    max_bytes: int = setting(
-        4 * GIBIBYTE,
-        "metrics-db-max-bytes",
-        integer(MEBIBYTE, 10**15),
-        "size of the usage in the metrics database, about, bytes; the oldest hours are removed first",
-        group=Group.STORE,
-    )
-    minute_retention_s: float = _retention(2 * DAY_S, "minute")
-    hour_retention_s: float = _retention(90 * DAY_S, "hour")
-    day_retention_s: float = _retention(800 * DAY_S, "day")
-    week_retention_s: float = _retention(FOREVER, "week")
-    month_retention_s: float = _retention(FOREVER, "month")
+    max_bytes: int = 4 * GIBIBYTE
+    minute_retention_s: float = 2 * DAY_S
+    hour_retention_s: float = 90 * DAY_S
+    day_retention_s: float = 800 * DAY_S
+    week_retention_s: float = FOREVER
+    month_retention_s: float = FOREVER
     readers: UsageReaders = setting(
         UsageReaders.ANYONE,
         "usage-readers",

@@ -34,7 +34,7 @@ from warpseal.resources.aliases import ChainAliases
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, parse_id
 
-SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_host="127.0.0.1", metrics_port=0, grace_period_s=1.0)
+SETTINGS = ApiSettings(api_host="127.0.0.1", api_port=0, metrics_port=0, grace_period_s=1.0)
 C_CHAIN = ChainID(parse_id("Z3JEMq6QeeFWrpb2AdkQCj92FrArAqN8Y9bTyWinz4VsD8AZ7"))
 X_CHAIN = ChainID(bytes([88]) * 32)
 L1_CHAIN = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"

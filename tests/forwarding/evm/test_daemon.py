@@ -150,7 +150,7 @@ async def test_usage_from_before_the_network_is_known_outlives_stops(tmp_path: P
         proxy.is_cut = True
         node_url = {"base-url": proxy.url.removesuffix("/rpc")}
         keys: dict[str, Any] = {"p-chain-api": node_url, "info-api": node_url, "usage-enabled": True}
-        keys |= {"evm-chains": [{"blockchain-id": NAME, "rpc": [node.url]}], "usage-flush-seconds": 0.1}
+        keys |= {"evm-chains": [{"blockchain-id": NAME, "rpc": [node.url]}]}
         config = build_config(network, tmp_path, keys | ({"metrics-db-url": url} if url else {}))
         for calls in (1, 2):
             async with run_daemon(config) as daemon:

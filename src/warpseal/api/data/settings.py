@@ -101,20 +101,8 @@ class DataApiSettings:
         "compute units per day of a client without a key; 0: no limit",
         group=Group.LIMITS,
     )
-    metrics_api_rate_limit_per_minute: int = setting(
-        8_000,
-        "metrics-api-rate-limit-per-minute",
-        _UNITS,
-        "compute units of the Metrics API per minute and client address; 0: no limit",
-        group=Group.LIMITS,
-    )
-    metrics_api_rate_limit_per_day: int = setting(
-        1_200_000,
-        "metrics-api-rate-limit-per-day",
-        _UNITS,
-        "compute units of the Metrics API per day and client address; 0: no limit",
-        group=Group.LIMITS,
-    )
+    metrics_api_rate_limit_per_minute: int = 8_000
+    metrics_api_rate_limit_per_day: int = 1_200_000
     rate_limit_loopback: bool = setting(
         False, "rate-limit-loopback", boolean, "rate limit of clients on this machine", "BOOL", group=Group.LIMITS
     )

@@ -40,9 +40,7 @@ class HttpServer:
         self._wanted_port = port
         self._settings = settings
         self._name = name
-        proxies = TrustedProxies(
-            settings.trusted_proxies, settings.client_address_header, settings.client_country_header
-        )
+        proxies = TrustedProxies(settings.trusted_proxies)
         self._config = Config(
             proxies.wrap(app),
             http="httptools",
@@ -135,7 +133,7 @@ class HttpServer:
             )
         # An unknown name has a number of the resolver, which is negative.
         reason = "unknown name" if (error.errno or -1) < 0 else os_error_text(error)
-        return f"{name}-host {host} is no address of this machine ({reason}): set another {name}-host"
+        return f"api-host {host} is no address of this machine ({reason}): set another api-host"
 
     def _connection(self) -> LimitedHttp:
         app_state: dict[str, Any] = {SHUTDOWN_EVENT: self._shutdown_event}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.api.http.errors import NetworkNotServed
-from warpseal.api.http.trusted_proxies import IpNetwork, header_name, proxy_network
+from warpseal.api.http.trusted_proxies import IpNetwork, proxy_network
 from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
@@ -26,16 +26,14 @@ def _optional_url(value: Any, path: str) -> str:
 class ApiSettings:
     """Durations in seconds.
 
-    api_host, metrics_host: an address or a name of this machine. The default is all interfaces, as in the reference,
+    api_host: an address or a name of this machine, of all ports. The default is all interfaces, as in the reference,
     so that clients on other machines keep working with its config file. "::" is all interfaces of IPv6 and IPv4.
     receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first request of a
     connection: from the opening). keep_alive_s: idle time of a connection; longer than load balancers keep it.
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """
 
-    api_host: str = setting(
-        "0.0.0.0", "api-host", text, "address that the HTTP API listens on", "HOST", group=Group.HTTP
-    )
+    api_host: str = setting("0.0.0.0", "api-host", text, "address that all ports listen on", "HOST", group=Group.HTTP)
     api_port: int = setting(
         8080,
         "api-port",
@@ -44,9 +42,6 @@ class ApiSettings:
         "PORT",
         group=Group.HTTP,
         is_reference=True,
-    )
-    metrics_host: str = setting(
-        "0.0.0.0", "metrics-host", text, "address that /metrics listens on", "HOST", group=Group.HTTP
     )
     metrics_port: int = setting(
         8081,
@@ -77,21 +72,8 @@ class ApiSettings:
     max_body_bytes: int = setting(
         512 * 1024, "max-body-bytes", integer(1024, 10**9), "largest request body, bytes", group=Group.LIMITS
     )
-    max_message_bytes: int = setting(
-        64 * 1024,
-        "max-message-bytes",
-        integer(64, 10**9),
-        "largest message or justification, decoded, bytes",
-        group=Group.LIMITS,
-    )
-    receive_timeout_s: float = setting(
-        10.0,
-        "receive-timeout-seconds",
-        seconds(0.1, HOUR_S),
-        "timeout of receiving a request, seconds",
-        "SECONDS",
-        group=Group.LIMITS,
-    )
+    max_message_bytes: int = 64 * 1024
+    receive_timeout_s: float = 10.0
     keep_alive_s: float = 75.0
     grace_period_s: float = setting(
         25.0,
@@ -109,14 +91,7 @@ class ApiSettings:
         "BOOL",
         group=Group.HTTP,
     )
-    network_names: tuple[str, ...] = setting(
-        (),
-        "network-names",
-        list_of(text),
-        "names that {network} in a path may take; unset: those of the network",
-        "NAMES",
-        group=Group.HTTP,
-    )
+    network_names: tuple[str, ...] = ()
 
     public_page: bool = setting(
         True,
@@ -139,24 +114,8 @@ class ApiSettings:
         (),
         "trusted-proxies",
         list_of(proxy_network),
-        "networks of the proxies whose headers name the client's address and country",
+        "networks of the proxies whose X-Forwarded-For and CF-IPCountry name the client and its country",
         "NETWORKS",
-        group=Group.HTTP,
-    )
-    client_address_header: str = setting(
-        "X-Forwarded-For",
-        "client-address-header",
-        header_name,
-        "header to which trusted-proxies append the address of their client",
-        "NAME",
-        group=Group.HTTP,
-    )
-    client_country_header: str = setting(
-        "CF-IPCountry",
-        "client-country-header",
-        header_name,
-        "header in which trusted-proxies name the client's country, two letters",
-        "NAME",
         group=Group.HTTP,
     )
 

@@ -1,6 +1,6 @@
 """Clients behind trusted proxies: their address and country, from headers that only these proxies may set.
 
-Source of truth: docs/gateway.md. Each proxy appends the address of its own client to the address header, so the header
+Source of truth: docs/gateway.md. Each proxy appends the address of its own client to X-Forwarded-For, so this header
 is read from its end. The first address there that is no trusted proxy is the client. All before it may be forged.
 """
 
@@ -19,7 +19,8 @@ from warpseal.usage.countries import UNKNOWN
 
 _CLIENT: Final = "warpseal.client"
 _FORWARDED: Final = "forwarded"
-_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_ADDRESS_HEADER: Final = b"x-forwarded-for"
+_COUNTRY_HEADER: Final = b"cf-ipcountry"
 _COUNTRY: Final = re.compile(rb"[A-Za-z]{2}|[Tt]1")
 _IPV4_WITH_PORT: Final = re.compile(rb"([0-9.]{7,15}):[0-9]{1,5}")
 _IPV6_IN_BRACKETS: Final = re.compile(rb"\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?")
@@ -40,10 +41,8 @@ class Client(NamedTuple):
 class TrustedProxies:
     """Finds the client of a request, by its connection or by the headers of a trusted proxy."""
 
-    def __init__(self, networks: Iterable[IpNetwork], address_header: str, country_header: str) -> None:
+    def __init__(self, networks: Iterable[IpNetwork]) -> None:
         self._networks = tuple(networks)
-        self._address_header = address_header.lower().encode()
-        self._country_header = country_header.lower().encode()
         self._parse = lru_cache(_MAX_CACHED)(self._parse_uncached)
 
     def client(self, scope: Scope) -> Client:
@@ -69,15 +68,15 @@ class TrustedProxies:
         if not self._parse(connected.encode())[1]:
             return None
         given = dict(scope["headers"])  # Of several lines the last one.
-        if self._address_header not in given and self._country_header not in given:
+        if _ADDRESS_HEADER not in given and _COUNTRY_HEADER not in given:
             return None
-        country = _parse_country(given.get(self._country_header, b""))
+        country = _parse_country(given.get(_COUNTRY_HEADER, b""))
         return Client(self._forwarded_address(scope) or connected, country)
 
     def _forwarded_address(self, scope: Scope) -> str | None:
         """Return the last address that is no trusted proxy, or the first of trusted ones; None without an address."""
         found = None
-        for value in _last_first(scope, self._address_header):
+        for value in _last_first(scope, _ADDRESS_HEADER):
             address, is_trusted = self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
             # A malformed value is no address, and what stands before it is of an unknown sender.
             found = found if address is None else address
@@ -120,16 +119,6 @@ def proxy_network(value: Any, path: str) -> IpNetwork:
     if not network.prefixlen:
         raise fault(path, "expected the network of proxies; every client could forge its address")
     return network
-
-
-def header_name(value: Any, path: str) -> str:
-    """Accept the name of a header whose value is an address, or a list of addresses with commas."""
-    name = text(value, path)
-    if not _TOKEN.fullmatch(name):
-        raise fault(path, 'expected the name of a header, such as "X-Forwarded-For"')
-    if name.lower() == _FORWARDED:
-        raise fault(path, "the header Forwarded has another format: set X-Forwarded-For, or a header of the proxy")
-    return name
 
 
 def _last_first(scope: Scope, header: bytes) -> Iterator[bytes]:

@@ -218,6 +218,6 @@ _METRICS: Final = describe_endpoint(
 )
 _METRICS_SERVER: Final = {
     "url": "http://{host}:{port}",
-    "description": "metrics-host and metrics-port",
+    "description": "api-host and metrics-port",
     "variables": {"host": {"default": "127.0.0.1"}, "port": {"default": "8081"}},
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.node.settings import method
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, list_of, seconds, setting
+from warpseal.runtime.settings import MEBIBYTE, Group, list_of, setting
 from warpseal.upstream.node import NodeLimits
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
@@ -33,14 +33,7 @@ class EvmRpcSettings:
         group=Group.EVM,
     )
     connect_timeout_s: float = 3.0
-    call_timeout_s: float = setting(
-        30.0,
-        "evm-call-timeout-seconds",
-        seconds(0.1, HOUR_S),
-        "timeout of a forwarded call, of an EVM chain or of gateway-nodes, seconds",
-        "SECONDS",
-        group=Group.EVM,
-    )
+    call_timeout_s: float = 30.0
     connections_per_node: int = 256
     retry_after_s: float = 5.0
     poll_s: float = 2.0

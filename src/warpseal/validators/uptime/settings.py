@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import DAY_S, Group, seconds, setting
+from warpseal.runtime.settings import DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,7 @@ class UptimeSettings:
     that no store accepts.
     """
 
-    retention_s: float = setting(
-        30 * DAY_S,
-        "observed-max-age-seconds",
-        seconds(DAY_S, 366 * DAY_S),
-        "retention of hourly uptime records, seconds",
-        "SECONDS",
-        group=Group.STORE,
-    )
+    retention_s: float = 30 * DAY_S
 
     heartbeat_s: float = 1.0
     max_gap_s: float = 5.0
