@@ -20,11 +20,12 @@ from warpseal.usage.calls import OTHER, UsageTotals
 from warpseal.usage.countries import continent_of
 from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
-from warpseal.usage.queries import MAX_GROUPS, UsageQuery, UsageSource, group_by_continent, read_usage
+from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent
 from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.schema import BUCKETS
 from warpseal.usage.settings import UsageSettings
+from warpseal.usage.source import UsageSource, read_usage
 from warpseal.usage.sum_table import LABELS, Dimension, as_labels
 
 

@@ -36,11 +36,12 @@ from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.errors import UsageDamaged
 from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
-from warpseal.usage.queries import UsageQuery, UsageSource
+from warpseal.usage.queries import UsageQuery
 from warpseal.usage.response_times import median_ms
 from warpseal.usage.rollup import MergedElsewhere, UsageRollup, _read_input, _store, merge, stored_bytes
 from warpseal.usage.schema import BUCKETS, MINUTES
 from warpseal.usage.settings import UsageSettings
+from warpseal.usage.source import UsageSource
 from warpseal.usage.sum_arrays import Sketches, SumArrays, medians
 from warpseal.usage.sum_table import LABELS, Dimension, Sums, SumTable, as_labels, free
 

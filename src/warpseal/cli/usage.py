@@ -22,7 +22,8 @@ from warpseal.store.engine import unusable_reason
 from warpseal.store.migrate import check_version
 from warpseal.usage.database import MIGRATIONS
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
-from warpseal.usage.queries import UsageQuery, group_by_continent, read_usage
+from warpseal.usage.queries import UsageQuery, group_by_continent
+from warpseal.usage.source import read_usage
 from warpseal.usage.sum_table import Dimension
 
 _ABOUT: Final = """\

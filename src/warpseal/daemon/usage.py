@@ -16,9 +16,9 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase, metrics_database_url
 from warpseal.usage.flusher import UsageFlusher, insert_minute_rows, read_minute_rows, remove_minute_rows
-from warpseal.usage.queries import UsageSource
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.usage.rollup import UsageRollup
+from warpseal.usage.source import UsageSource
 
 # Daemons of several networks may share a data-dir, but no port.
 _FILE_BEFORE_NETWORK: Final = "metrics-before-network-{port}.db"

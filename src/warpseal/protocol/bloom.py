@@ -100,7 +100,7 @@ def key_hash(key: bytes, salt: bytes) -> int:
 
 def check_filter(raw: bytes, salt: bytes) -> None:
     """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most 32 bytes of salt."""
-    # utils/bloom/filter.go, Parse; the bound of the salt is maxBloomSaltLen of peer.go.
+    # utils/bloom/read_filter.go, Parse; the bound of the salt is maxBloomSaltLen of peer.go.
     if not raw or not 1 <= raw[0] <= MAX_HASHES:
         raise MalformedFilter(f"{raw[0] if raw else 'no'} hashes")
     if len(raw) < 1 + raw[0] * _SEED_BYTES + 1:

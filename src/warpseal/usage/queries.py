@@ -9,43 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection
-
-from warpseal.runtime.throttle import Throttle
-from warpseal.store.access import read_snapshot
 from warpseal.usage.calls import OTHER
 from warpseal.usage.countries import continent_of
-from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.periods import Level
-from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sum_table import Dimension
 
 MAX_GROUPS: Final = 50
 """Values of a grouped query besides `other`."""
 
 _PERCENT_DIGITS: Final = 4
-_PAUSES: Final = (0.002, 0.0001)
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSource:
-    """Usage in the metrics database."""
-
-    database: MetricsDatabase
-    settings: UsageSettings
-
-    async def read(self, query: UsageQuery) -> list[UsageBucket]:
-        """Return the buckets of a query that have calls, newest first. Raises UsageQueryTooLong, StoreDown."""
-        throttle = Throttle(*_PAUSES)
-        read = partial(read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle)
-        try:
-            return await self.database.read(read)
-        finally:
-            # A caller that has left must not hold a reading thread.
-            throttle.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +81,3 @@ class UsageBucket(NamedTuple):
 def group_by_continent(country: str) -> str:
     """Return the group of a country."""
     return OTHER if country == OTHER else continent_of(country)
-
-
-def read_usage(
-    connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
-) -> list[UsageBucket]:
-    """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
-    # Imported late: numpy costs time and memory, and most daemons never need it.
-    from warpseal.usage.bucket_reader import BucketReader
-
-    with read_snapshot(connection):
-        return BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()

@@ -32,7 +32,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
 from warpseal.usage.database import MetricsDatabase
-from warpseal.usage.queries import UsageSource
+from warpseal.usage.source import UsageSource
 from warpseal.validators.forecast.service import ForecastService
 
 DATA = DataApiSettings()

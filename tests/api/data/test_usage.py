@@ -20,9 +20,10 @@ from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.resources.aliases import ChainAliases
 from warpseal.usage.calls import UsageLabels
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_start
-from warpseal.usage.queries import UsageSource, UsageSums
+from warpseal.usage.queries import UsageSums
 from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.settings import UsageReaders, UsageSettings
+from warpseal.usage.source import UsageSource
 from warpseal.warp.ids import ChainID, id_text
 
 PATH = "/v1/primaryNetworkRpcUsageMetrics"

@@ -16,7 +16,7 @@ from warpseal.store.api_key import ApiKey
 if TYPE_CHECKING:
     # The ports listen before the libraries of databases are loaded.
     from warpseal.usage.database import MetricsDatabase
-    from warpseal.usage.queries import UsageSource
+    from warpseal.usage.source import UsageSource
     from warpseal.validators.forecast.service import ForecastService
 
 

@@ -1,0 +1,46 @@
+"""Usage in the metrics database, as its readers query it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from warpseal.runtime.throttle import Throttle
+from warpseal.store.access import read_snapshot
+from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.queries import UsageBucket, UsageQuery
+from warpseal.usage.settings import UsageSettings
+
+_PAUSES: Final = (0.002, 0.0001)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSource:
+    """Usage in the metrics database."""
+
+    database: MetricsDatabase
+    settings: UsageSettings
+
+    async def read(self, query: UsageQuery) -> list[UsageBucket]:
+        """Return the buckets of a query that have calls, newest first. Raises UsageQueryTooLong, StoreDown."""
+        throttle = Throttle(*_PAUSES)
+        read = partial(read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle)
+        try:
+            return await self.database.read(read)
+        finally:
+            # A caller that has left must not hold a reading thread.
+            throttle.cancel()
+
+
+def read_usage(
+    connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
+) -> list[UsageBucket]:
+    """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
+    # Imported late: numpy costs time and memory, and most daemons never need it.
+    from warpseal.usage.bucket_reader import BucketReader
+
+    with read_snapshot(connection):
+        return BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()
