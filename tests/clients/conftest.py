@@ -11,15 +11,15 @@ import pytest
 import pytest_asyncio
 
 from tests.clients.published import are_installed
-from tests.clients.recorded_network import Scene, recorded_network
+from tests.clients.recorded_network import RecordedDaemon, recorded_network
 
 _NEED_THEM = ("test_data_api_sdks.py", "test_gateway_client.py", "test_node_client.py", "test_usage_sdk.py")
 collect_ignore = [] if are_installed() else [*_NEED_THEM]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RecordedDaemon]:
     """Run the daemon once for all tests of a module; they only read."""
-    async with recorded_network(tmp_path_factory.mktemp("scene")) as made:
+    async with recorded_network(tmp_path_factory.mktemp("recorded")) as made:
         await made.until_indexed_whole()
         yield made

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests import paths
-from tests.clients.recorded_network import Scene, recorded_network
+from tests.clients.recorded_network import RecordedDaemon, recorded_network
 from tests.clients.subjects import NETWORK
 from tests.eventually import TIMEOUT_S
 from tests.integration.daemon import build_config, run_daemon, run_network
@@ -32,11 +32,11 @@ _COMMANDS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def history(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def history(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RecordedDaemon]:
     """Run a daemon with an index."""
-    async with recorded_network(tmp_path_factory.mktemp("history")) as scene:
-        await scene.until_indexed_whole()
-        yield scene
+    async with recorded_network(tmp_path_factory.mktemp("history")) as recorded:
+        await recorded.until_indexed_whole()
+        yield recorded
 
 
 async def run_client(language: str, *arguments: str) -> dict[str, Any]:
@@ -56,7 +56,9 @@ async def run_client(language: str, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("language", _COMMANDS)
-async def test_a_generated_client_signs_pages_and_reads_an_error(history: Scene, tmp_path: Path, language: str) -> None:
+async def test_a_generated_client_signs_pages_and_reads_an_error(
+    history: RecordedDaemon, tmp_path: Path, language: str
+) -> None:
     async with (
         run_network(Plan(validators=4, messages=1)) as network,
         run_daemon(build_config(network, tmp_path)) as signer,

@@ -83,7 +83,7 @@ async def serving_l1(node: L1Node) -> AsyncIterator[L1Node]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class RecordedDaemon:
     """The daemon, and the node of the L1 behind it."""
 
     daemon: Daemon
@@ -120,7 +120,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) -> AsyncIterator[Scene]:
+async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) -> AsyncIterator[RecordedDaemon]:
     """Run a daemon in front of the recorded network; `_` in keys of its configuration stands for `-`."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(serving(PrimaryNode()))
@@ -136,7 +136,7 @@ async def recorded_network(folder: Path, l1: L1Node | None = None, **keys: Any) 
         more |= {name.replace("_", "-"): value for name, value in keys.items()}
         command = start_command("serve", "--config", config_file(folder, node, **more))
         process = await stack.enter_async_context(command)
-        yield Scene(await stack.enter_async_context(daemon_of(process)), l1)
+        yield RecordedDaemon(await stack.enter_async_context(daemon_of(process)), l1)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.data import sdk_models as sdk
 from tests.clients.past import past_of, priced_daemon
-from tests.clients.recorded_network import Scene
+from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import NETWORK, SUBJECTS, WALLET, Subject, ids_of
 from tests.integration.daemon import Daemon
 
@@ -56,8 +56,8 @@ async def assert_fits(daemon: Daemon, subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-async def test_every_page_has_what_sdks_require(scene: Scene, subject: Subject) -> None:
-    await assert_fits(scene.daemon, subject)
+async def test_every_page_has_what_sdks_require(recorded: RecordedDaemon, subject: Subject) -> None:
+    await assert_fits(recorded.daemon, subject)
 
 
 async def test_pages_of_rewards_and_past_validations_have_what_sdks_require(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ async def test_pages_of_rewards_and_past_validations_have_what_sdks_require(tmp_
 
 
 @pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.model not in _TRANSACTIONS], ids=str)
-async def test_fields_that_all_sdks_agree_on_have_their_values(scene: Scene, subject: Subject) -> None:
-    assert await bodies(scene.daemon, subject.url, {}) == await bodies(scene.daemon, subject.url, AGENT)
+async def test_fields_that_all_sdks_agree_on_have_their_values(recorded: RecordedDaemon, subject: Subject) -> None:
+    assert await bodies(recorded.daemon, subject.url, {}) == await bodies(recorded.daemon, subject.url, AGENT)
 
 
-async def test_the_wallet_was_on_all_three_chains(scene: Scene) -> None:
+async def test_the_wallet_was_on_all_three_chains(recorded: RecordedDaemon) -> None:
     """No SDK takes this: their list of blockchain ids is that of the public networks."""
-    (body,) = await bodies(scene.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
+    (body,) = await bodies(recorded.daemon, f"/v1/networks/{NETWORK}/addresses:listChainIds?addresses={WALLET}", AGENT)
     result: dict[str, Any] = msgspec.json.decode(body)
     (one,) = result["addresses"]
     assert (list(result), list(one), len(set(one["blockchainIds"]))) == (["addresses"], ["address", "blockchainIds"], 3)

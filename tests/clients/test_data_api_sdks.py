@@ -15,7 +15,7 @@ from tests.api.data.metrics_fixtures import MadeChain, file_urls, metrics_setup
 from tests.api.data.test_sdk_models import ALICE, SETUP
 from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
-from tests.clients.recorded_network import Scene
+from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import address
@@ -47,15 +47,15 @@ async def asked(sdk: str, url: str, calls: list[Call]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_read_every_page_of_the_recorded_network(scene: Scene, sdk: str) -> None:
+async def test_sdks_read_every_page_of_the_recorded_network(recorded: RecordedDaemon, sdk: str) -> None:
     """All pages together hold the items of one long page, in its order."""
     sized = [subject.with_page_size(2) if "list" in subject.function else subject for subject in SUBJECTS]
-    response = await asked(sdk, scene.daemon.api_url, [subject.call for subject in sized])
+    response = await asked(sdk, recorded.daemon.api_url, [subject.call for subject in sized])
     read = {str(subject): outcome for subject, outcome in zip(SUBJECTS, response, strict=True)}
     assert [(name, outcome) for name, outcome in read.items() if "error" in outcome] == []
     for subject in SUBJECTS:
         whole = subject.with_page_size(100) if "list" in subject.function else subject
-        reply = await scene.daemon.get(whole.url)
+        reply = await recorded.daemon.get(whole.url)
         assert ids_of(read[str(subject)]["pages"]) == ids_of([reply.body]), str(subject)
     for chain, sizes in zip(CHAINS, ((10, 20), (7, 14), (6, 11)), strict=True):
         pages = read[f"blockchains/{chain}/blocks"]["pages"]
@@ -65,11 +65,13 @@ async def test_sdks_read_every_page_of_the_recorded_network(scene: Scene, sdk: s
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_one_daemon_gives_sdks_in_browsers_and_plain_clients_their_own_shapes(scene: Scene, sdk: str) -> None:
+async def test_one_daemon_gives_sdks_in_browsers_and_plain_clients_their_own_shapes(
+    recorded: RecordedDaemon, sdk: str
+) -> None:
     """A browser lets no page set its user agent: the header X-App-Component identifies the SDK."""
     calls: list[Call] = [(PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "x-chain"})]
-    (read,) = await outcomes(SCRIPT, sdk, scene.daemon.api_url, "browser", calls=calls)
-    plain = await scene.daemon.get(f"/v1/networks/{NETWORK}/blockchains/x-chain/transactions")
+    (read,) = await outcomes(SCRIPT, sdk, recorded.daemon.api_url, "browser", calls=calls)
+    plain = await recorded.daemon.get(f"/v1/networks/{NETWORK}/blockchains/x-chain/transactions")
     assert kinds_of_output_index(read["pages"][0]) == {str}
     assert kinds_of_output_index(plain.body) == {int}
 
@@ -126,7 +128,7 @@ async def test_sdks_read_every_shape(sdk: str) -> None:
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) -> None:
+async def test_sdks_raise_their_own_errors_for_refusals(recorded: RecordedDaemon, sdk: str) -> None:
     unknown = {"network": NETWORK, "blockchainId": id_text(bytes([9]) * 32)}
     calls: list[Call] = [
         (PRIMARY + "getBlockchainById", unknown),
@@ -134,7 +136,7 @@ async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) 
         (PRIMARY + "blocks.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "pageToken": "x"}),
         (PRIMARY + "transactions.listLatest", {"network": NETWORK, "blockchainId": "p-chain", "startTimestamp": 1}),
     ]
-    errors = [request["error"] for request in await asked(sdk, scene.daemon.api_url, calls)]
+    errors = [request["error"] for request in await asked(sdk, recorded.daemon.api_url, calls)]
     assert [(error["kind"].removesuffix("Error"), error["statusCode"]) for error in errors] == [
         ("NotFound", 404),
         ("BadRequest", 400),
@@ -148,23 +150,23 @@ async def test_sdks_raise_their_own_errors_for_refusals(scene: Scene, sdk: str) 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
     """By a P-Chain transaction, and of a message that is sent along; and why there is none."""
-    async with run_l1_network(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as scene:
-        conversion = scene.network.p_chain.conversion_of(scene.l1)
-        message = scene.network.messages[0]
-        base = scene.network.p_chain.base()
+    async with run_l1_network(tmp_path, Plan(validators=4, l1s=(L1Plan(validators=3),), messages=1)) as recorded:
+        conversion = recorded.network.p_chain.conversion_of(recorded.l1)
+        message = recorded.network.messages[0]
+        base = recorded.network.p_chain.base()
         calls: list[Call] = [
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": conversion.text}),
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": base.text}),
             (AGGREGATOR + "get", {"network": NETWORK, "txHash": id_text(bytes([9]) * 32)}),
             (AGGREGATOR + "aggregate", {"network": NETWORK, "signatureAggregatorRequest": request_of(message)}),
         ]
-        await scene.daemon.until_ready()
-        response = await asked(sdk, scene.daemon.api_url, calls)
+        await recorded.daemon.until_ready()
+        response = await asked(sdk, recorded.daemon.api_url, calls)
         (reply,) = response[0]["pages"]
         attested = attested_message(conversion)
-        height = int((await scene.daemon.l1_message(conversion)).headers[HEIGHT])
+        height = int((await recorded.daemon.l1_message(conversion)).headers[HEIGHT])
         verify_signed_message(
-            scene.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height
+            recorded.network, reply["signedMessage"], attested.unsigned.raw, attested.signing_subnet_id, 67, height
         )
         assert [
             (item["error"]["kind"].removesuffix("Error"), item["error"]["statusCode"]) for item in response[1:3]
@@ -174,7 +176,7 @@ async def test_sdks_read_signed_messages(tmp_path: Path, sdk: str) -> None:
         ]
         (reply,) = response[3]["pages"]
         verify_signed_message(
-            scene.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
+            recorded.network, reply["signedMessage"], message.unsigned.raw, message.signing_subnet_id, 67
         )
 
 

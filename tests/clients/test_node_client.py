@@ -21,9 +21,9 @@ async def test_every_client_function_gets_its_response(tmp_path: Path) -> None:
         (exchange.path if exchange.path == C_RPC else L1_RPC, exchange.function, dict(exchange.arguments or {}))
         for exchange in EXCHANGES
     ]
-    async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
-        await scene.until_there(C_RPC)
-        result = await outcomes("node_api.mjs", scene.daemon.api_url, calls=[*calls, justified])
+    async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as recorded:
+        await recorded.until_there(C_RPC)
+        result = await outcomes("node_api.mjs", recorded.daemon.api_url, calls=[*calls, justified])
     has = result[0]["result"]
     driven = {exchange.function for exchange in EXCHANGES} | {"getRegistrationJustification"}
     assert {f"{part}.{name}" for part in ("admin", "health") for name in has[part]} | set(has["public"]) == driven

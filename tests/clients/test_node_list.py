@@ -19,7 +19,7 @@ from tests.clients.recorded_network import (
     L1_CHAIN,
     P_CHAIN,
     VALIDATORS,
-    Scene,
+    RecordedDaemon,
     recorded_l1,
     recorded_network,
     serving_l1,
@@ -41,18 +41,18 @@ NOT_RUN = "0001-01-01T00:00:00Z"
 UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 
 
-async def call_method(scene: Scene, path: str, method: str, params: Any = None) -> Any:
+async def call_method(recorded: RecordedDaemon, path: str, method: str, params: Any = None) -> Any:
     """Return a result, or code and message of an error."""
-    reply = await scene.daemon.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    reply = await recorded.daemon.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
     assert reply.status == 200
     if "error" in reply.body:
         return reply.body["error"]["code"], reply.body["error"]["message"]
     return reply.body["result"]
 
 
-async def validators(scene: Scene, *node_ids: str, path: str = VALIDATORS_PATH) -> Any:
-    await scene.until_there(path)
-    reply = await call_method(scene, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
+async def validators(recorded: RecordedDaemon, *node_ids: str, path: str = VALIDATORS_PATH) -> Any:
+    await recorded.until_there(path)
+    reply = await call_method(recorded, path, "validators.getCurrentValidators", {"nodeIDs": list(node_ids)})
     return reply["validators"] if isinstance(reply, dict) else reply
 
 
@@ -61,28 +61,28 @@ async def test_item_2_an_alias_of_an_endpoint_that_is_not_available_yet(tmp_path
         front.is_cut = True
         chains = [{"blockchain-id": L1_CHAIN, "rpc": [front.url], "ws": [f"ws://127.0.0.1:{front.port}/ws"]}]
         keys: dict[str, Any] = {"evm_chains": chains, "index_chains": [], "api_admin_enabled": True}
-        async with recorded_network(tmp_path, **keys) as scene:
+        async with recorded_network(tmp_path, **keys) as recorded:
             alias_call = {"endpoint": f"bc/{L1_CHAIN}", "alias": "later"}
-            assert await call_method(scene, "/ext/admin", "admin.alias", alias_call) == {}
-            assert (await call_method(scene, "/ext/later/rpc", "eth_chainId", []))[0] == -32000
+            assert await call_method(recorded, "/ext/admin", "admin.alias", alias_call) == {}
+            assert (await call_method(recorded, "/ext/later/rpc", "eth_chainId", []))[0] == -32000
             front.is_cut = False
             for path in ("/ext/later/rpc", RPC):
-                assert await call_method(scene, path, "eth_chainId", []) == "0x3039"
-            assert await validators(scene, path="/ext/later/validators") == VALIDATORS
-            async with scene.daemon.session.ws_connect(scene.daemon.api_url + "/ext/later/ws") as client:
+                assert await call_method(recorded, path, "eth_chainId", []) == "0x3039"
+            assert await validators(recorded, path="/ext/later/validators") == VALIDATORS
+            async with recorded.daemon.session.ws_connect(recorded.daemon.api_url + "/ext/later/ws") as client:
                 await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
                 assert await client.receive_json(timeout=TIMEOUT_S) == {"jsonrpc": "2.0", "id": 5, "result": "0x3039"}
 
 
 async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) -> None:
-    async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as scene:
+    async with recorded_network(tmp_path, index_chains=[], api_admin_enabled=True) as recorded:
         for chain, alias in ((L1_CHAIN, "one"), ("one", "two")):
-            assert await call_method(scene, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
+            assert await call_method(recorded, "/ext/admin", "admin.aliasChain", {"chain": chain, "alias": alias}) == {}
         for method in ("eth_chainId", "eth_blockNumber", "eth_getChainConfig", "eth_nope"):
-            by_id = await call_method(scene, RPC, method, [])
+            by_id = await call_method(recorded, RPC, method, [])
             for alias in ("one", "two"):
-                assert await call_method(scene, f"/ext/bc/{alias}/rpc", method, []) == by_id
-                assert await validators(scene, path=f"/ext/bc/{alias}/validators") == VALIDATORS
+                assert await call_method(recorded, f"/ext/bc/{alias}/rpc", method, []) == by_id
+                assert await validators(recorded, path=f"/ext/bc/{alias}/validators") == VALIDATORS
 
 
 async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(tmp_path: Path) -> None:
@@ -151,22 +151,22 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
 @pytest.mark.parametrize("source", ["node", "derived"])
 async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Path, source: str) -> None:
     l1 = recorded_l1(*(SUBNET_EVM if source == "derived" else ()))
-    async with recorded_network(tmp_path, l1, index_chains=[]) as scene:
-        await scene.until_known()
+    async with recorded_network(tmp_path, l1, index_chains=[]) as recorded:
+        await recorded.until_known()
         for row in rows("l1-0"):
             call = {"jsonrpc": "2.0", "id": 1, "method": row["method"], "params": row["params"]}
-            reply = await scene.daemon.post(RPC, call)
+            reply = await recorded.daemon.post(RPC, call)
             said = {name: reply.body[name] for name in ("result", "error") if name in reply.body}
             assert said == {name: row[name] for name in ("result", "error") if name in row}, row
             assert reply.headers["x-warpseal-source"] == source
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]
-        async with scene.daemon.session.post(scene.daemon.api_url + RPC, json=calls) as answer:
+        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as answer:
             assert [(item["id"], item["result"]) for item in await answer.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
-        assert await call_method(scene, RPC, "eth_getActiveRulesAt", ["latest"]) == now
-        assert "upgrades" in await call_method(scene, RPC, "eth_getChainConfig", [])
-        assert (await call_method(scene, RPC, "eth_nope", []))[0] == -32601
+        assert await call_method(recorded, RPC, "eth_getActiveRulesAt", ["latest"]) == now
+        assert "upgrades" in await call_method(recorded, RPC, "eth_getChainConfig", [])
+        assert (await call_method(recorded, RPC, "eth_nope", []))[0] == -32601
 
 
 async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None:
@@ -174,17 +174,17 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
     random = Random(9)
     l1 = recorded_l1()
     l1.listed = lambda: random.sample(heavy, len(heavy))
-    async with recorded_network(tmp_path, l1, index_chains=[]) as scene:
+    async with recorded_network(tmp_path, l1, index_chains=[]) as recorded:
         orders = set()
         for _ in range(8):
-            entries = await validators(scene)
+            entries = await validators(recorded)
             assert sorted(entries, key=str) == sorted(heavy, key=str)
             orders.add(tuple(match["nodeID"] for match in entries))
         assert len(orders) > 1
         first = heavy[0]["nodeID"]
-        assert await validators(scene, first) == heavy[:1]
-        assert await validators(scene, UNKNOWN_NODE) == []
-        assert await validators(scene, "NodeID-1") == (-32000, BAD_ARGUMENT)
+        assert await validators(recorded, first) == heavy[:1]
+        assert await validators(recorded, UNKNOWN_NODE) == []
+        assert await validators(recorded, "NodeID-1") == (-32000, BAD_ARGUMENT)
         call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators"}
-        async with scene.daemon.session.post(scene.daemon.api_url + VALIDATORS_PATH, json=call) as answer:
+        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as answer:
             assert f'"weight":{2**64 - 1},' in await answer.text()

@@ -42,7 +42,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Scene:
+class WatchedNetwork:
     """A daemon beside a network, of which it tracks an L1 and a permissioned subnet."""
 
     network: SimulatedNetwork
@@ -109,7 +109,7 @@ class Scene:
 @asynccontextmanager
 async def scene(
     folder: Path, keys: Mapping[str, Any] | None = None, *, network: SimulatedNetwork | None = None
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[WatchedNetwork]:
     """Run a daemon beside a network of its own, or beside this one."""
     if network is None:
         async with run_network(PLAN) as own, scene(folder, keys, network=own) as made:
@@ -118,7 +118,7 @@ async def scene(
     tracked = [id_text(network.subnets[item].subnet_id) for item in (TRACKED, PERMISSIONED)]
     config = build_config(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
     async with run_daemon(config) as daemon:
-        yield Scene(network, daemon)
+        yield WatchedNetwork(network, daemon)
 
 
 async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connections_tell(tmp_path: Path) -> None:

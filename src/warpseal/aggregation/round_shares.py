@@ -265,8 +265,8 @@ class RoundShares:
 
     def _current(self, tested: Iterable[ShareUnderTest]) -> list[tuple[MemberRecord, CachedShare]]:
         """Return the shares that were tested and have not been dropped since."""
-        members = [(self._table.members[found.index], found) for found in tested]
-        shares = [(member, member.share, found.share) for member, found in members]
+        members = [(self._table.members[tested_share.index], tested_share) for tested_share in tested]
+        shares = [(member, member.share, tested_share.share) for member, tested_share in members]
         return [(member, share) for member, share, point in shares if share is not None and share.point is point]
 
 

@@ -30,18 +30,18 @@ from warpseal.bls.common import (
 LIBRARIES: Final = {"blspy": "blspy", "arkworks": "py_arkworks_bls12381"}
 
 
-def choose_backend(wanted: str = "") -> str:
+def choose_backend(choice: str = "") -> str:
     """Return the name of the backend: the wanted one, else the first that is installed.
 
     Raises ImportError for an unknown name, and for a library that is not installed.
     """
-    if wanted and wanted not in LIBRARIES:
-        text = f"WARPSEAL_BLS is {wanted!r}; it names a BLS library: {' or '.join(LIBRARIES)}"
+    if choice and choice not in LIBRARIES:
+        text = f"WARPSEAL_BLS is {choice!r}; it names a BLS library: {' or '.join(LIBRARIES)}"
         raise ImportError(text, name=__name__)
-    for name in [wanted] if wanted else LIBRARIES:
+    for name in [choice] if choice else LIBRARIES:
         if find_spec(LIBRARIES[name]) is not None:
             return name
-    names = LIBRARIES[wanted] if wanted else " or ".join(LIBRARIES.values())
+    names = LIBRARIES[choice] if choice else " or ".join(LIBRARIES.values())
     raise ImportError(f"no BLS library: install {names}", name=__name__)
 
 

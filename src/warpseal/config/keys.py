@@ -228,8 +228,8 @@ def _json_value(value: Any) -> Any:
             "deny-methods": _json_value(value.deny_methods),
             "index": _json_value(value.index),
         }
-        given = {name: item for name, item in optional.items() if item}
-        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **given}
+        entries = {name: item for name, item in optional.items() if item}
+        return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **entries}
     if isinstance(value, EvmIndexing):
         rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
         holders = {"holders": True} if value.has_holders else {}

@@ -132,11 +132,11 @@ def _is_service(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
-    known = {key.name.upper().replace("-", "_") for key in KEYS} | set(_OTHER_NAMES)
+    names = {key.name.upper().replace("-", "_") for key in KEYS} | set(_OTHER_NAMES)
     for name in sorted(environ):
         bare = name.removeprefix(ENVIRONMENT_PREFIX)
-        if bare != name and bare not in known and environ[name] and not _is_service(name, environ):
-            removal, near = REMOVED_KEYS.get(bare.lower().replace("_", "-")), nearest(bare, known)
+        if bare != name and bare not in names and environ[name] and not _is_service(name, environ):
+            removal, near = REMOVED_KEYS.get(bare.lower().replace("_", "-")), nearest(bare, names)
             advice = f"; did you mean {ENVIRONMENT_PREFIX}{near}?" if near else ""
             unknown = f"unknown name of an environment variable{advice}"
             yield SettingFault(name, f"removed: {removal}" if removal else unknown)

@@ -59,7 +59,7 @@ class BucketReader:
         self._give_up_at = time.monotonic() + limit_s
         self._throttle = throttle
         self._decompressor = zstandard.ZstdDecompressor()
-        self._kept: dict[int, list[_Piece]] = {}
+        self._pieces_by_start: dict[int, list[_Piece]] = {}
         self._kept_rows = 0
         self._unmerged: dict[int, list[bytes]] = {}
         self._has_totals = query.group_by is not None and not query.filters
@@ -70,8 +70,8 @@ class BucketReader:
         """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
         starts = self._starts()
         slots, names = self._slots(starts)
-        found = (UsageBucket(start, self._bucket(pieces, slots, names)) for start, pieces in self._pieces(starts))
-        return [bucket for bucket in found if bucket.groups]
+        buckets = (UsageBucket(start, self._bucket(pieces, slots, names)) for start, pieces in self._pieces(starts))
+        return [bucket for bucket in buckets if bucket.groups]
 
     def _starts(self) -> list[int]:
         """Return the buckets with rows, newest first, and keep the unmerged rows."""
@@ -110,17 +110,17 @@ class BucketReader:
         """Yield the buckets and their tables. Raises UsageQueryTooLong."""
         for position in range(0, len(starts), _BUCKETS_AT_ONCE):
             some = starts[position : position + _BUCKETS_AT_ONCE]
-            stored = {} if all(start in self._kept for start in some) else self._stored_tables(some)
+            stored = {} if all(start in self._pieces_by_start for start in some) else self._stored_tables(some)
             for start in some:
                 self._step()
-                pieces = self._kept.get(start)
+                pieces = self._pieces_by_start.get(start)
                 if pieces is None:
                     tables = stored.pop(start, {})
                     pieces = [*self._merged_pieces(tables), *self._unmerged_pieces(start)]
                     rows = sum(len(piece.table) for piece in pieces)
                     if self._kept_rows + rows <= _MAX_KEPT_ROWS:
                         self._kept_rows += rows
-                        self._kept[start] = pieces
+                        self._pieces_by_start[start] = pieces
                 yield start, pieces
 
     def _step(self) -> None:
@@ -148,7 +148,7 @@ class BucketReader:
         dimension = self._query.stored_dimension
         if dimension not in stored:
             return
-        tables = {found: SumArrays.decode(sums, self._decompressor) for found, sums in stored.items()}
+        tables = {number: SumArrays.decode(sums, self._decompressor) for number, sums in stored.items()}
         table, total = tables[dimension], tables.get(Dimension.NONE) if self._has_totals else None
         if total is not None and total.counters[0].sum() < table.counters[0].sum():
             total = None  # It was damaged and began again.
@@ -207,10 +207,13 @@ class BucketReader:
 
     def _medians(self, busy: Sequence[Sketches], others: Sequence[Sketches], count: int) -> list[float]:
         """Return the medians of so many slots. busy: sketches that are subtracted from those of the last slot."""
-        found = (*busy, *others)
-        if not found:
+        sketches_of_all = (*busy, *others)
+        if not sketches_of_all:
             return [0.0] * count
-        first, end = min(sketches.first for sketches in found), max(sketches.end for sketches in found)
+        first, end = (
+            min(sketches.first for sketches in sketches_of_all),
+            max(sketches.end for sketches in sketches_of_all),
+        )
         times = np.zeros((count, end - first), np.int64)
         for sketches in busy:
             sketches.add_to(times, first)

@@ -118,8 +118,8 @@ def errors_of(body: bytes, ids: Sequence[object]) -> list[CallError | None]:
     by_id = defaultdict[object, deque[msgspec.Raw]](deque)
     for reply in replies:
         by_id[reply.id if isinstance(reply.id, str | int | float) else None].append(reply.error)
-    found = map(by_id.get, ids)
-    return [decode_error(errors.popleft()) if errors else None for errors in found]
+    error_queues = map(by_id.get, ids)
+    return [decode_error(errors.popleft()) if errors else None for errors in error_queues]
 
 
 def decode_error(error: msgspec.Raw) -> CallError | None:

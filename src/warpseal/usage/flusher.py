@@ -148,8 +148,8 @@ class UsageFlusher:
             self._regroup(period_s)
             size, count = self._measure(), sum(map(len, self._waiting.values()))
             if size > bound and count:
-                kept = int(bound / size * count / len(self._waiting))
-                self._waiting = {start: fold(sums, kept, throttle) for start, sums in self._waiting.items()}
+                bound_per_period = int(bound / size * count / len(self._waiting))
+                self._waiting = {start: fold(sums, bound_per_period, throttle) for start, sums in self._waiting.items()}
             if self._measure() <= self._settings.max_waiting_bytes:
                 return
 

@@ -65,7 +65,7 @@ def _fold_fewest(totals: Totals, bound: int, step: Fold, throttle: Throttle) -> 
             merged[target] = UsageTotals()
         merged[target].add(totals[labels])
         count += 1
-    kept = {labels: totals[labels] for labels in throttle.steps(by_requests[count:])}
-    for labels in throttle.steps(merged.keys() & kept.keys()):
-        merged[labels].add(kept[labels])
-    return kept | merged
+    rest = {labels: totals[labels] for labels in throttle.steps(by_requests[count:])}
+    for labels in throttle.steps(merged.keys() & rest.keys()):
+        merged[labels].add(rest[labels])
+    return rest | merged

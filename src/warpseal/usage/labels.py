@@ -63,9 +63,9 @@ def country_label(code: str) -> str:
     return code if code in COUNTRIES or code == TOR else UNKNOWN
 
 
-def method_label(method: str, known: AbstractSet[str]) -> str:
+def method_label(method: str, methods: AbstractSet[str]) -> str:
     """Return a method, `other` for an unknown one, `none` for a call without a method."""
-    if method in known:
+    if method in methods:
         return method
     return OTHER if method else NO_METHOD
 

@@ -132,16 +132,16 @@ class UsageRollup:
         """
         merges = 0
         for hour in await self._database.read(partial(self._due_hours, is_last=is_last)):
-            while (given := await self._database.read(partial(_read_input, hour))).rows:
+            while (batch := await self._database.read(partial(_read_input, hour))).rows:
                 throttle = Throttle(*_PAUSES)
                 try:
-                    tables = await asyncio.to_thread(merge, given, self._settings.max_combinations, throttle)
+                    tables = await asyncio.to_thread(merge, batch, self._settings.max_combinations, throttle)
                 except UsageDamaged:
-                    await self._set_aside(await asyncio.to_thread(find_damaged, given, throttle), hour)
+                    await self._set_aside(await asyncio.to_thread(find_damaged, batch, throttle), hour)
                 else:
-                    await self._database.write(partial(_store, given, tables))
+                    await self._database.write(partial(_store, batch, tables))
                     merges += 1
-                    if given.has_all:
+                    if batch.has_all:
                         break
                 finally:
                     throttle.cancel()
@@ -275,23 +275,23 @@ def _merged_bytes(connection: Connection) -> int:
     return sum(int(connection.execute(query).scalar() or 0) for query in (minutes, buckets))
 
 
-def merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
+def merge(batch: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
     """Return the changed tables of the buckets of an hour with its rows added. For a thread: it takes a while.
 
     Raises UsageDamaged.
     """
     try:
-        return _merge(given, max_combinations, throttle)
+        return _merge(batch, max_combinations, throttle)
     except DAMAGE as error:
         raise UsageDamaged(str(error)) from error
 
 
-def find_damaged(given: MergeInput, throttle: Throttle) -> DamagedSums:
+def find_damaged(batch: MergeInput, throttle: Throttle) -> DamagedSums:
     """Return the rows of a merge that cannot be read."""
-    minutes = zip(given.keys, given.rows, strict=True)
+    minutes = zip(batch.keys, batch.rows, strict=True)
     return DamagedSums(
         tuple(key for key, raw in minutes if _is_damaged(raw, throttle)),
-        tuple(key for key, raw in given.tables.items() if _is_damaged(raw, throttle)),
+        tuple(key for key, raw in batch.tables.items() if _is_damaged(raw, throttle)),
     )
 
 
@@ -303,9 +303,9 @@ def _is_damaged(raw: bytes, throttle: Throttle) -> bool:
     return False
 
 
-def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
+def _merge(batch: MergeInput, max_combinations: int, throttle: Throttle) -> dict[BucketKey, bytes]:
     added: Sums = {}
-    for raw in given.rows:
+    for raw in batch.rows:
         _add_rows(added, SumTable.decode(raw, throttle), throttle)
         if len(added) > _ADDED_SHARE * max_combinations:
             # Each bucket would be folded: it has these rows.
@@ -313,8 +313,8 @@ def _merge(given: MergeInput, max_combinations: int, throttle: Throttle) -> dict
     marginals = marginal_sums(added.items(), throttle)
     tables: dict[BucketKey, bytes] = {}
     for level in Level:
-        start = bucket_start(level, given.hour)
-        merged = _merge_level(given.tables, level, start, added, marginals, max_combinations, throttle)
+        start = bucket_start(level, batch.hour)
+        merged = _merge_level(batch.tables, level, start, added, marginals, max_combinations, throttle)
         tables.update({(level, start, dimension): table for dimension, table in merged})
     for sums in (added, *marginals.values()):
         free(sums, throttle)
@@ -368,11 +368,11 @@ def _fold(sums: Sums, bound: int, throttle: Throttle) -> Sums:
 
 def _add_rows(sums: dict[Labels, UsageTotals], table: SumTable, throttle: Throttle) -> None:
     for position, labels in enumerate(table.labels()):
-        found = sums.get(labels)
-        if found is None:
+        totals = sums.get(labels)
+        if totals is None:
             sums[labels] = table.totals(position)
         else:
-            table.add_to(found, position)
+            table.add_to(totals, position)
         throttle.step()
 
 
@@ -423,11 +423,11 @@ def _count_damaged(connection: Connection) -> int:
     return sum(int(connection.execute(query).scalar() or 0) for query in (minutes, tables))
 
 
-def _store(given: MergeInput, tables: Mapping[BucketKey, bytes], connection: Connection) -> None:
+def _store(batch: MergeInput, tables: Mapping[BucketKey, bytes], connection: Connection) -> None:
     """Replace the tables and mark the rows. Raises MergedElsewhere."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(insert(ROLLUP).values(key=_ROLLUP_KEY, merges=0).on_conflict_do_nothing())
-    counted = update(ROLLUP).where(ROLLUP.c.merges == given.merges).values(merges=given.merges + 1)
+    counted = update(ROLLUP).where(ROLLUP.c.merges == batch.merges).values(merges=batch.merges + 1)
     if connection.execute(counted).rowcount != 1:
         raise MergedElsewhere
     for level, start in {(level, start) for level, start, _ in tables}:
@@ -436,4 +436,4 @@ def _store(given: MergeInput, tables: Mapping[BucketKey, bytes], connection: Con
         row = {"level": int(level), "start": start, "dimension": int(dimension), "size_bytes": len(sums), "sums": sums}
         connection.execute(BUCKETS.insert(), row)
     marked = update(MINUTES).where(MINUTES.c.key == bindparam("merged_key")).values(is_merged=1)
-    connection.execute(marked, [{"merged_key": key} for key in given.keys])
+    connection.execute(marked, [{"merged_key": key} for key in batch.keys])

@@ -176,11 +176,11 @@ class SumTable:
             position = positions.get(labels)
             if position is None:
                 positions[labels] = len(row_times)
-                for label, known, (values, column) in zip(labels, numbers, self.columns, strict=True):
-                    if label not in known:
-                        known[label] = len(values)
+                for label, row_numbers, (values, column) in zip(labels, numbers, self.columns, strict=True):
+                    if label not in row_numbers:
+                        row_numbers[label] = len(values)
                         values.append(label)
-                    column.append(known[label])
+                    column.append(row_numbers[label])
                 requests.append(totals.requests)
                 invalid.append(totals.invalid)
                 failed.append(totals.failed)
@@ -230,11 +230,11 @@ class SumTable:
 
     def sums(self, throttle: Throttle) -> Sums:
         """Return all rows by their labels."""
-        found: Sums = {}
+        sums: Sums = {}
         for position, labels in enumerate(self.labels()):
-            found[labels] = self.totals(position)
+            sums[labels] = self.totals(position)
             throttle.step()
-        return found
+        return sums
 
     def _split_times(self, throttle: Throttle) -> list[bytes]:
         """Return the encoded times of all rows, which may be changed."""
@@ -355,10 +355,10 @@ def marginal_sums(sums: Iterable[tuple[Labels, UsageTotals]], throttle: Throttle
     for labels, totals in sums:
         _add_totals(total, totals)
         for label, marginal in zip(labels, by_label, strict=True):
-            found = marginal.get(label)
-            if found is None:
-                found = marginal[label] = UsageTotals()
-            _add_totals(found, totals)
+            label_totals = marginal.get(label)
+            if label_totals is None:
+                label_totals = marginal[label] = UsageTotals()
+            _add_totals(label_totals, totals)
         throttle.step()
     marginals: dict[Dimension, Sums] = {Dimension.NONE: {(): total} if total.requests else {}}
     for dimension, marginal in zip(LABELS, by_label, strict=True):
@@ -376,11 +376,11 @@ def _add_totals(totals: UsageTotals, added: UsageTotals) -> None:
 
 
 def _array(code: str, raw: bytes | memoryview) -> array[int]:
-    found: array[Any] = array(code)
-    found.frombytes(raw)
+    codes: array[Any] = array(code)
+    codes.frombytes(raw)
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        codes.byteswap()
+    return codes
 
 
 def _bytes(column: array[int]) -> bytes:

@@ -175,7 +175,7 @@ async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
     """Serve the node and the server of documents; nothing is indexed before `running`."""
     made, contracts = MadeUpChain(), NftContracts()
     node = EvmReplayNode(made.chain, call=contracts.call)
-    its = MetadataWorld(made, node, contracts, folder)
-    async with serving_evm(node), twin_servers(its.serve, its.serve) as (server, _):
-        its.port = server.port
-        yield its
+    world = MetadataWorld(made, node, contracts, folder)
+    async with serving_evm(node), twin_servers(world.serve, world.serve) as (server, _):
+        world.port = server.port
+        yield world

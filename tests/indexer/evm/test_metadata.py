@@ -28,8 +28,8 @@ INDEXED = MetadataStatus.INDEXED
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[MetadataWorld]:
-    async with metadata_world(tmp_path) as its:
-        yield its
+    async with metadata_world(tmp_path) as running_world:
+        yield running_world
 
 
 async def hang(writer: asyncio.StreamWriter) -> None:
@@ -41,47 +41,47 @@ async def test_only_what_a_page_showed_is_fetched_of_old_tokens(world: MetadataW
     world.answer("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
     world.contracts.uris |= {(world.cat, 1): world.url("/1"), (world.cat, 2): world.url("/2")}
     began_at = int(time.time())
-    async with world.running() as its:
-        await its.show(1)
-        token = await its.until_fetched(1)
+    async with world.running() as running_world:
+        await running_world.show(1)
+        token = await running_world.until_fetched(1)
         assert (token.token_uri, token.metadata.name, token.metadata.image_uri) == (
-            its.url("/1"),
+            running_world.url("/1"),
             "Cat #1",
             "ipfs://Qm/1.png",
         )
         assert token.metadata.attributes == '[{"trait_type":"Fur"}]'
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert began_at <= token.metadata.metadata_last_updated_timestamp <= time.time() + 1
-        assert (await its.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
-        assert its.paths == {"/1": 1}
-        await its.show(1)
-        assert its.paths == {"/1": 1}
+        assert (await running_world.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
+        assert running_world.paths == {"/1": 1}
+        await running_world.show(1)
+        assert running_world.paths == {"/1": 1}
 
 
 async def test_a_page_renews_what_is_older_than_a_day(world: MetadataWorld) -> None:
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")
     world.answer("/1", {"name": "old"})
-    async with world.running() as its:
-        await its.show(1)
-        assert (await its.until_fetched(1)).metadata.name == "old"
+    async with world.running() as running_world:
+        await running_world.show(1)
+        assert (await running_world.until_fetched(1)).metadata.name == "old"
         world.answer("/1", {"name": "new"})
         for hours, name in ((23, "old"), (25, "new")):
-            its.ahead_s = hours * 3_600
-            await its.show(1)
+            running_world.ahead_s = hours * 3_600
+            await running_world.show(1)
 
             async def is_so(name: str = name) -> bool:
-                return (await its.token(1)).metadata.name == name
+                return (await running_world.token(1)).metadata.name == name
 
             await until(is_so)
-        assert its.paths == {"/1": 2}
+        assert running_world.paths == {"/1": 2}
 
 
 async def test_new_mints_are_fetched(world: MetadataWorld) -> None:
     world.mint(1, seconds=int(time.time()) - GENESIS_TIME)
     world.contracts.uris[world.cat, 1] = '{"name":"new"}'
-    async with world.running() as its:
-        assert (await its.until_fetched(1)).metadata.name == "new"
+    async with world.running() as running_world:
+        assert (await running_world.until_fetched(1)).metadata.name == "new"
 
 
 async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> None:
@@ -101,16 +101,16 @@ async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> No
     for number in range(1, 10):
         world.contracts.uris[world.cat, number] = world.url(f"/{number}")
         world.answers[f"/{number}"] = answer(number)
-    async with world.running() as its:
+    async with world.running() as running_world:
         # The newest ones first, two at a time; all the others wait.
-        await until(lambda: len(order) == 2 and its.contracts.calls.total() == 10)
+        await until(lambda: len(order) == 2 and running_world.contracts.calls.total() == 10)
         assert sorted(order) == [8, 9]
-        await its.until_fetched(20)
-        await its.show(2, 9)
+        await running_world.until_fetched(20)
+        await running_world.show(2, 9)
         # Requests are taken in their order, and this one of an old document is the last.
-        its.ahead_s = 25 * 3_600
-        await its.show(20)
-        await until(lambda: its.contracts.calls[its.cat, 20] == 2)
+        running_world.ahead_s = 25 * 3_600
+        await running_world.show(20)
+        await until(lambda: running_world.contracts.calls[running_world.cat, 20] == 2)
         may_end.set()
         await until(lambda: len(order) == 9)
         assert order[2] == 2
@@ -120,16 +120,16 @@ async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> No
 async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(world: MetadataWorld) -> None:
     world.calls_per_s = 200
     world.mint(1)
-    async with world.running() as its:
+    async with world.running() as running_world:
         with rate_taken(world.nodes):
             world.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
             for number in (2, 3):
                 world.contracts.uris[world.cat, number] = world.url(f"/{number}")
                 world.answer(f"/{number}", {"name": str(number)})
-            await its.indexer.until_at(its.made.chain, 2)
-            await its.show(2)
-            assert (await its.until_fetched(2)).metadata.name == "2"
-            assert its.paths == {"/2": 1}
+            await running_world.indexer.until_at(running_world.made.chain, 2)
+            await running_world.show(2)
+            assert (await running_world.until_fetched(2)).metadata.name == "2"
+            assert running_world.paths == {"/2": 1}
 
 
 async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) -> None:
@@ -139,20 +139,24 @@ async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) ->
     for number in range(300):
         world.contracts.uris[world.cat, number] = world.url(f"/{number}")
         world.answer(f"/{number}", {"name": str(number)})
-    async with world.running() as its:
-        await until(lambda: len(its.paths) == 300)
-        assert [(await its.until_fetched(number)).metadata.name for number in (0, 150, 299)] == ["0", "150", "299"]
-        assert set(its.paths.values()) == {1}
+    async with world.running() as running_world:
+        await until(lambda: len(running_world.paths) == 300)
+        assert [(await running_world.until_fetched(number)).metadata.name for number in (0, 150, 299)] == [
+            "0",
+            "150",
+            "299",
+        ]
+        assert set(running_world.paths.values()) == {1}
 
 
 async def test_nothing_is_fetched_with_the_mode_off(world: MetadataWorld) -> None:
     world.mode = MetadataMode.OFF
     world.mint(1)
-    async with world.running() as its:
-        await its.show(1)
+    async with world.running() as running_world:
+        await running_world.show(1)
         world.mint(2)
-        await its.indexer.until_at(world.made.chain, 2)
-        assert not its.contracts.calls
+        await running_world.indexer.until_at(world.made.chain, 2)
+        assert not running_world.contracts.calls
 
 
 async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
@@ -190,30 +194,30 @@ async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
     world.mint(*uris)
     world.contracts.uris = {(world.cat, number): uri for number, (uri, _) in uris.items()}
     world.contracts.ownerless = {(world.cat, 2)}
-    async with world.running() as its:
-        found = {number: await its.until_fetched(number) for number in uris}
+    async with world.running() as running_world:
+        found = {number: await running_world.until_fetched(number) for number in uris}
         assert {number: token.metadata.index_status for number, token in found.items()} == {
             number: status for number, (_, status) in uris.items()
         }
         names = {number: token.metadata.name for number, token in found.items() if isinstance(token.metadata.name, str)}
         assert names == {1: "ok", 18: "packed", 20: "percent"}
-        assert found[17].metadata.image_uri == found[17].token_uri == its.url("/image")
+        assert found[17].metadata.image_uri == found[17].token_uri == running_world.url("/image")
         assert found[9].token_uri == found[2].token_uri == ""
-        assert its.paths["/private"] == 0
+        assert running_world.paths["/private"] == 0
 
 
 async def test_without_a_node_the_status_is_unknown_until_a_retry(world: MetadataWorld) -> None:
     world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
     world.mint(1)
     world.contracts.uris[world.cat, 1] = '{"name":"back"}'
-    async with world.running() as its:
+    async with world.running() as running_world:
         world.node.answers["eth_call"] = (-32000, "header not found")
-        await its.show(1)
-        assert (await its.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
+        await running_world.show(1)
+        assert (await running_world.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
         del world.node.answers["eth_call"]
 
         async def is_indexed() -> bool:
-            return (await its.token(1)).metadata.index_status == INDEXED
+            return (await running_world.token(1)).metadata.index_status == INDEXED
 
         await until(is_indexed)
 
@@ -223,10 +227,10 @@ async def test_an_erc1155_token_has_its_id_in_uri_and_document(world: MetadataWo
     world.mint_gem(10)
     world.contracts.uris[world.gem, 10] = world.url("/{id}.json")
     world.answer(f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}})
-    async with world.running() as its:
-        await its.show(10, contract=its.gem)
-        token = await its.until_fetched(10, its.gem)
-        assert token.token_uri == its.url(f"/{digits}.json")
+    async with world.running() as running_world:
+        await running_world.show(10, contract=running_world.gem)
+        token = await running_world.until_fetched(10, running_world.gem)
+        assert token.token_uri == running_world.url(f"/{digits}.json")
         assert token.metadata.image_uri == f"https://a.test/{digits}.png"
         assert (token.metadata.decimals, token.metadata.properties) == (2, f'{{"a":"{digits}"}}')
 
@@ -243,37 +247,39 @@ async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(world: MetadataWor
         (world.cat, 2): "http://127.0.0.3:1/ipfs/QmB/2",
         (world.cat, 3): "ar://TxC",
     }
-    async with world.running() as its:
-        await its.show(1, 2, 3)
-        names = [(await its.until_fetched(number)).metadata.name for number in (1, 2, 3)]
+    async with world.running() as running_world:
+        await running_world.show(1, 2, 3)
+        names = [(await running_world.until_fetched(number)).metadata.name for number in (1, 2, 3)]
         assert names == ["ipfs", "dead", "arweave"]
-        assert its.paths["/gone/ipfs/QmA/1"] == its.paths["/gone/TxC"] == 1
+        assert running_world.paths["/gone/ipfs/QmA/1"] == running_world.paths["/gone/TxC"] == 1
 
 
 async def test_a_failed_fetch_is_tried_five_times_more(world: MetadataWorld) -> None:
     world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")
-    async with world.running() as its:
-        await its.show(1)
+    async with world.running() as running_world:
+        await running_world.show(1)
 
         def is_over() -> bool:
-            found = rows(its.folder, its.made.chain, "SELECT attempts, next_attempt_at FROM documents")
+            found = rows(
+                running_world.folder, running_world.made.chain, "SELECT attempts, next_attempt_at FROM documents"
+            )
             return found == [(6, None)]
 
         await until(is_over)
-        assert its.paths["/1"] == 6
+        assert running_world.paths["/1"] == 6
 
 
 async def test_retries_wait_longer_and_longer(world: MetadataWorld) -> None:
     assert MetadataSettings().retry_delays_s == (60, 600, 3_600, 21_600, 86_400)
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")
-    async with world.running() as its:
-        await its.show(1)
-        await its.until_fetched(1)
+    async with world.running() as running_world:
+        await running_world.show(1)
+        await running_world.until_fetched(1)
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents"
-        assert rows(its.folder, its.made.chain, query) == [(1, 60)]
+        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 60)]
 
 
 async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(world: MetadataWorld) -> None:
@@ -281,37 +287,37 @@ async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_withou
     for number, wait_s in ((1, 7_200), (2, 5)):
         world.contracts.uris[world.cat, number] = world.url(f"/{number}")
         world.answers[f"/{number}"] = http_answer(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
-    async with world.running() as its:
-        await its.show(1, 2)
-        tokens = [await its.until_fetched(number) for number in (1, 2)]
+    async with world.running() as running_world:
+        await running_world.show(1, 2)
+        tokens = [await running_world.until_fetched(number) for number in (1, 2)]
         assert {token.metadata.index_status for token in tokens} == {MetadataStatus.THROTTLED_TOKEN_URI}
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents ORDER BY token"
-        assert rows(its.folder, its.made.chain, query) == [(1, 7_200), (1, 60)]
+        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 7_200), (1, 60)]
 
 
 async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(world: MetadataWorld) -> None:
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")
     world.answer("/1", {"name": "good"})
-    async with world.running() as its:
-        await its.show(1)
-        first = (await its.until_fetched(1)).metadata
+    async with world.running() as running_world:
+        await running_world.show(1)
+        first = (await running_world.until_fetched(1)).metadata
         world.answers["/1"] = http_answer(b"", "500 Oops")
         requested_at = time.time()
-        assert (await its.index.reindex(its.cat, 1)).outcome is ReindexOutcome.ACCEPTED
+        assert (await running_world.index.reindex(running_world.cat, 1)).outcome is ReindexOutcome.ACCEPTED
 
         async def is_new() -> bool:
-            return (await its.token(1)).metadata != first
+            return (await running_world.token(1)).metadata != first
 
         await until(is_new)
-        token = await its.token(1)
+        token = await running_world.token(1)
         assert token.metadata.index_status == MetadataStatus.UNREACHABLE_TOKEN_URI
-        assert (token.metadata.name, token.token_uri) == ("good", its.url("/1"))
+        assert (token.metadata.name, token.token_uri) == ("good", running_world.url("/1"))
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert isinstance(first.metadata_last_updated_timestamp, int)
         assert token.metadata.metadata_last_updated_timestamp >= requested_at
         assert token.metadata.metadata_last_updated_timestamp > first.metadata_last_updated_timestamp
-        assert (await its.index.reindex(its.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
+        assert (await running_world.index.reindex(running_world.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
 
 
 async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(world: MetadataWorld) -> None:
@@ -319,12 +325,12 @@ async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_oth
     world.answers["/silent"] = hang
     world.answer("/1", {"name": "one"})
     world.contracts.uris |= {(world.cat, number): world.url("/silent") for number in range(20)}
-    async with world.running() as its:
-        await its.show(*range(2, 20))
-        await until(lambda: its.paths["/silent"] == 2)
+    async with world.running() as running_world:
+        await running_world.show(*range(2, 20))
+        await until(lambda: running_world.paths["/silent"] == 2)
         world.contracts.uris[world.cat, 1] = world.url("/1")
-        await its.index.reindex(its.cat, 1)
-        assert (await its.until_fetched(1)).metadata.name == "one"
+        await running_world.index.reindex(running_world.cat, 1)
+        assert (await running_world.until_fetched(1)).metadata.name == "one"
 
 
 @pytest.mark.parametrize("where", ["server", "node"])
@@ -334,11 +340,11 @@ async def test_a_reindex_request_has_an_outcome_in_time_whatever_hangs(world: Me
     world.mint(1)
     world.answers["/silent"] = hang
     world.contracts.uris[world.cat, 1] = world.url("/silent")
-    async with world.running() as its:
+    async with world.running() as running_world:
         if where == "node":
             world.node.delay_s = 60.0
-        await its.index.reindex(its.cat, 1)
-        status = (await its.until_fetched(1)).metadata.index_status
+        await running_world.index.reindex(running_world.cat, 1)
+        status = (await running_world.until_fetched(1)).metadata.index_status
         assert status == {"server": MetadataStatus.UNREACHABLE_TOKEN_URI, "node": MetadataStatus.UNKNOWN}[where]
 
 
@@ -360,24 +366,26 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
         "URI": update_log(contract, "URI(string,uint256)", 7, data=word(32) + word(len(text)) + text.ljust(32, b"\0")),
         "Upgraded": Log(contract, update_log(contract, "Upgraded(address)", 1).topics),
     }[event]
-    async with world.running() as its:
-        await its.show(7, contract=contract)
-        assert (await its.until_fetched(7, contract)).metadata.name == "old"
+    async with world.running() as running_world:
+        await running_world.show(7, contract=contract)
+        assert (await running_world.until_fetched(7, contract)).metadata.name == "old"
         world.answer("/7", {"name": "new"})
-        its.made.add([Tx(its.made.address("x"), contract, (log,), gas_used=50_000)])
+        running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
 
         async def is_new() -> bool:
-            return (await its.token(7, contract)).metadata.name == "new"
+            return (await running_world.token(7, contract)).metadata.name == "new"
 
         await until(is_new)
-        fetched = its.paths["/7"]
+        fetched = running_world.paths["/7"]
         for _ in range(3):
-            its.made.add([Tx(its.made.address("x"), contract, (log,), gas_used=50_000)])
-        await its.indexer.until_at(its.made.chain, its.made.height)
-        ((is_pending, due_at),) = rows(its.folder, its.made.chain, "SELECT is_pending, due_at FROM updates")
+            running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
+        await running_world.indexer.until_at(running_world.made.chain, running_world.made.height)
+        ((is_pending, due_at),) = rows(
+            running_world.folder, running_world.made.chain, "SELECT is_pending, due_at FROM updates"
+        )
         assert is_pending
         assert due_at > time.time() + 500
-        assert its.paths["/7"] == fetched
+        assert running_world.paths["/7"] == fetched
 
 
 async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: MetadataWorld) -> None:
@@ -392,14 +400,16 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: Metada
     world.contracts.uris |= {(world.cat, number): world.url("/fast", PRIVATE) for number in range(5)}
     world.settings = replace(world.settings, allowed_hosts=((PRIVATE, None),))
     world.answer("/fast", {"name": "fast"})
-    async with world.running() as its:
+    async with world.running() as running_world:
         for number in range(5):
-            assert (await its.until_fetched(number)).metadata.name == "fast"
-        assert its.paths["/slow"] == 2
+            assert (await running_world.until_fetched(number)).metadata.name == "fast"
+        assert running_world.paths["/slow"] == 2
         # What did not fit into the queue was postponed, and shows no time of an attempt.
         query = "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
-        assert rows(its.folder, its.made.chain, query) > [(0,)]
-        postponed = [(await its.token(number, contract)).metadata for contract in slow for number in range(10)]
+        assert rows(running_world.folder, running_world.made.chain, query) > [(0,)]
+        postponed = [
+            (await running_world.token(number, contract)).metadata for contract in slow for number in range(10)
+        ]
         assert set(postponed) == {NftMetadata(index_status=MetadataStatus.UNINDEXED)}
 
 
@@ -407,19 +417,19 @@ async def test_a_restarted_indexer_fetches_what_was_not_written(world: MetadataW
     world.mint(1)
     world.contracts.uris[world.cat, 1] = world.url("/1")
     world.answers["/1"] = hang
-    async with world.running() as its:
-        await its.show(1)
-        await until(lambda: its.paths["/1"] == 1)
+    async with world.running() as running_world:
+        await running_world.show(1)
+        await until(lambda: running_world.paths["/1"] == 1)
     world.answer("/1", {"name": "later"})
-    async with world.running() as its:
-        assert (await finish(its.until_fetched(1))).metadata.name == "later"
+    async with world.running() as running_world:
+        assert (await finish(running_world.until_fetched(1))).metadata.name == "later"
 
 
 async def test_a_failure_of_the_task_loses_no_token(world: MetadataWorld) -> None:
     world.mint(1)
     world.contracts.uris[world.cat, 1] = '{"name":"again"}'
     world.broken_calls = 1
-    async with world.running() as its:
-        await its.show(1)
-        assert (await its.until_fetched(1)).metadata.name == "again"
-        assert its.broken_calls == 0
+    async with world.running() as running_world:
+        await running_world.show(1)
+        assert (await running_world.until_fetched(1)).metadata.name == "again"
+        assert running_world.broken_calls == 0

@@ -59,7 +59,7 @@ def counts_as_public(address: IpAddress) -> bool:
 
 
 @dataclass
-class World:
+class FetcherSetup:
     """A public server and a private one at the same port, and a fetcher that may reach that port."""
 
     public: HttpServer
@@ -80,16 +80,16 @@ class World:
 
 
 @asynccontextmanager
-async def world(
+async def open_setup(
     serve: Serve, names: Mapping[str, Sequence[list[str]]] = NAMES, settings: MetadataSettings = SETTINGS
-) -> AsyncIterator[World]:
+) -> AsyncIterator[FetcherSetup]:
     async with (
         twin_servers(serve, answer_with(http_answer(b"secret"))) as (public, private),
         dns_server(names) as (dns, resolver),
     ):
         policy = AddressPolicy(settings.exempt_servers, frozenset((public.port,)), counts_as_public)
         async with open_fetcher(settings, policy, resolver) as fetcher:
-            yield World(public, private, dns, fetcher)
+            yield FetcherSetup(public, private, dns, fetcher)
 
 
 @pytest.mark.parametrize(
@@ -144,39 +144,39 @@ def test_private_mapped_6to4_and_nat64_addresses_are_not(text: str) -> None:
 
 async def test_a_document_is_read_with_its_media_type() -> None:
     answer = http_answer(b'{"a":1}', "200 OK", "Content-Type: Application/JSON; charset=utf-8")
-    async with world(answer_with(answer)) as its:
-        assert await its.fetch() == FetchedDocument("application/json", b'{"a":1}')
+    async with open_setup(answer_with(answer)) as setup:
+        assert await setup.fetch() == FetchedDocument("application/json", b'{"a":1}')
 
 
 async def test_a_name_of_a_private_address_is_refused_without_a_connection() -> None:
-    async with world(answer_with(http_answer())) as its:
+    async with open_setup(answer_with(http_answer())) as setup:
         for name in ("private.test", "mixed.test"):
-            fault, detail = await its.fault(its.url(name=name))
+            fault, detail = await setup.fault(setup.url(name=name))
             assert (fault, "refused" in detail) == (FetchFault.UNREACHABLE, True)
-        assert (its.private.connections, its.public.connections) == (0, 0)
+        assert (setup.private.connections, setup.public.connections) == (0, 0)
 
 
 async def test_an_unknown_name_is_unreachable() -> None:
-    async with world(answer_with(http_answer())) as its:
-        assert (await its.fault(its.url(name="unknown.test")))[0] is FetchFault.UNREACHABLE
-        assert (await its.fault(its.url(name="localhost")))[0] is FetchFault.UNREACHABLE
-        assert its.private.connections == 0
+    async with open_setup(answer_with(http_answer())) as setup:
+        assert (await setup.fault(setup.url(name="unknown.test")))[0] is FetchFault.UNREACHABLE
+        assert (await setup.fault(setup.url(name="localhost")))[0] is FetchFault.UNREACHABLE
+        assert setup.private.connections == 0
 
 
 async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
     names = {"rebind.test": [[PUBLIC], [PRIVATE]]}
-    async with world(answer_with(http_answer(b"public")), names) as its:
-        url = its.url(name="rebind.test")
-        assert (await its.fetch(url)).content == b"public"
-        assert its.dns.queries["rebind.test", "A"] == 1
-        policy = AddressPolicy(frozenset(), frozenset((its.public.port,)), counts_as_public)
+    async with open_setup(answer_with(http_answer(b"public")), names) as setup:
+        url = setup.url(name="rebind.test")
+        assert (await setup.fetch(url)).content == b"public"
+        assert setup.dns.queries["rebind.test", "A"] == 1
+        policy = AddressPolicy(frozenset(), frozenset((setup.public.port,)), counts_as_public)
         # Another fetcher has no name in its cache, so that the second answer counts.
         async with dns_server({"rebind.test": [[PRIVATE], [PUBLIC]]}) as (dns, resolver):
             async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
                 with pytest.raises(FetchFailed, match=r"refused: address 127\.0\.0\.1"):
                     await fetcher.fetch(url, FetchLane.BACKGROUND, 60.0)
             assert dns.queries["rebind.test", "A"] == 1
-        assert its.private.connections == 0
+        assert setup.private.connections == 0
 
 
 @pytest.mark.parametrize(
@@ -252,14 +252,14 @@ async def test_other_ports_and_userinfo_are_refused(text: str) -> None:
 
 async def test_three_redirects_are_followed_and_no_fourth() -> None:
     hops = [redirect_to("/2"), redirect_to("3"), redirect_to("//public.test:{port}/4")]
-    async with world(answer_with(http_answer())) as its:
-        last = hops[-1].replace(b"{port}", str(its.public.port).encode())
-        its.public.serve = answer_with(*hops[:-1], last, http_answer(b"end"))
-        assert (await its.fetch()).content == b"end"
-        assert its.public.paths == ["/1.json", "/2", "/3", "/4"]
-    async with world(answer_with(redirect_to("/again"))) as its:
-        assert await its.fault() == (FetchFault.UNREACHABLE, "too many redirects")
-        assert its.public.connections == 4
+    async with open_setup(answer_with(http_answer())) as setup:
+        last = hops[-1].replace(b"{port}", str(setup.public.port).encode())
+        setup.public.serve = answer_with(*hops[:-1], last, http_answer(b"end"))
+        assert (await setup.fetch()).content == b"end"
+        assert setup.public.paths == ["/1.json", "/2", "/3", "/4"]
+    async with open_setup(answer_with(redirect_to("/again"))) as setup:
+        assert await setup.fault() == (FetchFault.UNREACHABLE, "too many redirects")
+        assert setup.public.connections == 4
 
 
 @pytest.mark.parametrize(
@@ -277,10 +277,10 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
     ],
 )
 async def test_each_redirect_is_checked_like_the_first_url(location: str) -> None:
-    async with world(answer_with(http_answer())) as its:
-        its.public.serve = answer_with(redirect_to(location.format(port=its.public.port)), redirect_to("http://["))
-        assert (await its.fault())[0] is FetchFault.UNREACHABLE
-        assert its.private.connections == 0
+    async with open_setup(answer_with(http_answer())) as setup:
+        setup.public.serve = answer_with(redirect_to(location.format(port=setup.public.port)), redirect_to("http://["))
+        assert (await setup.fault())[0] is FetchFault.UNREACHABLE
+        assert setup.private.connections == 0
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ async def test_each_redirect_is_checked_like_the_first_url(location: str) -> Non
     ],
 )
 async def test_statuses_are_named(status: str, fault: FetchFault) -> None:
-    async with world(answer_with(http_answer(b"{}", status))) as its:
-        assert (await its.fault())[0] is fault
+    async with open_setup(answer_with(http_answer(b"{}", status))) as setup:
+        assert (await setup.fault())[0] is fault
 
 
 @pytest.mark.parametrize(
@@ -307,16 +307,16 @@ async def test_statuses_are_named(status: str, fault: FetchFault) -> None:
     ],
 )
 async def test_the_wait_that_a_server_asks_for_is_read(status: str, header: str, wait_s: float | None) -> None:
-    async with world(answer_with(http_answer(b"{}", status, header))) as its:
+    async with open_setup(answer_with(http_answer(b"{}", status, header))) as setup:
         with pytest.raises(FetchFailed) as raised:
-            await its.fetch()
+            await setup.fetch()
     assert raised.value.retry_after_s == wait_s
 
 
 async def test_an_image_is_not_read() -> None:
     start = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with world(answer_without_end(start, b"4\r\nabcd\r\n", 0.01)) as its:
-        assert await its.fetch() == FetchedDocument("image/png", b"")
+    async with open_setup(answer_without_end(start, b"4\r\nabcd\r\n", 0.01)) as setup:
+        assert await setup.fetch() == FetchedDocument("image/png", b"")
 
 
 def zip_bomb(wbits: int) -> bytes:
@@ -343,10 +343,10 @@ EMPTY_BLOCKS = b"3fc\r\n" + b"\0\0\0\xff\xff" * 204 + b"\r\n"
     ids=["gzip bomb", "deflate bomb", "1 MiB + 1", "declared", "chunks", "no length", "blocks that inflate to nothing"],
 )
 async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: Serve) -> None:
-    async with world(serve) as its:
+    async with open_setup(serve) as setup:
         tracemalloc.start()
         try:
-            assert (await its.fault())[0] is FetchFault.TOO_LARGE
+            assert (await setup.fault())[0] is FetchFault.TOO_LARGE
             assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
         finally:
             tracemalloc.stop()
@@ -365,10 +365,10 @@ async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: 
     ids=["reason", "header", "headers", "chunk extension", "trailers", "small chunks"],
 )
 async def test_a_flood_outside_of_the_body_ends_in_bounded_memory(serve: Serve) -> None:
-    async with world(serve) as its:
+    async with open_setup(serve) as setup:
         tracemalloc.start()
         try:
-            assert (await its.fault(timeout_s=1.0))[0] in (FetchFault.UNREACHABLE, FetchFault.TOO_LARGE)
+            assert (await setup.fault(timeout_s=1.0))[0] in (FetchFault.UNREACHABLE, FetchFault.TOO_LARGE)
             assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
         finally:
             tracemalloc.stop()
@@ -378,8 +378,8 @@ async def test_a_compressed_document_is_decompressed() -> None:
     content = b"a" * SETTINGS.max_document_bytes
     for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content)), ("x-gzip", b"")):
         packed = body or gzip.compress(content)
-        async with world(answer_with(http_answer(packed, "200 OK", f"Content-Encoding: {encoding}"))) as its:
-            assert (await its.fetch()).content == content
+        async with open_setup(answer_with(http_answer(packed, "200 OK", f"Content-Encoding: {encoding}"))) as setup:
+            assert (await setup.fetch()).content == content
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ async def test_a_compressed_document_is_decompressed() -> None:
     ids=["cut off", "not gzip", "br", "twice", "short body", "long header", "not HTTP", "nothing"],
 )
 async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
-    async with world(answer_with(answer)) as its:
-        assert (await its.fault())[0] is FetchFault.UNREACHABLE
+    async with open_setup(answer_with(answer)) as setup:
+        assert (await setup.fault())[0] is FetchFault.UNREACHABLE
 
 
 @pytest.mark.parametrize(
@@ -412,8 +412,8 @@ async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
     ids=["body", "headers", "silence", "continue"],
 )
 async def test_a_server_that_drips_or_is_silent_is_unreachable_in_time(serve: Serve) -> None:
-    async with world(serve) as its:
-        assert (await its.fault(timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+    async with open_setup(serve) as setup:
+        assert (await setup.fault(timeout_s=0.1))[0] is FetchFault.UNREACHABLE
 
 
 async def test_redirects_share_the_time_of_a_document() -> None:
@@ -421,14 +421,14 @@ async def test_redirects_share_the_time_of_a_document() -> None:
         await asyncio.sleep(0.2)
         writer.write(redirect_to("/next"))
 
-    async with world(serve, settings=replace(SETTINGS, max_redirects=1_000)) as its:
-        assert (await its.fault(timeout_s=0.5))[0] is FetchFault.UNREACHABLE
-        assert its.public.connections <= 3
+    async with open_setup(serve, settings=replace(SETTINGS, max_redirects=1_000)) as setup:
+        assert (await setup.fault(timeout_s=0.5))[0] is FetchFault.UNREACHABLE
+        assert setup.public.connections <= 3
 
 
 async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_time() -> None:
-    async with world(answer_with(http_answer()), {"silent.test": []}) as its:
-        assert (await its.fault(its.url(name="silent.test"), timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+    async with open_setup(answer_with(http_answer()), {"silent.test": []}) as setup:
+        assert (await setup.fault(setup.url(name="silent.test"), timeout_s=0.1))[0] is FetchFault.UNREACHABLE
 
 
 async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:
@@ -445,13 +445,13 @@ async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: 
 
 
 async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with world(answer_with(http_answer(b"{}", "200 OK", "Set-Cookie: a=b"))) as its:
+    async with open_setup(answer_with(http_answer(b"{}", "200 OK", "Set-Cookie: a=b"))) as setup:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{its.private.port}")
-        await its.fetch()
-        await its.fetch()
-        assert its.private.connections == 0
-        assert not any("cookie" in head.lower() or "referer" in head.lower() for head in its.public.heads)
+            monkeypatch.setenv(name, f"http://127.0.0.1:{setup.private.port}")
+        await setup.fetch()
+        await setup.fetch()
+        assert setup.private.connections == 0
+        assert not any("cookie" in head.lower() or "referer" in head.lower() for head in setup.public.heads)
 
 
 async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_port() -> None:
@@ -506,10 +506,10 @@ async def test_two_requests_run_per_host_and_lane_and_sixteen_in_all() -> None:
         writer.write(http_answer())
 
     names = {f"{number}.test": [[PUBLIC]] for number in range(20)}
-    async with world(serve, names) as its:
+    async with open_setup(serve, names) as setup:
 
         def fetch(name: str, lane: FetchLane) -> asyncio.Task[FetchedDocument]:
-            return asyncio.create_task(its.fetcher.fetch(its.url(name=name), lane, 60.0))
+            return asyncio.create_task(setup.fetcher.fetch(setup.url(name=name), lane, 60.0))
 
         tasks = [fetch(name, FetchLane.BACKGROUND) for name in names for _ in range(4)]
         await until(lambda: sum(running.values()) == 12)
@@ -519,6 +519,6 @@ async def test_two_requests_run_per_host_and_lane_and_sixteen_in_all() -> None:
         assert running["0.test"] == 4
         released.set()
         await finish(asyncio.gather(*tasks))
-        assert len(its.public.heads) == len(tasks)
+        assert len(setup.public.heads) == len(tasks)
         assert most.pop("all") == 16
         assert max(most.values()) <= 4

@@ -172,7 +172,7 @@ STEPS = st.one_of(
 )
 
 
-def play(daemon: CrashingDaemon, steps: list[tuple[object, ...]]) -> None:
+def run_steps(daemon: CrashingDaemon, steps: list[tuple[object, ...]]) -> None:
     for name, *words in steps:
         getattr(daemon, str(name))(*words)
         if name == "stall":
@@ -184,7 +184,7 @@ def play(daemon: CrashingDaemon, steps: list[tuple[object, ...]]) -> None:
 def test_no_node_is_credited_more_than_its_true_uptime(steps: list[tuple[object, ...]]) -> None:
     daemon = CrashingDaemon()
     for step in steps:
-        play(daemon, [step])
+        run_steps(daemon, [step])
         daemon.check()
 
 
@@ -200,7 +200,7 @@ PEACEFUL = st.one_of(
 @given(st.lists(PEACEFUL, min_size=10, max_size=60))
 def test_every_second_of_an_absence_is_counted_if_nothing_is_lost(steps: list[tuple[object, ...]]) -> None:
     daemon = CrashingDaemon()
-    play(daemon, [("connect", NODE), ("watch", NODE), *steps])
+    run_steps(daemon, [("connect", NODE), ("watch", NODE), *steps])
     daemon.watch(NODE)
     daemon.drop(NODE) if daemon.truths[NODE].is_connected else None
     truth = daemon.truths[NODE].validation
@@ -215,7 +215,7 @@ def test_an_always_connected_node_has_full_uptime_until_its_last_message(
     passing: list[tuple[int, bool]],
 ) -> None:
     daemon = CrashingDaemon()
-    play(daemon, [("connect", NODE), ("watch", NODE)])
+    run_steps(daemon, [("connect", NODE), ("watch", NODE)])
     began_ms = heard_ms = daemon.now_ms
     for took_ms, is_written in passing:
         daemon.look(took_ms)
