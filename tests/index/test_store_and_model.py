@@ -21,7 +21,7 @@ from warpseal.index.details import decode_owners
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.blocks import RawBlock
-from warpseal.indexer.p_processor import PChainProcessor
+from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.warp.ids import PRIMARY_NETWORK
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.eventually import until
-from warpseal.indexer.heartbeat import HEARTBEAT_NAME, HeartbeatReader, send_heartbeats
+from warpseal.indexer.subprocess import HEARTBEAT_NAME, HeartbeatReader, send_heartbeats
 from warpseal.runtime.process import running
 
 

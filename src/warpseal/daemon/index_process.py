@@ -32,9 +32,9 @@ from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.tracer import Tracer
-from warpseal.indexer.heartbeat import send_heartbeats
 from warpseal.indexer.indexer import Indexer, IndexOpener
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
+from warpseal.indexer.subprocess import send_heartbeats
 from warpseal.indexer.worker import Worker, open_worker_process
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.logs.loggers import DaemonLoggers

@@ -17,8 +17,8 @@ from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
-from warpseal.indexer.heartbeat import HeartbeatReader
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
+from warpseal.indexer.subprocess import HeartbeatReader
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, gateway_check

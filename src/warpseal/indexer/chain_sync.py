@@ -15,10 +15,8 @@ from warpseal.chains.ids import TxID
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import RawBlock
-from warpseal.indexer.c_processor import CChainProcessor
-from warpseal.indexer.p_processor import PChainProcessor
+from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainProcessor
 from warpseal.indexer.worker import Worker
-from warpseal.indexer.x_processor import XChainProcessor
 from warpseal.node.blocks import MAX_CONTAINERS, CChainBlock, ContainersClient, Stream, XChainClient
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore

@@ -21,14 +21,12 @@ from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource
 from warpseal.indexer.blocks import StopReason
-from warpseal.indexer.c_processor import CChainProcessor
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
 from warpseal.indexer.network import IndexedNetwork
-from warpseal.indexer.p_processor import PChainProcessor
+from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainOrigin, XChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.worker import Processors, Worker
-from warpseal.indexer.x_processor import XChainOrigin, XChainProcessor
 from warpseal.ledger.params import Parameters
 from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream

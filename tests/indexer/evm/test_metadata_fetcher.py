@@ -41,15 +41,18 @@ from warpseal.indexer.evm.fetcher import (
     DocumentFetcher,
     FetchedDocument,
     FetchFailed,
-    FetchFault,
     FetchLane,
     IpAddress,
     is_global_address,
     open_fetcher,
 )
 from warpseal.indexer.evm.metadata_settings import MetadataSettings, allowed_host, gateway_url
+from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.settings import InvalidSetting
 
+UNREACHABLE = MetadataStatus.UNREACHABLE_TOKEN_URI
+THROTTLED = MetadataStatus.THROTTLED_TOKEN_URI
+TOO_LARGE = MetadataStatus.METADATA_CONTENT_TOO_LARGE
 SETTINGS = MetadataSettings(ipfs_gateways=(), arweave_gateways=())
 NAMES = {"public.test": [[PUBLIC]], "private.test": [[PRIVATE]], "mixed.test": [[PUBLIC, PRIVATE]]}
 
@@ -73,10 +76,10 @@ class FetcherSetup:
     async def fetch(self, url: URL | None = None, timeout_s: float = 60.0) -> FetchedDocument:
         return await finish(self.fetcher.fetch(url or self.url(), FetchLane.BACKGROUND, timeout_s))
 
-    async def fault(self, url: URL | None = None, timeout_s: float = 60.0) -> tuple[FetchFault, str]:
+    async def failure(self, url: URL | None = None, timeout_s: float = 60.0) -> tuple[MetadataStatus, str]:
         with pytest.raises(FetchFailed) as raised:
             await self.fetch(url, timeout_s)
-        return raised.value.fault, str(raised.value)
+        return raised.value.status, str(raised.value)
 
 
 @asynccontextmanager
@@ -151,15 +154,15 @@ async def test_a_document_is_read_with_its_media_type() -> None:
 async def test_a_name_of_a_private_address_is_refused_without_a_connection() -> None:
     async with open_setup(answer_with(http_answer())) as setup:
         for name in ("private.test", "mixed.test"):
-            fault, detail = await setup.fault(setup.url(name=name))
-            assert (fault, "refused" in detail) == (FetchFault.UNREACHABLE, True)
+            status, detail = await setup.failure(setup.url(name=name))
+            assert (status, "refused" in detail) == (UNREACHABLE, True)
         assert (setup.private.connections, setup.public.connections) == (0, 0)
 
 
 async def test_an_unknown_name_is_unreachable() -> None:
     async with open_setup(answer_with(http_answer())) as setup:
-        assert (await setup.fault(setup.url(name="unknown.test")))[0] is FetchFault.UNREACHABLE
-        assert (await setup.fault(setup.url(name="localhost")))[0] is FetchFault.UNREACHABLE
+        assert (await setup.failure(setup.url(name="unknown.test")))[0] is UNREACHABLE
+        assert (await setup.failure(setup.url(name="localhost")))[0] is UNREACHABLE
         assert setup.private.connections == 0
 
 
@@ -209,7 +212,7 @@ async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
         async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
             with pytest.raises(FetchFailed) as raised:
                 await finish(fetcher.fetch(URL(text.format(port=inside.port)), FetchLane.BACKGROUND, 60.0))
-        assert raised.value.fault is FetchFault.UNREACHABLE
+        assert raised.value.status is UNREACHABLE
         assert inside.connections == 0
 
 
@@ -258,7 +261,7 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
         assert (await setup.fetch()).content == b"end"
         assert setup.public.paths == ["/1.json", "/2", "/3", "/4"]
     async with open_setup(answer_with(redirect_to("/again"))) as setup:
-        assert await setup.fault() == (FetchFault.UNREACHABLE, "too many redirects")
+        assert await setup.failure() == (UNREACHABLE, "too many redirects")
         assert setup.public.connections == 4
 
 
@@ -279,22 +282,22 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
 async def test_each_redirect_is_checked_like_the_first_url(location: str) -> None:
     async with open_setup(answer_with(http_answer())) as setup:
         setup.public.serve = answer_with(redirect_to(location.format(port=setup.public.port)), redirect_to("http://["))
-        assert (await setup.fault())[0] is FetchFault.UNREACHABLE
+        assert (await setup.failure())[0] is UNREACHABLE
         assert setup.private.connections == 0
 
 
 @pytest.mark.parametrize(
-    ("status", "fault"),
+    ("http_status", "status"),
     [
-        ("429 Too Many Requests", FetchFault.THROTTLED),
-        ("404 Not Found", FetchFault.UNREACHABLE),
-        ("500 Oops", FetchFault.UNREACHABLE),
-        ("304 Not Modified", FetchFault.UNREACHABLE),
+        ("429 Too Many Requests", THROTTLED),
+        ("404 Not Found", UNREACHABLE),
+        ("500 Oops", UNREACHABLE),
+        ("304 Not Modified", UNREACHABLE),
     ],
 )
-async def test_statuses_are_named(status: str, fault: FetchFault) -> None:
-    async with open_setup(answer_with(http_answer(b"{}", status))) as setup:
-        assert (await setup.fault())[0] is fault
+async def test_an_http_error_is_unreachable_or_throttled(http_status: str, status: MetadataStatus) -> None:
+    async with open_setup(answer_with(http_answer(b"{}", http_status))) as setup:
+        assert (await setup.failure())[0] is status
 
 
 @pytest.mark.parametrize(
@@ -346,7 +349,7 @@ async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: 
     async with open_setup(serve) as setup:
         tracemalloc.start()
         try:
-            assert (await setup.fault())[0] is FetchFault.TOO_LARGE
+            assert (await setup.failure())[0] is TOO_LARGE
             assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
         finally:
             tracemalloc.stop()
@@ -368,7 +371,10 @@ async def test_a_flood_outside_of_the_body_ends_in_bounded_memory(serve: Serve) 
     async with open_setup(serve) as setup:
         tracemalloc.start()
         try:
-            assert (await setup.fault(timeout_s=1.0))[0] in (FetchFault.UNREACHABLE, FetchFault.TOO_LARGE)
+            assert (await setup.failure(timeout_s=1.0))[0] in (
+                UNREACHABLE,
+                TOO_LARGE,
+            )
             assert tracemalloc.get_traced_memory()[1] < 8 * SETTINGS.max_document_bytes
         finally:
             tracemalloc.stop()
@@ -398,7 +404,7 @@ async def test_a_compressed_document_is_decompressed() -> None:
 )
 async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
     async with open_setup(answer_with(answer)) as setup:
-        assert (await setup.fault())[0] is FetchFault.UNREACHABLE
+        assert (await setup.failure())[0] is UNREACHABLE
 
 
 @pytest.mark.parametrize(
@@ -413,22 +419,26 @@ async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
 )
 async def test_a_server_that_drips_or_is_silent_is_unreachable_in_time(serve: Serve) -> None:
     async with open_setup(serve) as setup:
-        assert (await setup.fault(timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+        assert (await setup.failure(timeout_s=0.1))[0] is UNREACHABLE
 
 
-async def test_redirects_share_the_time_of_a_document() -> None:
-    async def serve(head: str, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.2)
-        writer.write(redirect_to("/next"))
+async def test_each_redirect_has_the_time_that_the_requests_before_it_left() -> None:
+    async with open_setup(answer_with(redirect_to("/2"), redirect_to("/3"), http_answer())) as setup:
+        request, timeouts = setup.fetcher._request, list[float]()
 
-    async with open_setup(serve, settings=replace(SETTINGS, max_redirects=1_000)) as setup:
-        assert (await setup.fault(timeout_s=0.5))[0] is FetchFault.UNREACHABLE
-        assert setup.public.connections <= 3
+        async def note_timeout(url: URL, timeout_s: float) -> FetchedDocument | URL:
+            timeouts.append(timeout_s)
+            return await request(url, timeout_s)
+
+        setup.fetcher._request = note_timeout  # type: ignore[method-assign]
+        await setup.fetch(timeout_s=60.0)
+    assert timeouts[0] == 60.0
+    assert timeouts[0] > timeouts[1] > timeouts[2]
 
 
 async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_time() -> None:
     async with open_setup(answer_with(http_answer()), {"silent.test": []}) as setup:
-        assert (await setup.fault(setup.url(name="silent.test"), timeout_s=0.1))[0] is FetchFault.UNREACHABLE
+        assert (await setup.failure(setup.url(name="silent.test"), timeout_s=0.1))[0] is UNREACHABLE
 
 
 async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:

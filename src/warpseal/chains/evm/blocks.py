@@ -47,12 +47,6 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
     block_gas_cost: str | None = None
 
 
-class _TransactionHashes(Struct, frozen=True, gc=False):
-    """The part of a block that says which receipts it has."""
-
-    transactions: tuple[str, ...]
-
-
 class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
     """A log. log_index: its place in the block."""
 
@@ -80,7 +74,6 @@ class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
 
 
 _BLOCK: Final[msgspec.json.Decoder[EvmHeader | None]] = msgspec.json.Decoder(EvmHeader | None)
-_TRANSACTIONS: Final[msgspec.json.Decoder[_TransactionHashes | None]] = msgspec.json.Decoder(_TransactionHashes | None)
 _RECEIPTS: Final[msgspec.json.Decoder[tuple[EvmReceipt, ...] | None]] = msgspec.json.Decoder(
     tuple[EvmReceipt, ...] | None
 )
@@ -93,12 +86,6 @@ def decode_block(raw_result: RawJson) -> EvmHeader | None:
     Raises MalformedBlock.
     """
     return decode_json(_BLOCK.decode, raw_result)
-
-
-def decode_transactions(raw_result: RawJson) -> tuple[str, ...] | None:
-    """Return only the hashes of the transactions of such a result; None for null. Raises MalformedBlock."""
-    block = decode_json(_TRANSACTIONS.decode, raw_result)
-    return None if block is None else block.transactions
 
 
 def decode_receipts(raw_result: RawJson) -> tuple[EvmReceipt, ...] | None:

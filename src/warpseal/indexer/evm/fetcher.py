@@ -1,23 +1,25 @@
-"""Reads metadata documents from servers that contracts name, without reaching what only this machine can reach.
+"""Reads metadata documents: from the token URI of a contract to the fields, or to the status that names the failure.
 
-Such a URL is hostile: it may lead into the network of the operator (SSRF), answer without end, or never answer. Every
-address of a host must be global, and the connection goes to an address that was checked; redirects are followed here,
-each one checked like the first URL. Source of the address ranges: the IANA special-purpose registries, RFC 6052, 3056.
+A URL that a contract names is hostile: it may lead into the network of the operator (SSRF), send without end, or never
+respond. Every address of a host must be global, and the connection goes to an address that was checked; redirects are
+followed here, each one checked like the first URL. Source of the address ranges: the IANA special-purpose registries,
+RFC 6052, 3056.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import re
 import socket
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
 
@@ -28,8 +30,10 @@ import dns.resolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from warpseal.chains.evm.token_uri import parse_http_url
+from warpseal.chains.evm.nft_document import DocumentFault, MalformedDocument, NftFields, image_document, parse_document
+from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UriFault, parse_http_url
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
+from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import new_session
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
@@ -53,20 +57,16 @@ _AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
 """zlib's window bits for gzip or zlib, whichever the data begins with."""
 
 
-class FetchFault(Enum):
-    """Why a document could not be read."""
-
-    UNREACHABLE = auto()
-    THROTTLED = auto()
-    TOO_LARGE = auto()
-
-
 class FetchFailed(Exception):
-    """A document could not be read. detail: for the log. retry_after_s: that the server asks to wait, else None."""
+    """A document could not be read.
 
-    def __init__(self, fault: FetchFault, detail: str, retry_after_s: float | None = None) -> None:
+    status: one of unreachable, throttled and too large. detail: the reason for the log.
+    retry_after_s: the delay that the server asks for, None without one.
+    """
+
+    def __init__(self, status: MetadataStatus, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)
-        self.fault = fault
+        self.status = status
         self.retry_after_s = retry_after_s
 
 
@@ -79,7 +79,7 @@ class FetchLane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FetchedDocument:
-    """An answer. content: empty if the media type is an image, which is not read."""
+    """The response of a server. content: empty if the media type is an image, which is not read."""
 
     media_type: str
     content: bytes
@@ -117,34 +117,34 @@ class AddressPolicy:
             server.path for server in self.exempt if server.host == url.raw_host and server.port in (url.port, None)
         ]
         if not any(path.startswith(own) for own in paths) or ".." in re.split(r"[/\\]", path):
-            raise FetchFailed(FetchFault.UNREACHABLE, "refused: a path outside of the gateway's own")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: a path outside of the gateway's own")
 
     def check_url(self, url: URL) -> None:
         """Raise FetchFailed if a URL may not be requested. Hosts that are names are checked when they are resolved."""
         host, port = url.raw_host or "", url.port or 0
         if url.raw_user is not None or url.raw_password is not None:
-            raise FetchFailed(FetchFault.UNREACHABLE, "refused: userinfo in the URL")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: userinfo in the URL")
         if self.is_exempt(host, port):
             self._check_exempt(url)
             return
         if port not in self.ports:
-            raise FetchFailed(FetchFault.UNREACHABLE, f"refused: port {port}")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: port {port}")
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
             # Sockets take 127.1 for an address, aiohttp any host with a colon: no resolver would see it.
             if ":" in host or "%" in host or host.replace(".", "").isdigit():
-                raise FetchFailed(FetchFault.UNREACHABLE, f"refused: host {host[:80]}") from None
+                raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: host {host[:80]}") from None
             return
         if "%" in host:
-            raise FetchFailed(FetchFault.UNREACHABLE, "refused: an address with a zone")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: an address with a zone")
         self.check_addresses([address])
 
     def check_addresses(self, addresses: Sequence[IpAddress]) -> None:
         """Raise FetchFailed unless every address may be reached."""
         refused = next((address for address in addresses if not self.is_allowed(address)), None)
         if refused is not None:
-            raise FetchFailed(FetchFault.UNREACHABLE, f"refused: address {refused}")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: address {refused}")
 
 
 class CheckedResolver(AbstractResolver):
@@ -180,12 +180,10 @@ class CheckedResolver(AbstractResolver):
         resolver = self._dns or dns.asyncresolver.Resolver()
         lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
         answers = await asyncio.gather(*lookups, return_exceptions=True)
-        found = [answer for answer in answers if isinstance(answer, dns.resolver.Answer)]
-        if not found:
-            failure = answers[-1]
-            assert isinstance(failure, BaseException)
+        records = [record for answer in answers if isinstance(answer, dns.resolver.Answer) for record in answer]
+        if not records and isinstance(failure := answers[-1], BaseException):
             raise OSError(f"{error_words(failure)}: {host}")
-        return [ipaddress.ip_address(record.address) for answer in found for record in answer]
+        return [ipaddress.ip_address(record.address) for record in records]
 
     async def close(self) -> None:
         """Do nothing: no socket outlives a lookup."""
@@ -220,12 +218,12 @@ class DocumentFetcher:
             self._policy.check_url(url)
             async with self._host_slots.hold((lane, url.raw_host or "")), self._slots[lane]:
                 started_at = clock()
-                answer = await self._request(url, timeout_s)
+                target = await self._request(url, timeout_s)
                 timeout_s -= clock() - started_at
-            if isinstance(answer, FetchedDocument):
-                return answer
-            url = answer
-        raise FetchFailed(FetchFault.UNREACHABLE, "too many redirects")
+            if isinstance(target, FetchedDocument):
+                return target
+            url = target
+        raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "too many redirects")
 
     async def _request(self, url: URL, timeout_s: float) -> FetchedDocument | URL:
         """Return the document, or the URL to which a redirect leads."""
@@ -240,7 +238,7 @@ class DocumentFetcher:
                 return FetchedDocument(media_type, b"" if is_image else await self._read(response))
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise FetchFailed(
-                FetchFault.UNREACHABLE, f"{error_words(error)}: {error.__cause__ or error}"[:200]
+                MetadataStatus.UNREACHABLE_TOKEN_URI, f"{error_words(error)}: {error.__cause__ or error}"[:200]
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -248,28 +246,28 @@ class DocumentFetcher:
         limit = self._settings.max_document_bytes
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise FetchFailed(FetchFault.UNREACHABLE, f"content encoding {encoding[:32]}")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"content encoding {encoding[:32]}")
         decoder = None if encoding in ("", "identity") else zlib.decompressobj(_AUTO_DETECT)
         received, content = response.content_length or 0, bytearray()
         if received > limit:
-            raise FetchFailed(FetchFault.TOO_LARGE, "the document is too large")
+            raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
         received = 0
         async for chunk in response.content.iter_any():
             received += len(chunk)
             content += chunk if decoder is None else decoder.decompress(chunk, limit + 1 - len(content))
             if max(received, len(content)) > limit:
-                raise FetchFailed(FetchFault.TOO_LARGE, "the document is too large")
+                raise FetchFailed(MetadataStatus.METADATA_CONTENT_TOO_LARGE, "the document is too large")
         if decoder is not None and not decoder.eof:
-            raise FetchFailed(FetchFault.UNREACHABLE, "the compressed body is cut off")
+            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "the compressed body is cut off")
         return bytes(content)
 
 
 def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
-    fault = FetchFault.THROTTLED if response.status == 429 else FetchFault.UNREACHABLE
+    status = MetadataStatus.THROTTLED_TOKEN_URI if response.status == 429 else MetadataStatus.UNREACHABLE_TOKEN_URI
     retry_after_s = None
     if response.status in (429, 503):
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), DAY_S)
-    return FetchFailed(fault, f"status {response.status}", retry_after_s)
+    return FetchFailed(status, f"status {response.status}", retry_after_s)
 
 
 class HostSlots:
@@ -307,3 +305,84 @@ async def open_fetcher(
     connector = aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
     async with new_session(connector) as session:
         yield DocumentFetcher(session, policy, settings)
+
+
+log = logging.getLogger(__name__)
+
+URI_STATUS: Final = {
+    UriFault.MALFORMED: MetadataStatus.INVALID_TOKEN_URI,
+    UriFault.UNKNOWN_SCHEME: MetadataStatus.INVALID_TOKEN_URI_SCHEME,
+}
+_DOCUMENT_STATUS: Final = {
+    DocumentFault.TOO_LARGE: MetadataStatus.METADATA_CONTENT_TOO_LARGE,
+    DocumentFault.NOT_JSON: MetadataStatus.INVALID_METADATA_JSON,
+    DocumentFault.NOT_AN_OBJECT: MetadataStatus.INVALID_METADATA,
+}
+# The failure of the URL that came furthest is reported: the last of these.
+_PROGRESS: Final = (
+    MetadataStatus.UNREACHABLE_TOKEN_URI,
+    MetadataStatus.THROTTLED_TOKEN_URI,
+    MetadataStatus.METADATA_CONTENT_TOO_LARGE,
+    MetadataStatus.INVALID_METADATA_JSON,
+    MetadataStatus.INVALID_METADATA,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """What an attempt to read a document led to. fields: only if the status is INDEXED.
+
+    retry_after_s: that the server asks to wait, else None.
+    """
+
+    status: MetadataStatus
+    fields: NftFields | None = None
+    retry_after_s: float | None = None
+
+
+def read_inline(document: InlineDocument, uri: str, filled_id: int | None) -> DocumentResult:
+    """Return what a document inside its URI holds. filled_id: takes the place of `{id}` in it, of ERC-1155 tokens."""
+    return _furthest(_parse(document.media_type, content, uri, filled_id) for content in document.contents)
+
+
+async def read_remote(
+    fetcher: DocumentFetcher,
+    document: RemoteDocument,
+    uri: str,
+    filled_id: int | None,
+    lane: FetchLane,
+    timeout_s: float,
+) -> DocumentResult:
+    """Return what a document on a server holds. timeout_s: shared by its URLs, which are tried in order."""
+    failures: list[DocumentResult] = []
+    for url in document.urls:
+        try:
+            response = await fetcher.fetch(url, lane, timeout_s / len(document.urls))
+            result = _parse(response.media_type, response.content, uri, filled_id)
+        except FetchFailed as error:
+            # The path of a URL may hold a key.
+            log.debug("metadata document was not read", extra={"host": url.host, "reason": str(error)})
+            result = DocumentResult(error.status, retry_after_s=error.retry_after_s)
+        if result.fields is not None:
+            return result
+        failures.append(result)
+    return _furthest(failures)
+
+
+def _parse(media_type: str, content: bytes, uri: str, filled_id: int | None) -> DocumentResult:
+    if media_type.startswith(IMAGE):
+        return DocumentResult(MetadataStatus.INDEXED, image_document(uri))
+    try:
+        return DocumentResult(MetadataStatus.INDEXED, parse_document(content, filled_id))
+    except MalformedDocument as error:
+        return DocumentResult(_DOCUMENT_STATUS[error.fault])
+
+
+def _furthest(results: Iterable[DocumentResult]) -> DocumentResult:
+    """Return the first result with fields, else the failure that came furthest; no gateway at all is no way there."""
+    failure = DocumentResult(MetadataStatus.UNREACHABLE_TOKEN_URI)
+    for result in results:
+        if result.fields is not None:
+            return result
+        failure = max(failure, result, key=lambda result: _PROGRESS.index(result.status))
+    return failure

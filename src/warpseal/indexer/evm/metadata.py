@@ -21,8 +21,14 @@ from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
-from warpseal.indexer.evm.documents import URI_STATUS, DocumentResult, read_inline, read_remote
-from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchLane
+from warpseal.indexer.evm.fetcher import (
+    URI_STATUS,
+    DocumentFetcher,
+    DocumentResult,
+    FetchLane,
+    read_inline,
+    read_remote,
+)
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore

@@ -1,21 +1,27 @@
-"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its thread."""
+"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its thread.
+
+Nodes are polled for new blocks. With WebSocket endpoints, `newHeads` wakes the indexing at each new block.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.forwarding.evm.sockets import EvmSockets, TooManyWebSockets, WebSocketUnavailable
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason
 from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.evm.block_reader import EvmBlockSource, stop_at
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.runtime.retry import Retrier
+from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import ChainIdentity
 
@@ -127,3 +133,48 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         if other is not None:
             detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
             raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
+
+
+_SUBSCRIBE: Final = '{"jsonrpc":"2.0","id":3,"method":"eth_subscribe","params":["newHeads"]}'
+_EVENT: Final = '"eth_subscription"'
+_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
+# While events come, nodes are polled this much less often.
+_SLOWER: Final = 10.0
+# A node may send more events than there are blocks.
+_MIN_INTERVAL_S: Final = 0.05
+
+
+class NewHeads:
+    """The events of one chain. sockets: to its nodes; without endpoints there are no events."""
+
+    def __init__(self, sockets: EvmSockets) -> None:
+        self._sockets = sockets
+        self._is_subscribed = False
+        self._arrived = asyncio.Event()
+
+    async def run(self) -> None:
+        """Stay subscribed until cancelled."""
+        delays = RetryDelays(_RETRY)
+        while self._sockets.is_configured:
+            try:
+                async with self._sockets.connect("indexer") as socket:
+                    await socket.send(_SUBSCRIBE)
+                    async for message in socket.messages():
+                        if _EVENT in message:
+                            self._is_subscribed = True
+                            delays.reset()
+                            self._arrived.set()
+            except (WebSocketUnavailable, TooManyWebSockets):
+                pass
+            self._is_subscribed = False
+            await asyncio.sleep(delays.next())
+
+    async def wait(self, poll_s: float) -> None:
+        """Wait for an event, or for the time after which nodes are polled."""
+        try:
+            async with asyncio.timeout(poll_s * _SLOWER if self._is_subscribed else poll_s):
+                await self._arrived.wait()
+                await asyncio.sleep(_MIN_INTERVAL_S)
+        except TimeoutError:
+            pass
+        self._arrived.clear()
