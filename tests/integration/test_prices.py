@@ -78,11 +78,8 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
     file = tmp_path / "prices.csv"
     file.write_text(f"date,currency,price\n{days[0]},eur,5.25\n")
     async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, asked):
-        web_source: dict[str, Any] = {
-            "price_url": f"{url}/avax/{{date}}?in={{currency}}",
-            "price_path": "market.price.{currency}",
-        }
-        async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), **web_source) as daemon:
+        price_url = f"{url}/avax/{{date}}?in={{currency}}#market.price.{{currency}}"
+        async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), price_url=price_url) as daemon:
             rewards = await rewards_of(daemon, currency="eur")
             again = await rewards_of(daemon, currency="eur")
     assert again == rewards

@@ -291,8 +291,8 @@ async def test_a_healthy_start_says_what_runs_where_in_a_handful_of_lines_and_no
             next(line.rstrip("\n") for line in daemon.stderr if f" {event} " in line)
             for event in ("listening", "daemon started", "first quorum reached")
         )
-        port, metrics = api_url.rpartition(":")[2], metrics_url.removeprefix("http://")
-        where = f'api="0.0.0.0:{port} (all interfaces)" metrics={metrics} data_dir={tmp_path / "data"}'
+        api, metrics = (f'"0.0.0.0:{url.rpartition(":")[2]} (all interfaces)"' for url in (api_url, metrics_url))
+        where = f"api={api} metrics={metrics} data_dir={tmp_path / 'data'}"
         assert listening.endswith(f" version={__version__} {where}")
         expected = f"network_id=88888 node_id={status['nodeId']} bls_backend={status['blsBackend']}"
         assert started.endswith(f" version={__version__} {expected}")
