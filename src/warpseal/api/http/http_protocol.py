@@ -26,7 +26,6 @@ from warpseal.api.http.errors import (
     TooManyConnections,
     UnknownTransferCoding,
 )
-from warpseal.api.http.response_transport import ResponseTransport
 from warpseal.api.http.settings import ApiSettings
 from warpseal.errors import WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
@@ -89,12 +88,10 @@ class LimitedHttp(HttpToolsProtocol):
         self._closing = False
         self._upgrading = False
         self._resuming = False
-        self._responses: ResponseTransport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: transport.abort, IS_CLOSING: transport.is_closing}
-        self._responses = ResponseTransport(transport, self.loop)
         # The parts of a stream leave in a write each; without this a part may wait for the client's delayed ACK.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._set_idle()
@@ -218,11 +215,9 @@ class LimitedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         self._set_busy()
-        cycle.transport = self._responses
-        super()._start_asgi_task(cycle, self._responses.wrap(app))  # type: ignore[arg-type]
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        self._responses.flush()
         super().on_response_complete()
         if self._answering is None and not self.transport.is_closing():
             self._set_idle()

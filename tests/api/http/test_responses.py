@@ -27,13 +27,6 @@ async def connected(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, a
         writer.close()
 
 
-async def test_header_and_body_arrive_together() -> None:
-    async with connected(Response("body", headers={"X-Name": "value"})) as (reader, writer):
-        writer.write(GET)
-        (reply,) = replies(await reader.read(65_536))
-    assert (reply.status, reply.headers["x-name"], reply.body) == (200, "value", b"body")
-
-
 @pytest.mark.parametrize("size", [0, 65_536, 65_537, 1_000_000])
 async def test_bodies_of_every_size_arrive_whole(size: int) -> None:
     async with serving(Response(bytes(size))) as server:
@@ -81,8 +74,7 @@ async def test_a_header_that_would_end_its_line_is_not_sent(header: tuple[bytes,
 
     async with serving(app) as server:
         received = await exchange(server.port, GET)
-    assert received.startswith(b"HTTP/1.1 500 ")
-    assert b"x-other" not in received
+    assert received == b"", "the connection is closed"
 
 
 async def test_a_header_that_waits_for_the_client_is_not_mixed_with_100_continue() -> None:
