@@ -198,7 +198,7 @@ class Destinations:
 
     async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
-            known, epoch, proposed, duration_s = await asyncio.gather(
+            all_rules, epoch, proposed, duration_s = await asyncio.gather(
                 self._known_rules(chain_id, subnet_id),
                 self._deps.epochs.epoch(chain_id),
                 self._deps.epochs.proposed_height(chain_id),
@@ -209,7 +209,7 @@ class Destinations:
         except NodeUnavailable as error:
             reason = f"its nodes did not answer: {error}"
             raise DestinationUnavailable(id_text(chain_id), reason, error.attempts) from None
-        rules = self._rules_now(chain_id, known)
+        rules = self._rules_now(chain_id, all_rules)
         if rules is None:
             raise _warp_disabled(chain_id, "its Warp precompile is disabled, or not active yet")
         if epoch is None or proposed is None:

@@ -139,12 +139,12 @@ class OriginFinder:
         return OriginNotIndexed(id_text(validation_id), progress, retry_after_s)
 
     async def _store(self, origin: Origin, source: Source) -> FoundOrigin:
-        found = FoundOrigin(origin, source)
-        self._cache[origin.validation_id] = found
+        result = FoundOrigin(origin, source)
+        self._cache[origin.validation_id] = result
         # While the store is down the origin stays in memory only.
         with suppress(StoreDown):
             await self._index.store_origin(origin, source)
-        return found
+        return result
 
     async def _origin_in(self, tx_id: bytes, validation_id: ValidationID) -> Origin | None:
         try:

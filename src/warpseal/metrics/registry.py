@@ -163,8 +163,8 @@ class Metrics:
         if sources.refresh is not None:
             await sources.refresh()
         validators = await _yielding(sources.validators())
-        wanted = {validator.node_id for validator in validators}
-        self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in wanted})
+        node_ids = {validator.node_id for validator in validators}
+        self._bad_shares = Tally({node: count for node, count in self._bad_shares.items() if node in node_ids})
         snapshot = MetricsSnapshot(
             validators=validators,
             subnets=await _yielding(sources.subnets()),

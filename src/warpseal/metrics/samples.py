@@ -24,8 +24,8 @@ def metric(default: Any, name: str, text: str, by: str = "") -> Any:
 
     by: the label of a value that is a mapping, with one row for each key, or of a text, with one row of value 1.
     """
-    given = {"default_factory": dict} if default is dict else {"default": default}
-    return field(metadata={_METRIC: (name, text, by)}, **given)
+    options = {"default_factory": dict} if default is dict else {"default": default}
+    return field(metadata={_METRIC: (name, text, by)}, **options)
 
 
 @dataclass(frozen=True, slots=True)

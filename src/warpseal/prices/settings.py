@@ -27,10 +27,12 @@ def price_url(value: Any, path: str) -> str:
     return template
 
 
-def _check_braces(template: str, known: tuple[str, ...], path: str) -> None:
-    unknown = next((name for name in _BRACES.findall(template) if name not in known), None)
+def _check_braces(template: str, allowed_names: tuple[str, ...], path: str) -> None:
+    unknown = next((name for name in _BRACES.findall(template) if name not in allowed_names), None)
     if unknown is not None:
-        raise fault(path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in known))
+        raise fault(
+            path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in allowed_names)
+        )
 
 
 def display_host(template: str) -> str:
@@ -81,4 +83,4 @@ def fill_template(template: str, currency: str, day: date) -> str:
         "day": f"{day.day:02}",
         "timestamp": str(int(datetime.combine(day, time(), UTC).timestamp())),
     }
-    return _BRACES.sub(lambda found: values.get(found[1], found[0]), template)
+    return _BRACES.sub(lambda match: values.get(match[1], match[0]), template)

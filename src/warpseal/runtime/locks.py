@@ -45,8 +45,8 @@ class ContentionProfile:
     def totals(self) -> Iterator[StackTotal]:
         """Yield contentions and nanoseconds by stack."""
         with self._adding:
-            found = list(self._totals.totals())
-        yield from found
+            samples = list(self._totals.totals())
+        yield from samples
 
 
 CONTENTION: Final = ContentionProfile()

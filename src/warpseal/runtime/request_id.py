@@ -15,11 +15,11 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 """Empty outside of requests. Tasks inherit the id of the task that started them."""
 
 
-def parse_request_id(given: bytes) -> str | None:
+def parse_request_id(header: bytes) -> str | None:
     """Return the id that a caller chose; None if it is empty, too long or not printable ASCII."""
-    if not 0 < len(given) <= MAX_REQUEST_ID_LENGTH:
+    if not 0 < len(header) <= MAX_REQUEST_ID_LENGTH:
         return None
-    text = given.decode("latin-1").strip()
+    text = header.decode("latin-1").strip()
     return text if text and text.isascii() and text.isprintable() else None
 
 

@@ -172,10 +172,10 @@ def duration(low: float, high: float) -> Parser[float]:
 
 def secret(value: Any, path: str) -> str:
     """Accept a secret of at least 16 characters that a header can carry; no fault shows it."""
-    given = text(value, path)
-    if given and (len(given) < 16 or not all("!" <= char <= "~" for char in given)):
+    token = text(value, path)
+    if token and (len(token) < 16 or not all("!" <= char <= "~" for char in token)):
         raise fault(path, "expected at least 16 characters of printable ASCII, without spaces")
-    return given
+    return token
 
 
 def one_of(*choices: str) -> Parser[str]:
@@ -196,9 +196,9 @@ def choice(kind: type[E]) -> Parser[E]:
     return lambda value, path: kind(word(value, path))
 
 
-def _likely_scheme(given: str, schemes: Sequence[str]) -> str:
+def _likely_scheme(url_text: str, schemes: Sequence[str]) -> str:
     """Return the scheme of a URL that has none: a node of this machine or a private network has no certificate."""
-    host = given.partition("/")[0].rpartition(":")[0] or given.partition("/")[0]
+    host = url_text.partition("/")[0].rpartition(":")[0] or url_text.partition("/")[0]
     try:
         is_near = not ip_address(host.strip("[]")).is_global
     except ValueError:
@@ -210,19 +210,19 @@ def url(*schemes: str) -> Parser[str]:
     """Accept a URL of one of the schemes, with a host; slashes at its end are cut off."""
 
     def parse(value: Any, path: str) -> str:
-        given = text(value, path)
+        url_text = text(value, path)
         try:
-            parts = urlsplit(given)
+            parts = urlsplit(url_text)
             is_valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
         except ValueError:
             is_valid = False
         if not is_valid:
             expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
             # A URL without a scheme has no secret that the fault could show.
-            if "://" not in given and "@" not in given and "?" not in given:
-                expected += f", found {given[:80]!r}: write {_likely_scheme(given, schemes)}://{given[:80]}"
+            if "://" not in url_text and "@" not in url_text and "?" not in url_text:
+                expected += f", found {url_text[:80]!r}: write {_likely_scheme(url_text, schemes)}://{url_text[:80]}"
             raise fault(path, expected)
-        return given.rstrip("/")
+        return url_text.rstrip("/")
 
     return parse
 
@@ -271,15 +271,15 @@ def json_object(value: Any, path: str, parsers: Mapping[str, Parser[Any]], requi
     return fields
 
 
-def unknown_key(name: str, known: Iterable[str]) -> str:
+def unknown_key(name: str, names: Iterable[str]) -> str:
     """Return the reason of the fault of an unknown key."""
-    near = nearest(name, known)
+    near = nearest(name, names)
     return f"unknown key; did you mean {near}?" if near else "unknown key"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the known name that is most like a name, in any case, `_` like `-`; None if none is like it."""
-    by_folded = {_fold(candidate): candidate for candidate in known}
+    by_folded = {_fold(candidate): candidate for candidate in names}
     near = difflib.get_close_matches(_fold(name), by_folded, n=1)
     return by_folded[near[0]] if near else None
 

@@ -34,7 +34,7 @@ class Addresses:
         self._database = database
         self._timeout_s = database.settings.address_timeout_s
         # The hash and time of each written row: a row that stays the same is written once a day.
-        self._kept: dict[_RowKey, tuple[int, float]] = {}
+        self._stored: dict[_RowKey, tuple[int, float]] = {}
 
     async def load(self) -> list[AddressRow]:
         """Return the stored addresses, those reached last at the end; none while the store is down."""
@@ -45,15 +45,15 @@ class Addresses:
         except StoreDown as error:
             log.warning("cannot load addresses of peers", extra={"reason": error.reason})
             return []
-        self._kept |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
+        self._stored |= {(row.node_id, row.kind): (hash(row), kept_at) for row, kept_at in rows}
         return [row for row, _ in rows]
 
     async def replace(self, rows: Iterable[AddressRow]) -> bool:
         """Store exactly these addresses beside those of other daemons; return whether that succeeded."""
         now = time.time()
-        wanted = {(row.node_id, row.kind): row for row in rows}
-        changed = [row for key, row in wanted.items() if self._is_due(key, row, now)]
-        gone = [key for key in self._kept if key not in wanted]
+        rows_by_key = {(row.node_id, row.kind): row for row in rows}
+        changed = [row for key, row in rows_by_key.items() if self._is_due(key, row, now)]
+        gone = [key for key in self._stored if key not in rows_by_key]
         if not changed and not gone:
             return True
         try:
@@ -61,12 +61,12 @@ class Addresses:
         except StoreDown as error:
             log.debug("cannot write addresses of peers", extra={"reason": error.reason})
             return False
-        self._kept = {key: kept for key, kept in self._kept.items() if key in wanted}
-        self._kept |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
+        self._stored = {key: stored_at for key, stored_at in self._stored.items() if key in rows_by_key}
+        self._stored |= {(row.node_id, row.kind): (hash(row), now) for row in changed}
         return True
 
     def _is_due(self, key: _RowKey, row: AddressRow, now: float) -> bool:
-        written_hash, kept_at = self._kept.get(key, (0, 0.0))
+        written_hash, kept_at = self._stored.get(key, (0, 0.0))
         return written_hash != hash(row) or now - kept_at > DAY_S
 
 

@@ -53,10 +53,10 @@ class Archive:
 
         The first share of a key stays until it is rejected; a verified share marks its equal and replaces a candidate.
         """
-        kept = tuple(shares)
-        if kept:
+        stored_shares = tuple(shares)
+        if stored_shares:
             self._database.note(message.id)
-            self._queue.update_shares(AddShares(message, kept))
+            self._queue.update_shares(AddShares(message, stored_shares))
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         """Delete a bad share if its bytes are the stored ones; in order with `store_shares`."""

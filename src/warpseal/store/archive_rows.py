@@ -34,10 +34,10 @@ from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
 
 def load_message(connection: Connection, message_id: MessageID) -> tuple[ArchiveEntry, float | None]:
     """Return the stored shares and signatures of a message, and its last use; None if it is unknown or pinned."""
-    found = LOAD_MESSAGE.fetch(connection, (message_id,))
-    if not found:
+    rows = LOAD_MESSAGE.fetch(connection, (message_id,))
+    if not rows:
         return ArchiveEntry(), None
-    key, pinned, used_at = found[0]
+    key, pinned, used_at = rows[0]
     signatures = tuple(
         StoredSignature(split_keys(public_keys), signature)
         for public_keys, signature in LOAD_SIGNATURES.fetch(connection, (key,))

@@ -207,15 +207,17 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
 
 def _connect_arguments(url: StoreUrl) -> dict[str, Any]:
     """Return the parameters that the operator's url does not set."""
-    given = make_url(url.text).query
-    options = f"{_SERVER_KEEPALIVE} -c statement_timeout={_STATEMENT_TIMEOUT_MS} {given.get('options', '')}".strip()
+    parameters = make_url(url.text).query
+    options = (
+        f"{_SERVER_KEEPALIVE} -c statement_timeout={_STATEMENT_TIMEOUT_MS} {parameters.get('options', '')}".strip()
+    )
     defaults: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         # By this name, of at most 63 characters, other processes name the users of the store.
         "application_name": f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63],
         **_CLIENT_KEEPALIVE,
     }
-    return {name: value for name, value in defaults.items() if name not in given} | {"options": options}
+    return {name: value for name, value in defaults.items() if name not in parameters} | {"options": options}
 
 
 def _begin_immediate(connection: PoolProxiedConnection) -> None:

@@ -38,11 +38,11 @@ class StoreUnusable(StartupError):
 class StoreTooNew(StartupError):
     """A newer program has upgraded the store, which an older program must not touch."""
 
-    def __init__(self, where: str, version: str, known: str, program: str | None) -> None:
+    def __init__(self, where: str, version: str, own_version: str, program: str | None) -> None:
         """program: the version of the program that upgraded it, if that is known."""
         super().__init__(
             f"the store {where} was written by {f'warpseal {program}' if program else 'a newer warpseal'} "
-            f"(schema version {version}), and this is warpseal {__version__} (schema version {known}): "
+            f"(schema version {version}), and this is warpseal {__version__} (schema version {own_version}): "
             "run the newer program, or restore a backup"
         )
 
@@ -50,9 +50,9 @@ class StoreTooNew(StartupError):
 class StoreNeedsUpgrade(StartupError):
     """The store's schema is older than the program's, and the upgrade is too slow for the start of a daemon."""
 
-    def __init__(self, where: str, version: str | None, known: str) -> None:
+    def __init__(self, where: str, version: str | None, own_version: str) -> None:
         super().__init__(
-            f"the store {where} has schema version {version or 'none'}, and this program needs {known}: "
+            f"the store {where} has schema version {version or 'none'}, and this program needs {own_version}: "
             "run `warpseal store upgrade` first"
         )
 
@@ -61,18 +61,18 @@ class StoreInUse(StartupError):
     """Another process uses the store. users: the processes as text; pid: of the first, if it is known."""
 
     def __init__(self, where: str, users: tuple[str, ...], pid: int | None = None) -> None:
-        named = ", ".join(users) or "another process"
-        super().__init__(f"the store {where} is in use by {named}: stop it first, or use another store-url")
+        names = ", ".join(users) or "another process"
+        super().__init__(f"the store {where} is in use by {names}: stop it first, or use another store-url")
         self.pid = pid
 
 
 class StoreNetworkMismatch(StartupError):
     """An import has messages of one network, and the store is of another one."""
 
-    def __init__(self, found: int, expected: int) -> None:
+    def __init__(self, network_id: int, expected: int) -> None:
         super().__init__(
-            f"the file has messages of network {found}, and the store is of network {expected}: import it into the "
-            "store of its own network (--network, --data-dir or --store-url)"
+            f"the file has messages of network {network_id}, and the store is of network {expected}: import it into "
+            "the store of its own network (--network, --data-dir or --store-url)"
         )
 
 

@@ -195,12 +195,12 @@ class Importer:
         if self.for_ever or message.for_ever:
             self._batch.pinned[message.message.id] = message.message
 
-    def _find_message(self, named: UnsignedMessage | MessageID) -> MessageLine:
+    def _find_message(self, subject: UnsignedMessage | MessageID) -> MessageLine:
         """Return the message that a line names: from the line, an earlier line, or the store. Raises BadLine."""
-        message_id = named.id if isinstance(named, UnsignedMessage) else named
+        message_id = subject.id if isinstance(subject, UnsignedMessage) else subject
         line = self._messages.get(MessageID(message_id))
         if line is None:
-            line = MessageLine(named if isinstance(named, UnsignedMessage) else self._load_message(named), False)
+            line = MessageLine(subject if isinstance(subject, UnsignedMessage) else self._load_message(subject), False)
             self._check_network(line.message)
             self._messages[line.message.id] = line
         return line

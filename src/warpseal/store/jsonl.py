@@ -68,8 +68,8 @@ _DECODER: Final = msgspec.json.Decoder(_Record)
 
 def header_line(schema_version: str, network_id: int | None) -> bytes:
     """Return the first line of an export. network_id: None of an empty store."""
-    named = {} if network_id is None else {"networkId": network_id}
-    return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version, **named)
+    network = {} if network_id is None else {"networkId": network_id}
+    return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version, **network)
 
 
 def message_line(message: UnsignedMessage, *, for_ever: bool) -> bytes:

@@ -143,10 +143,10 @@ def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) ->
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF)))
     merged = read
-    for known in map(_range, connection.execute(_ranges_of(chain_id)).all()):
-        if known.low <= merged.high + 1 and merged.low <= known.high + 1:
-            merged = _join(known, merged)
-            gone = (BLOCK_RANGES.c.chain_id == chain_id, BLOCK_RANGES.c.low == known.low)
+    for stored_range in map(_range, connection.execute(_ranges_of(chain_id)).all()):
+        if stored_range.low <= merged.high + 1 and merged.low <= stored_range.high + 1:
+            merged = _join(stored_range, merged)
+            gone = (BLOCK_RANGES.c.chain_id == chain_id, BLOCK_RANGES.c.low == stored_range.low)
             connection.execute(delete(BLOCK_RANGES).where(*gone))
     connection.execute(BLOCK_RANGES.insert().values(chain_id=chain_id, **asdict(merged)))
 

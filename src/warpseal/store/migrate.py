@@ -45,8 +45,8 @@ def read_version(connection: Connection) -> str | None:
     """Return the schema version of a database; None of an empty one."""
     if not inspect(connection).has_table(_VERSION_TABLE):
         return None
-    found: str | None = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar()
-    return found
+    version: str | None = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar()
+    return version
 
 
 def check_version(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> str:

@@ -54,9 +54,9 @@ class UptimeRows:
 
         Raises StoreDown, after a second at most.
         """
-        wanted = range(first_hour, last_hour + 1)[-_MAX_HOURS_READ:]
+        hours = range(first_hour, last_hour + 1)[-_MAX_HOURS_READ:]
         return await self._database.read(
-            lambda connection: _hours_of(connection, observer, node_id, wanted),
+            lambda connection: _hours_of(connection, observer, node_id, hours),
             self._database.settings.load_timeout_s,
         )
 

@@ -161,7 +161,7 @@ class NodeInterfaces:
     def add_gateway_route(self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission) -> None:
         """Mount a route of the gateway, below the id of its chain. Raises CallRefused if the path is in use."""
         credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
-        meter = self.meter(route.path, gateway.methods.named)
+        meter = self.meter(route.path, gateway.methods.metered)
         forwarder, settings = gateway.forwarders[route.chain], self._settings
         app = GatewayEndpoint(route, forwarder, gateway.methods, admission, settings, credits, meter)
         self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())

@@ -67,8 +67,8 @@ class ChainConfig:
 
     def as_json(self) -> dict[str, Any]:
         """Return the result of eth_getChainConfig: names in their order, `upgrades` last."""
-        named = {**self.settings, **self.genesis_precompiles}
-        return {**dict(sorted(named.items())), "upgrades": dict(self.upgrades)}
+        rules = {**self.settings, **self.genesis_precompiles}
+        return {**dict(sorted(rules.items())), "upgrades": dict(self.upgrades)}
 
     def precompiles_at(self, moment: int) -> dict[str, Config]:
         """Return the result of eth_getActivePrecompilesAt."""

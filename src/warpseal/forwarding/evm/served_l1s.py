@@ -38,7 +38,7 @@ class ServedL1s:
         node: L1sNode,
         subnet_ids: Collection[SubnetID],
         blockchains_of: BlockchainsOf,
-        known: Iterable[ChainID],
+        listed_ids: Iterable[ChainID],
         sessions: Sessions,
         settings: EvmRpcSettings,
         interval_s: float = INTERVAL_S,
@@ -46,7 +46,7 @@ class ServedL1s:
         self._node = node
         self._subnet_ids = tuple(subnet_ids)
         self._blockchains_of = blockchains_of
-        self._known = set(known)
+        self._listed_ids = set(listed_ids)
         self._sessions = sessions
         self._settings = settings
         self._interval_s = interval_s
@@ -67,7 +67,7 @@ class ServedL1s:
         chains: list[EvmChain] = []
         for subnet_id in self._subnet_ids:
             chains += await self._find(subnet_id)
-            self._known.update(chain.blockchain_id for chain in chains)
+            self._listed_ids.update(chain.blockchain_id for chain in chains)
         return chains
 
     async def _find(self, subnet_id: SubnetID) -> list[EvmChain]:
@@ -76,7 +76,7 @@ class ServedL1s:
             chain_ids = await self._blockchains_of(subnet_id)
         except NodeUnavailable:
             return []
-        entries = [served_chain(self._node, chain_id) for chain_id in chain_ids if chain_id not in self._known]
+        entries = [served_chain(self._node, chain_id) for chain_id in chain_ids if chain_id not in self._listed_ids]
         is_served = await asyncio.gather(*map(self._is_served, entries))
         return [entry for entry, served in zip(entries, is_served, strict=True) if served]
 

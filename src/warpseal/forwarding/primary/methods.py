@@ -56,7 +56,7 @@ class AllowedMethods:
         self._plain = frozenset(method for method in KNOWN_METHODS if not self._denied.denies(method))
         listed = tuple(allowed)
         self._listed = frozenset(name for name in listed if not name.endswith("*"))
-        self.named = KNOWN_METHODS | self._listed
+        self.metered = KNOWN_METHODS | self._listed
         self._prefixes = tuple(name[:-1] for name in listed if name.endswith("*"))
 
     def allow(self, method: str) -> bool:
