@@ -48,7 +48,8 @@ KNOWN_METHODS: Final = READS | frozenset(_WRITES)
 class AllowedMethods:
     """The methods that are forwarded: the known ones and the allowed ones, without the denied ones.
 
-    allowed, denied: names; a trailing * stands for any ending. named: known, or allowed by name.
+    allowed, denied: names; a trailing * stands for any ending.
+    metered: methods with a label of their own, known or allowed by name.
     """
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
