@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.rpc.evm import Admission
+from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.rpc.evm import Admission
+from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.gateway import Gateway

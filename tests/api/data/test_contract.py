@@ -21,7 +21,7 @@ from tests.api.data import samples as s
 from tests.api.data.fixtures import DataApiSetup, indexed
 from tests.api.data.metrics_fixtures import file_urls, metrics_database
 from tests.api.fixtures import serving
-from warpseal.api.data import evm_pages
+from warpseal.api.data import evm_context
 from warpseal.api.data.operations import CHAIN_IDS, EVM, METRICS_API, OPERATIONS, REWARDS
 from warpseal.api.data.settings import Compat
 from warpseal.api.openapi.document import document
@@ -111,7 +111,7 @@ def evm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # An open index counts as a running indexer.
     with pytest.MonkeyPatch.context() as patch, h.open_writer(folder, has_holders=True) as writer:
         h.write_history(writer)
-        patch.setattr(evm_pages, "WAIT_S", 0.01)
+        patch.setattr(evm_context, "WAIT_S", 0.01)
         thread.start()
         try:
             yield served.result()

@@ -15,7 +15,7 @@ from tests.api.data.evm_fixtures import ask, evm_setup
 from tests.api.data.fixtures import DataApiSetup, client_of, get
 from tests.api.openapi.sample_requests import example_requests
 from tests.indexer.evm_node import EvmReplayNode
-from warpseal.api.data import evm_pages
+from warpseal.api.data import evm_context
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, TOKEN_HOLDERS
 from warpseal.api.data.settings import Compat
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """No indexer runs here, so that waiting for what a page lacks is in vain."""
-    monkeypatch.setattr(evm_pages, "WAIT_S", 0.01)
+    monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 
 async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> list[list[dict[str, Any]]]:

@@ -20,7 +20,7 @@ from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import START, ZERO, address, made_block
 from tests.index.evm.model import EvmModel
 from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, Model, Written, replaced
-from warpseal.api.data import evm_pages
+from warpseal.api.data import evm_context
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.operations import TOKEN_HOLDERS
 from warpseal.api.data.settings import Compat
@@ -44,7 +44,7 @@ NFTS = tuple(address(number) for number in (1, 2, 3, 5, 6))
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """No indexer runs here, so that waiting for names is in vain."""
-    monkeypatch.setattr(evm_pages, "WAIT_S", 0.01)
+    monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.api.data import samples as s
 from tests.api.data.evm_fixtures import ask
 from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.eventually import finish, until
-from warpseal.api.data import evm_pages
+from warpseal.api.data import evm_context
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.evm import requests
 from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument
@@ -194,8 +194,8 @@ def _known(contracts: list[bytes]) -> list[Any]:
 async def test_a_page_is_answered_as_it_is_once_the_wait_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert evm_pages.WAIT_S == 2.0
-    monkeypatch.setattr(evm_pages, "WAIT_S", 0.2)
+    assert evm_context.WAIT_S == 2.0
+    monkeypatch.setattr(evm_context, "WAIT_S", 0.2)
     async with unresolved(tmp_path) as (setup, writer):
         started = asyncio.get_running_loop().time()
         answer = await ask(setup, TOKENS)
@@ -208,7 +208,7 @@ async def test_a_page_is_answered_as_it_is_once_the_wait_is_over(
 async def test_nothing_is_waited_for_if_the_indexer_is_silent_or_metadata_is_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evm_pages, "WAIT_S", 3_600.0)
+    monkeypatch.setattr(evm_context, "WAIT_S", 3_600.0)
     async with unresolved(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as (setup, writer):
         writer.contracts.write(h.CONTRACTS)
         assert (await finish(ask(setup, TOKENS))).status == 200
@@ -222,7 +222,7 @@ async def test_nothing_is_waited_for_if_the_indexer_is_silent_or_metadata_is_off
 async def test_a_page_does_not_fail_if_the_indexer_holds_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evm_pages, "WAIT_S", 0.2)
+    monkeypatch.setattr(evm_context, "WAIT_S", 0.2)
     async with unresolved(tmp_path) as (setup, writer):
         with writer._engine.begin() as connection:
             connection.exec_driver_sql("UPDATE chain_status SET body = body")

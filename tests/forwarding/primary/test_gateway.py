@@ -298,7 +298,7 @@ async def test_calls_cost_a_unit_each_and_are_refused_over_the_limit() -> None:
         assert (status, content_type) == (429, "application/json; charset=utf-8")
         error = json.loads(body)
         assert (error["id"], error["error"]["code"], error["error"]["data"]) == ("a", -32005, None)
-        large = body_of("info.peers", padding="x" * 100_000)
+        large = body_of("info.peers", padding="x" * 5_000)
         assert json.loads((await served.send("POST", INFO, large, content_type=JSON))[2])["id"] is None
         assert not node.asked["info.peers"]
 

@@ -1,4 +1,4 @@
-"""Requests about an EVM chain: the chain that the path names, and how far it is indexed.
+"""Requests about an EVM chain: the chain that the path names, how far it is indexed, and pages the indexer completes.
 
 If the chain is indexed, the answer carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only;
 sums over chains carry one item a chain.
@@ -6,8 +6,11 @@ sums over chains carry one item a chain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
@@ -19,9 +22,15 @@ from warpseal.store.errors import StoreDown
 from warpseal.validators.errors import UnknownChain
 
 if TYPE_CHECKING:
-    from warpseal.index.evm.reader import EvmIndex
+    from warpseal.index.evm.reader import EvmIndex, EvmPage
+    from warpseal.index.evm.records import HolderPage, Lacking
 
 SETTING: Final = "evm-chains"
+WAIT_S: Final = 2.0
+_FIRST_PAUSE_S: Final = 0.05
+_MAX_PAUSE_S: Final = 0.4
+
+P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,11 @@ class EvmContext(RequestContext):
             raise IndexStale(f"EVM chain {self.chain.name}", lag_s, limit_s)
         return self.chain.index
 
+    @property
+    def is_indexer_heard(self) -> bool:
+        """Whether the indexer reports heights of nodes; else it does not run, or reaches no node."""
+        return self.freshness is not None and not self.freshness.is_node_behind
+
     def address(self) -> bytes:
         """Return the account or contract that the path names. Raises InvalidRequest."""
         return read_account("address", self.request.path_params["address"])
@@ -88,3 +102,30 @@ def freshness_item(chain: EvmFreshness, now: float) -> str:
     stale = ";stale" if chain.is_node_behind else ""
     gap = "" if chain.trace_gap is None else f";gap={chain.trace_gap}"
     return f"{item}{first}{stale};internal={'none' if chain.traced_height is None else chain.traced_height}{gap}"
+
+
+async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:
+    """Return a page for which the indexer was asked for contracts and metadata; they may come within 2 seconds.
+
+    Old metadata is asked for, and nothing waits for it. Raises StoreDown.
+    """
+    page, index = await read(), context.chain.index
+    assert index is not None
+    lacking = _fetchable(context, page.lacking)
+    if not lacking:
+        return page
+    with suppress(TimeoutError, StoreDown):
+        async with asyncio.timeout(WAIT_S):
+            await index.request(lacking)
+            pause_s = _FIRST_PAUSE_S
+            while (lacking.contracts or lacking.tokens) and context.is_indexer_heard:
+                await asyncio.sleep(pause_s)
+                pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+                page = await read()
+                lacking = _fetchable(context, page.lacking)
+    return page
+
+
+def _fetchable(context: EvmContext, lacking: Lacking) -> Lacking:
+    """Return what the indexer fetches: no metadata if its fetching is off."""
+    return lacking if context.chain.has_metadata else replace(lacking, tokens=frozenset(), old_tokens=frozenset())

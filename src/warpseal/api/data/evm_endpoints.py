@@ -20,8 +20,7 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.errors import BlockNotFound
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
-from warpseal.api.data.evm_context import EvmContext
-from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_context import EvmContext, complete_page
 from warpseal.api.data.evm_resources import EvmWording, block_of_node
 from warpseal.api.data.parameters import read_block_id
 from warpseal.api.data.request_context import RequestContext

@@ -20,10 +20,8 @@ from warpseal.api.data.bodies import (
     SdkNftHolders,
 )
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
-from warpseal.api.data.evm_context import SETTING, EvmContext
-from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import EvmWording
-from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
 from warpseal.resources.base import UNSET, UnsetType
@@ -40,7 +38,7 @@ _IN_THREAD_FROM: Final = 100
 async def list_token_holders(context: EvmContext) -> Response:
     """GET .../contracts/{address}/balances."""
     contract = context.address()
-    query = await metrics_query(context, context.chain.entry.blockchain_id + contract)
+    query = await context.metrics_query(context.chain.entry.blockchain_id + contract)
     values: dict[str, Any] = query.values
     wanted = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
     index = context.index()
@@ -61,7 +59,7 @@ async def list_token_holders(context: EvmContext) -> Response:
 async def list_nft_holders(context: EvmContext) -> Response:
     """GET .../contracts/{address}/nfts:listHolders."""
     contract = context.address()
-    query = await metrics_query(context, context.chain.entry.blockchain_id + contract)
+    query = await context.metrics_query(context.chain.entry.blockchain_id + contract)
     index = context.index()
     page, at_block = _page_of(query)
 
@@ -104,7 +102,7 @@ def _known(context: EvmContext, found: HolderPage | None, at_block: int | None) 
 
 async def _next_token(context: EvmContext, query: PageQuery, found: HolderPage) -> str | UnsetType:
     position = None if found.next is None else (found.block, *found.next)
-    return await next_metrics_token(context, query, position)
+    return await context.next_metrics_token(query, position)
 
 
 async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:

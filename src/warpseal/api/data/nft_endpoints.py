@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from warpseal.api.data.bodies import CollectibleBalances, Erc1155Transfers, NftTokens
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, ReindexedRecently, ReindexUnavailable, TokenNotFound
-from warpseal.api.data.evm_context import SETTING, EvmContext
-from warpseal.api.data.evm_pages import complete_page
+from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in
 from warpseal.errors import WarpsealError

@@ -7,17 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.json import Encoder
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken
 from warpseal.api.data.operations import Operation
 from warpseal.api.data.page_tokens import PageQuery, PageTokens, check_unchanged
 from warpseal.api.data.parameters import (
     DEFAULT_PAGE_SIZE,
     PAGE_SIZE,
     PAGE_TOKEN,
+    START_KEY,
     Value,
     normalize_addresses,
     read_query,
@@ -27,9 +30,11 @@ from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.http.responses import JSON, respond, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import Position
 from warpseal.resources.text import NetworkText
+from warpseal.store.errors import StoreDown
 
 if TYPE_CHECKING:
     from warpseal.usage.page_tokens import PageTokenStore
@@ -86,6 +91,47 @@ class RequestContext:
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
         """Return the token of the next page, left out if there is none."""
         return UNSET if position is None else await self.tokens.encode(query, position)
+
+    async def metrics_query(self, subject: bytes) -> PageQuery:
+        """Return the request for a page of the Metrics API: its own parameters, or those behind its page token.
+
+        subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
+        """
+        values: dict[str, Any] = self.parameters()
+        tokens = {values.pop(name) for name in (PAGE_TOKEN.name, START_KEY.name) if name in values}
+        if len(tokens) > 1:
+            raise ConflictingSpellings(START_KEY.name, f"differs from {PAGE_TOKEN.name}")
+        size = values.pop(PAGE_SIZE.name, None)
+        if not tokens:
+            return PageQuery(self.operation.name, subject, values, size or self.operation.default_page_size)
+        query = await self._read_metrics_query(tokens.pop())
+        if (query.operation, query.subject) != (self.operation.name, subject):
+            raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
+        check_unchanged(query, values, self.operation.parameters)
+        return replace(query, size=size or query.size)
+
+    async def next_metrics_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
+        """Return the token of the next page, left out if there is none. Raises StoreDown, TooManyPageTokens."""
+        if position is None:
+            return UNSET
+        return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
+
+    async def _read_metrics_query(self, token: str) -> PageQuery:
+        row = await self._metrics_store().find(token)
+        if row is None:
+            raise InvalidPageToken(PAGE_TOKEN.name, "not given out by this service, or older than 24 hours")
+        if self.now > row.expires_at:
+            raise ExpiredPageToken(PAGE_TOKEN.name, "older than 24 hours; begin again with the first page")
+        try:
+            # Unlike MessagePack, JSON has integers of 256 bits.
+            return msgspec.json.decode(row.body, type=PageQuery)
+        except msgspec.DecodeError:
+            raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
+
+    def _metrics_store(self) -> PageTokenStore:
+        if self.metrics_tokens is None:
+            raise StoreDown("there is no place for the metrics database; set metrics-db-url")
+        return self.metrics_tokens
 
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
         """Return the answer, which shared caches must not store if callers need a key.

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
-from warpseal.api.data.forecast_endpoint import get_forecast
 from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
 from warpseal.api.data.nft_endpoints import (
     get_token,
@@ -48,7 +47,7 @@ from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.request_context import ContextFactory, RequestContext
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.data.staking_endpoints import get_validator, list_rewards
+from warpseal.api.data.staking_endpoints import get_forecast, get_validator, list_rewards
 from warpseal.api.data.tps_endpoint import get_avg_tps
 from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
 from warpseal.api.http.access import ApiAccess, MetricsApiAccess

@@ -1,7 +1,8 @@
-"""Endpoints 7 and 8: rewards that were paid, and the validations of a node."""
+"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; the forecast of a subnet."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,9 +11,11 @@ from starlette.responses import Response
 
 from warpseal.api.data.bodies import HistoricalRewards, Validators
 from warpseal.api.data.errors import IndexNotEnabled
+from warpseal.api.data.forecast_resources import forecast_resource
 from warpseal.api.data.parameters import addresses_in, order_in, read_node_id
 from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.staking_resources import reward_resource, validation_resource
+from warpseal.api.http.errors import NotFound
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
@@ -21,7 +24,8 @@ from warpseal.resources.ports import Connectivity, PrimaryNetworkIndex
 from warpseal.resources.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
 from warpseal.resources.staking import ActiveState, Reward, Validation
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.warp.ids import NodeID
+from warpseal.validators.errors import UnknownSubnet
+from warpseal.warp.ids import MalformedID, NodeID, SubnetID, parse_id
 
 PRICED_AFTER_S: Final = 24 * 3600
 # More validations of one node are known of no network.
@@ -30,6 +34,8 @@ _NODE_POSITION_LENGTH: Final = 3
 # Behind all validations of the index, and before those of the node that follow.
 _BEHIND_INDEX: Final[Position] = (b"", 1)
 _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.REMOVED)
+# More validators than these could hold the event loop up for a millisecond.
+_INLINE_VALIDATORS: Final = 100
 
 
 async def list_rewards(context: PrimaryNetworkContext) -> Response:
@@ -92,6 +98,25 @@ def reward_query(values: Mapping[str, Any]) -> RewardQuery:
 
 def _start_and_id(validation: Validation) -> tuple[int, bytes]:
     return validation.start, validation.tx_id
+
+
+async def get_forecast(context: PrimaryNetworkContext) -> Response:
+    """GET .../subnets/{subnetId}/forecast."""
+    context.parameters()
+    try:
+        subnet_id = SubnetID(parse_id(context.request.path_params["subnetId"]))
+    except MalformedID as error:
+        raise InvalidRequest("subnetId", str(error)) from None
+    forecasts = context.services.forecasts
+    if forecasts is None:
+        raise NotFound("no such path")
+    try:
+        forecast = await forecasts.forecast(subnet_id)
+    except UnknownSubnet as error:
+        raise NotFound(str(error)) from None
+    if len(forecast.outlook.validators) <= _INLINE_VALIDATORS:
+        return await context.respond(forecast_resource(forecast))
+    return await context.respond(await asyncio.to_thread(forecast_resource, forecast))
 
 
 async def _find_validations(

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from warpseal.api.data.bodies import AverageTps, TpsPoint
 from warpseal.api.data.errors import IndexNotEnabled
 from warpseal.api.data.evm_context import SETTING, EvmContext
-from warpseal.api.data.metrics_pages import metrics_query, next_metrics_token
 from warpseal.api.data.parameters import FROM, TO
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NetworkNotServed
@@ -37,7 +36,7 @@ async def get_avg_tps(context: RequestContext) -> Response:
     else:
         chain = await EvmContext.of(context)
         chains, subject = (chain,), chain.chain.entry.blockchain_id
-    query = await metrics_query(context, subject)
+    query = await context.metrics_query(subject)
     low, high = _requested_days(query)
     indexes = [chain.index() for chain in chains]
     high = min(high, max(map(_newest_day, chains)))
@@ -46,7 +45,7 @@ async def get_avg_tps(context: RequestContext) -> Response:
     low = max(low, min((days.first_day for days in series if days.first_day is not None), default=high + 1))
     shown = range(high, max(low - 1, high - query.size), -1)
     position = (shown[-1],) if shown and shown[-1] > low else None
-    token = await next_metrics_token(context, query, position)
+    token = await context.next_metrics_token(query, position)
     points = [
         TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in shown
     ]

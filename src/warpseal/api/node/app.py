@@ -31,7 +31,8 @@ from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.api.rpc.evm import Admission, CountUnits, EvmEndpoint, sum_credits
+from warpseal.api.rpc.admission import Admission, CountUnits, RpcEndpoint
+from warpseal.api.rpc.evm import EvmEndpoint, sum_credits
 from warpseal.api.rpc.evm_websocket import EvmWebSocketEndpoint
 from warpseal.api.rpc.gateway import GatewayEndpoint
 from warpseal.api.rpc.jsonrpc_geth import count_entries
@@ -130,7 +131,7 @@ class NodeInterfaces:
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
         for route, app in routes.items():
-            if isinstance(app, EvmEndpoint | EvmWebSocketEndpoint | GatewayEndpoint):
+            if isinstance(app, RpcEndpoint | EvmWebSocketEndpoint):
                 self._meters[shared[route]] = app.meter
 
     def add_health(self, registry: HealthRegistry) -> None:

@@ -5,21 +5,19 @@ Source of truth: geth's `rpc/http.go` as recorded nodes answered; docs/node-inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Final, Protocol
-from urllib.parse import parse_qsl
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from warpseal.api.http.errors import RateLimited
 from warpseal.api.http.middleware import log_fields
-from warpseal.api.http.request_body import SMALL_BYTES, declared_length, parse_body, read_body
+from warpseal.api.http.request_body import declared_length
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.router import text_response
+from warpseal.api.rpc.admission import Admission, CountUnits, RpcEndpoint, retry_after
 from warpseal.api.rpc.jsonrpc_geth import (
     ACCEPTED_TYPES,
     CONTENT_TYPE,
@@ -31,38 +29,54 @@ from warpseal.api.rpc.jsonrpc_geth import (
     parse_request_body,
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
-from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import SUBNET_EVM
-from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls, encode_response
+from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse, encode_calls, encode_response
 from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD
 from warpseal.usage.credits import MethodCredits
 
 SOURCE: Final = "x-warpseal-source"
-KEY_HEADER: Final = b"x-service-api-key"
-_KEY_HEADERS: Final = frozenset({KEY_HEADER, b"x-glacier-api-key"})
-_KEY_PARAMETER: Final = "apikey"
 
 
-class Admission(Protocol):
-    """Decides whether a caller may make a request, and counts it."""
-
-    async def check(self, request: Request) -> None:
-        """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
-        ...
-
-    async def admit(self, request: Request, units: int) -> None:
-        """Count a request. Raises ApiKeyRequired, ApiKeyRefused, RateLimited, StoreDown."""
-        ...
+def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
+    """Return the body with the same error for all calls; one error without an id if there are no calls."""
+    response = RpcResponse(error=error)
+    if not request.calls:
+        return encode_response(None, response)
+    return encode_responses(request, dict.fromkeys(range(len(request.calls)), response))
 
 
-CountUnits = Callable[[bytes], int]
-"""Returns the units of a request body for the rate limit."""
+def rate_limit_response(request: RequestBody | None, error: RateLimited) -> Response:
+    """Return the response to calls that exceed a rate limit."""
+    headers = {"content-type": CONTENT_TYPE, "retry-after": retry_after(error)}
+    return Response(encode_error_for_all(request or RequestBody(), RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
 
 
-class EvmEndpoint:
+def http_refusal(scope: Scope) -> Response | None:
+    """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
+    method, length = scope["method"], declared_length(scope)
+    if method == "GET" and not length and not scope.get("query_string"):
+        return Response()
+    if method in ("PUT", "DELETE"):
+        return text_response(405, "method not allowed")
+    if length > MAX_BODY_BYTES:
+        return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
+    if method == "OPTIONS":
+        return Response()
+    content_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    is_accepted = content_type.partition(";")[0].strip().lower() in ACCEPTED_TYPES
+    return None if is_accepted else text_response(415, "invalid content type, only application/json is supported")
+
+
+class EvmEndpoint(RpcEndpoint[RequestBody]):
     """Serves one chain. Every call of a batch costs a unit, unless `count_units` says otherwise."""
+
+    _max_body_bytes = MAX_BODY_BYTES
+    _http_refusal = staticmethod(http_refusal)
+    _parse = staticmethod(parse_request_body)
+    _count_entries = staticmethod(count_entries)
+    _rate_limit_response = staticmethod(rate_limit_response)
 
     def __init__(
         self,
@@ -72,37 +86,12 @@ class EvmEndpoint:
         count_units: CountUnits = count_entries,
         meter: RouteMeter | None = None,
     ) -> None:
+        super().__init__(admission, settings, count_units, meter)
         self._forwarder = forwarder
-        self._admission = admission
-        self._count_units = count_units
-        self._settings = replace(settings, max_body_bytes=MAX_BODY_BYTES)
-        self.meter = meter
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with MeteredRequest(self.meter, scope) as metered:
-            response = http_refusal(scope)
-            if response is None:
-                response = await self._admit(scope, receive, metered)
-        await metered.respond(response, receive, send)
-
-    async def _admit(self, scope: Scope, receive: Receive, metered: MeteredRequest) -> Response:
-        """Read a body, count its entries and parse it. Key and limits are checked in between, a large body's before."""
-        caller = Request(scope_for_admission(scope))
-        body = b""
-        try:
-            if not 0 < declared_length(scope) <= SMALL_BYTES:
-                await self._admission.check(caller)
-            body = await read_body(scope, receive, self._settings)
-            metered.body_read()
-            await self._admission.admit(caller, await parse_body(self._count_units, body))
-        except WarpsealError as error:
-            refused = parse_refused(body)
-            metered.calls = refused.calls
-            metered.entries = await parse_body(count_entries, body)
-            if isinstance(error, RateLimited):
-                return rate_limit_response(refused, error)
-            raise
-        return await self._handle(scope, await parse_body(parse_request_body, body), metered)
+    @staticmethod
+    def _calls_of(request: RequestBody | None) -> Sequence[RpcCall]:
+        return request.calls if request else ()
 
     async def _handle(self, scope: Scope, request: RequestBody, metered: MeteredRequest) -> Response:
         if request.rejection is not None:
@@ -163,40 +152,6 @@ def sum_credits(credits: MethodCredits, body: bytes) -> int:
     return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
 
 
-def parse_refused(body: bytes) -> RequestBody:
-    """Return the calls of a body that is refused, so that its response has their ids; none of one that is not small."""
-    return parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
-
-
-def scope_for_admission(scope: Scope) -> Scope:
-    """Return the scope of a request, with the API key of its query parameter in a header if no header has one.
-
-    Wallets cannot set headers. The query is neither logged nor forwarded.
-    """
-    response_headers(scope)
-    log_fields(scope)
-    http_scope = {**scope, "type": "http", "method": scope.get("method", "GET")}
-    if not scope.get("query_string") or any(name in _KEY_HEADERS for name, _ in scope["headers"]):
-        return http_scope
-    pairs = parse_qsl(scope["query_string"].decode("latin-1"), separator="&")
-    key = next((value for name, value in pairs if name == _KEY_PARAMETER), None)
-    return http_scope if key is None else {**http_scope, "headers": [*scope["headers"], (KEY_HEADER, key.encode())]}
-
-
-def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
-    """Return the body with the same error for all calls; one error without an id if there are no calls."""
-    response = RpcResponse(error=error)
-    if not request.calls:
-        return encode_response(None, response)
-    return encode_responses(request, dict.fromkeys(range(len(request.calls)), response))
-
-
-def rate_limit_response(request: RequestBody, error: RateLimited) -> Response:
-    """Return the response to calls that exceed a rate limit."""
-    headers = {"content-type": CONTENT_TYPE, "retry-after": str(max(1, round(error.retry_after_s)))}
-    return Response(encode_error_for_all(request, RpcError(LIMIT_EXCEEDED, str(error))), 429, headers)
-
-
 def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]) -> None:
     """Name in a header the source of responses to methods that both a node and the daemon can answer."""
     answered = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
@@ -211,19 +166,3 @@ def _unchanged_response(reply: NodeReply) -> Response:
 
 def _json_response(body: bytes) -> Response:
     return Response(body, 200, {"content-type": CONTENT_TYPE})
-
-
-def http_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request whose method, length or content type is wrong, or that has no body to read."""
-    method, length = scope["method"], declared_length(scope)
-    if method == "GET" and not length and not scope.get("query_string"):
-        return Response()
-    if method in ("PUT", "DELETE"):
-        return text_response(405, "method not allowed")
-    if length > MAX_BODY_BYTES:
-        return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
-    if method == "OPTIONS":
-        return Response()
-    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-    is_accepted = given.partition(";")[0].strip().lower() in ACCEPTED_TYPES
-    return None if is_accepted else text_response(415, "invalid content type, only application/json is supported")

@@ -23,15 +23,8 @@ from warpseal.api.http.http_protocol import ABORT
 from warpseal.api.http.middleware import client_address
 from warpseal.api.http.request_body import SMALL_BYTES, parse_body
 from warpseal.api.node.router import text_response
-from warpseal.api.rpc.evm import (
-    Admission,
-    CountUnits,
-    encode_error_for_all,
-    forward_calls,
-    parse_refused,
-    rate_limit_response,
-    scope_for_admission,
-)
+from warpseal.api.rpc.admission import Admission, CountUnits, scope_for_admission
+from warpseal.api.rpc.evm import encode_error_for_all, forward_calls, rate_limit_response
 from warpseal.api.rpc.jsonrpc_geth import RequestBody, count_entries, encode_responses, parse_request_body
 from warpseal.api.rpc.metering import WEBSOCKET, MeteredRequest, RouteMeter, SocketMeter
 from warpseal.api.rpc.websocket_calls import SUBSCRIBE, WebSocketCalls
@@ -155,7 +148,7 @@ class _ProxySession:
             await self._admission.admit(caller, await parse_body(self._count_units, body))
         except WarpsealError as error:
             # A message that is not small is not parsed, and counts as one call.
-            refused = parse_refused(body)
+            refused = parse_request_body(body) if len(body) <= SMALL_BYTES else RequestBody()
             self._meter.record_refused(refused.calls, 1, read_at)
             if isinstance(error, RateLimited):
                 self._send(encode_error_for_all(refused, RpcError(LIMIT_EXCEEDED, str(error))))
@@ -229,7 +222,7 @@ class _ProxySession:
 def _denial(error: WarpsealError) -> Response:
     """Return the response in place of a WebSocket; browsers do not show it to their pages."""
     if isinstance(error, RateLimited):
-        return rate_limit_response(RequestBody(), error)
+        return rate_limit_response(None, error)
     return error_response(error, Dialect.NODE)
 
 
