@@ -31,6 +31,8 @@ from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID
 from warpseal.warp.message import UnsignedMessage
 
 OLD = VECTORS / "data-folder-443d240"
+# A later folder, with usage: some of it is merged into buckets, some is not merged yet.
+NEWER = VECTORS / "data-folder-f9fa7396"
 NETWORK_ID = "88888"
 # The network whose messages the folder has, except that no validator signs any more.
 SILENT = Plan(
@@ -44,12 +46,12 @@ SILENT = Plan(
 SIGNATURE_BYTES = 96
 
 
-def unpack(folder: Path, *names: str) -> Path:
-    """Copy files of the old folder to where a daemon with the data folder `folder` finds them; return that place."""
+def unpack(folder: Path, *names: str, source: Path = OLD) -> Path:
+    """Copy files of an old folder to where a daemon with the data folder `folder` finds them; return that place."""
     place = folder / NETWORK_ID
     place.mkdir(parents=True)
     for name in names:
-        (place / name).write_bytes(zstandard.decompress((OLD / f"{name}.zst").read_bytes()))
+        (place / name).write_bytes(zstandard.decompress((source / f"{name}.zst").read_bytes()))
     return place
 
 
@@ -148,3 +150,34 @@ async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted
             assert not list(place.glob("waiting-blocks*"))
             daemon.terminate()
             assert await daemon.ended() == 0
+
+
+async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(tmp_path: Path) -> None:
+    replies = json.loads((NEWER / "replies.json").read_text())
+    place = unpack(tmp_path / "data", "store.db", "metrics.db", source=NEWER)
+    plan = Plan(validators=4, l1s=(L1Plan(validators=4),), messages=3, rules=(parse_rule("all:silent"),))
+    async with run_network(plan) as network:
+        # The blocks of this network are not those of the network that wrote the folder, so none are followed.
+        keys = {"gateway-nodes": {"base-url": network.node_uri}, "follow-p-chain": False}
+        config = build_config(network, tmp_path, keys)
+        async with run_daemon(config) as daemon:
+            for signed in replies["signed"]:
+                body = {"message": signed["unsigned"]}
+                body |= {"justification": signed["justification"]} if "justification" in signed else {}
+                reply = await daemon.post("/aggregate-signatures", body)
+                assert reply.signed == signed["signed"]
+            assert not any(validator.counts.app_requests for validator in network.validators)
+            for path, buckets in replies["usage"].items():
+                reply = await daemon.get(path)
+                assert reply.status == 200
+                for bucket in reply.body["metrics"]:
+                    for value in bucket["values"]:
+                        # A rate over the seconds of the bucket that are over.
+                        del value["requestsPerSecond"]
+                assert reply.body["metrics"] == buckets
+    async with open_store(StoreSettings(), place) as store:
+        digest = digest_key(replies["apiKey"])
+        assert digest is not None
+        key = await store.api_keys.find_key(digest)
+        assert key is not None
+        assert (key.name, key.units_per_minute) == ("alice", 100)
