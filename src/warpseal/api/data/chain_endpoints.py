@@ -91,11 +91,11 @@ async def get_blockchain(context: PrimaryNetworkContext) -> Response:
     """GET .../blockchains/{blockchainId}."""
     context.parameters()
     chain_id = context.chain_id()
-    found = await _find_blockchain(context, chain_id)
-    if found is None:
+    blockchain = await _find_blockchain(context, chain_id)
+    if blockchain is None:
         raise UnknownChain(id_text(chain_id))
-    final_s = 0 if found.height is None else FINAL_S
-    return await context.respond(blockchain_details(found, for_sdk=context.for_sdk), final_s)
+    final_s = 0 if blockchain.height is None else FINAL_S
+    return await context.respond(blockchain_details(blockchain, for_sdk=context.for_sdk), final_s)
 
 
 async def list_chain_ids(context: PrimaryNetworkContext) -> Response:

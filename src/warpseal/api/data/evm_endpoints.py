@@ -85,12 +85,12 @@ async def list_deployments(context: EvmContext) -> Response:
     address = context.address()
     query = await context.page_query(address)
     index = context.index()
-    found = await complete_page(context, lambda: index.deployments(address, query.page))
+    page = await complete_page(context, lambda: index.deployments(address, query.page))
     wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
     return await context.respond(
         DeployedContracts(
-            next_page_token=await context.next_token(query, found.next),
-            contracts=tuple([wording.contract(contract) for contract in found.items]),
+            next_page_token=await context.next_token(query, page.next),
+            contracts=tuple([wording.contract(contract) for contract in page.items]),
         )
     )
 

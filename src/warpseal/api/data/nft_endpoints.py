@@ -31,13 +31,13 @@ async def list_erc1155_transfers(context: EvmContext) -> Response:
     start, end = block_range_in(query.values)
     index = context.index()
     described = context.services.evm.contracts_of(context.chain)
-    wanted = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
-    found = await complete_page(context, lambda: index.erc1155_transfers(wanted, query.page))
+    criteria = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
+    page = await complete_page(context, lambda: index.erc1155_transfers(criteria, query.page))
     wording = EvmWording(described, for_sdk=context.for_sdk)
     return await context.respond(
         Erc1155Transfers(
-            next_page_token=await context.next_token(query, found.next),
-            transactions=tuple([wording.transfer(transfer) for transfer in found.items]),
+            next_page_token=await context.next_token(query, page.next),
+            transactions=tuple([wording.transfer(transfer) for transfer in page.items]),
         )
     )
 
@@ -49,15 +49,15 @@ async def list_collectibles(context: EvmContext) -> Response:
     index = context.index()
     described = context.services.evm.contracts_of(context.chain)
     values: Mapping[str, Any] = query.values
-    wanted = CollectibleQuery(address, values.get(CONTRACT_ADDRESS.name), described.hidden)
-    found = await complete_page(context, lambda: index.collectibles(wanted, query.page))
-    items = found.items
+    criteria = CollectibleQuery(address, values.get(CONTRACT_ADDRESS.name), described.hidden)
+    page = await complete_page(context, lambda: index.collectibles(criteria, query.page))
+    items = page.items
     if context.freshness is not None and context.freshness.first_height:
         items = await _with_amounts(context, address, items)
     wording = EvmWording(described, for_sdk=context.for_sdk)
     return await context.respond(
         CollectibleBalances(
-            next_page_token=await context.next_token(query, found.next),
+            next_page_token=await context.next_token(query, page.next),
             collectible_balances=tuple([wording.token(item) for item in items]),
         )
     )
@@ -68,12 +68,12 @@ async def list_tokens(context: EvmContext) -> Response:
     contract = context.address()
     query = await context.page_query(contract)
     index = context.index()
-    found = await complete_page(context, lambda: index.tokens(contract, query.page))
+    page = await complete_page(context, lambda: index.tokens(contract, query.page))
     wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
     return await context.respond(
         NftTokens(
-            next_page_token=await context.next_token(query, found.next),
-            tokens=tuple([wording.token(token) for token in found.items]),
+            next_page_token=await context.next_token(query, page.next),
+            tokens=tuple([wording.token(token) for token in page.items]),
         )
     )
 

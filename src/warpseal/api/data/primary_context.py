@@ -43,8 +43,8 @@ class PrimaryNetworkContext(RequestContext):
         """
         chain = self.services.chains.of_id(self.chain_id())
         if chain is None:
-            known = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
-            raise NotAPrimaryChain(self.request.path_params["blockchainId"], known)
+            id_texts = {chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain}
+            raise NotAPrimaryChain(self.request.path_params["blockchainId"], id_texts)
         self.require_indexed(chain)
         self.require_fresh([chain])
         return chain

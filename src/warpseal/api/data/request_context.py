@@ -79,9 +79,9 @@ class RequestContext:
 
         subject: the resource of the path in its canonical form. Raises InvalidRequest, and the errors of a page token.
         """
-        given: dict[str, Any] = self.parameters()
-        token, size = given.pop(PAGE_TOKEN.name, None), given.pop(PAGE_SIZE.name, None)
-        values = normalize_addresses(given, self.text.prefix)
+        values_by_name: dict[str, Any] = self.parameters()
+        token, size = values_by_name.pop(PAGE_TOKEN.name, None), values_by_name.pop(PAGE_SIZE.name, None)
+        values = normalize_addresses(values_by_name, self.text.prefix)
         if token is None:
             return PageQuery(self.operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
         query = await self.tokens.decode(token, self.operation.name, subject)

@@ -40,14 +40,14 @@ async def get_avg_tps(context: RequestContext) -> Response:
     low, high = _requested_days(query)
     indexes = [chain.index() for chain in chains]
     high = min(high, max(map(_newest_day, chains)))
-    found = await asyncio.gather(*(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes))
-    series = [days for days in found if days is not None]
+    replies = await asyncio.gather(*(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes))
+    series = [days for days in replies if days is not None]
     low = max(low, min((days.first_day for days in series if days.first_day is not None), default=high + 1))
-    shown = range(high, max(low - 1, high - query.size), -1)
-    position = (shown[-1],) if shown and shown[-1] > low else None
+    dates = range(high, max(low - 1, high - query.size), -1)
+    position = (dates[-1],) if dates and dates[-1] > low else None
     token = await context.next_metrics_token(query, position)
     points = [
-        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in shown
+        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series)) for day in dates
     ]
     return await context.respond(
         AverageTps(
@@ -85,5 +85,5 @@ def _requested_days(query: PageQuery) -> tuple[int, int]:
     until: Any = query.values.get(TO.name, _LAST_DAY * _DAY_S)
     if until < since:
         raise InvalidRequest(TO.name, f"{until} is before {FROM.name}, {since}")
-    shown = query.page.after_key
-    return -(-since // _DAY_S), until // _DAY_S if shown is None else shown - 1
+    last_day = query.page.after_key
+    return -(-since // _DAY_S), until // _DAY_S if last_day is None else last_day - 1

@@ -58,10 +58,10 @@ class AllowedHosts:
 
 def has_token(scope: Scope, token: str) -> bool:
     """Return whether a request carries the bearer token."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    if len(given) != 1 or given[0][: len(_SCHEME)].decode("latin-1").lower() != _SCHEME:
+    credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(credentials) != 1 or credentials[0][: len(_SCHEME)].decode("latin-1").lower() != _SCHEME:
         return False
-    return hmac.compare_digest(given[0][len(_SCHEME) :].strip(), token.encode())
+    return hmac.compare_digest(credentials[0][len(_SCHEME) :].strip(), token.encode())
 
 
 def _without_port(host: str) -> str:

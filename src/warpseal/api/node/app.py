@@ -198,31 +198,31 @@ class NodeInterfaces:
         if any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
             app: ASGIApp = Response(status_code=404)
         else:
-            found = await self._find(scope["path"])
-            scope["endpoint"] = found.template if found else ""
-            app = found.app if found else self._not_found(scope["path"])
+            target = await self._find(scope["path"])
+            scope["endpoint"] = target.template if target else ""
+            app = target.app if target else self._not_found(scope["path"])
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a WebSocket."""
-        given = dict(scope["headers"])
+        headers = dict(scope["headers"])
         try:
-            found = await self._find(scope["path"])
+            target = await self._find(scope["path"])
         except WarpsealError as error:
             await WebSocket(scope, receive, send).send_denial_response(error_response(error, Dialect.NODE))
             return
         refusal = None
-        if not self._hosts.allow(given.get(_HOST, b"").decode("latin-1")):
+        if not self._hosts.allow(headers.get(_HOST, b"").decode("latin-1")):
             refusal = _WRONG_HOST
-        elif b"origin" in given and not self._origins.allow(given[b"origin"].decode("latin-1")):
+        elif b"origin" in headers and not self._origins.allow(headers[b"origin"].decode("latin-1")):
             refusal = "origin not allowed"
         if refusal is not None:
             denial = text_response(403, refusal)
             SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
-        elif found is None or _ROUTE_HEADER in given:
+        elif target is None or _ROUTE_HEADER in headers:
             denial = self._not_found(scope["path"])
         else:
-            await found.app(scope, receive, send)
+            await target.app(scope, receive, send)
             return
         await WebSocket(scope, receive, send).send_denial_response(denial)
 
@@ -232,16 +232,16 @@ class NodeInterfaces:
 
     def _meter_at(self, path: str) -> RouteMeter | None:
         """Return the meter of the route at a path; None if its requests are not metered."""
-        found = self.router.find(path)
-        return None if found is None else self._meters.get(found.app)
+        target = self.router.find(path)
+        return None if target is None else self._meters.get(target.app)
 
     async def _find(self, path: str) -> RouteTarget | None:
         """Return the app of a path. Paths of the primary chains wait for the gateway. Raises WarpsealError."""
-        found = self.router.find(path)
-        if found is None and self._gateway is not None and path.split("/", 3)[2] in _GATEWAY_PATHS:
+        target = self.router.find(path)
+        if target is None and self._gateway is not None and path.split("/", 3)[2] in _GATEWAY_PATHS:
             await self._gateway.wait()
-            found = self.router.find(path)
-        return found
+            target = self.router.find(path)
+        return target
 
     def _with_node_id(self, app: ASGIApp) -> ASGIApp:
         """Return the app with the daemon's node id in the headers of its responses, once it is known."""

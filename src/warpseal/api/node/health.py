@@ -65,8 +65,8 @@ class HealthEndpoint:
 
 def _get_app(report: Report) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = await report(_tags(scope))
-        await Response(found.body + b"\n", 200 if found.is_healthy else 503, _JSON)(scope, receive, send)
+        result = await report(_tags(scope))
+        await Response(result.body + b"\n", 200 if result.is_healthy else 503, _JSON)(scope, receive, send)
 
     return app
 

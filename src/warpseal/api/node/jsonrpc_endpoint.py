@@ -83,9 +83,9 @@ class JsonRpcEndpoint:
         method = self._methods.get(name)
         if method is None:
             raise unknown_method(service, name)
-        given = arguments(request.params, method.params)
+        params = arguments(request.params, method.params)
         try:
-            return await method.call(given)
+            return await method.call(params)
         except (CallRefused, WarpsealError) as error:
             raise JsonRpcError(SERVER_ERROR, str(error)) from None
         except OSError as error:
@@ -100,8 +100,8 @@ def post_refusal(scope: Scope) -> Response | None:
     """Return the response to a request that is no POST of JSON, or too long; None if its body is to be read."""
     if scope["method"] != "POST":
         return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
-    given = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
-    content_type = given.partition(";")[0]
+    header = next((value for name, value in scope["headers"] if name == b"content-type"), b"").decode("latin-1")
+    content_type = header.partition(";")[0]
     if content_type.lower() != JSON:
         return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
     length = declared_length(scope)

@@ -54,8 +54,8 @@ class JsonRpcRequest:
     def check(self) -> None:
         """Raise JsonRpcError if the request is not JSON-RPC 2.0."""
         if self.version != VERSION:
-            given = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
-            raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", given)
+            fields = {"jsonrpc": self.version, "method": self.method, "params": self.params, "id": self.id or _NULL}
+            raise JsonRpcError(INVALID_REQUEST, "jsonrpc must be 2.0", fields)
 
     def called(self) -> tuple[str, str]:
         """Return the service and the function, its first letter upper case. Raises JsonRpcError."""
