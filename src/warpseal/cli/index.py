@@ -137,16 +137,16 @@ def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
 def _describe_evm_index(location: EvmIndexLocation, config: Config) -> dict[str, Any]:
     report = run_on_loop(read_evm_status(location, config))
     content = describe_chain(id_text(location.chain_id), report.freshness, report.status)
-    if report.freshness is not None:
+    if isinstance(report.freshness, EvmFreshness):
         internal = report.freshness.traced_height
         content["internalHeight"] = "none" if internal is None else internal
         if report.freshness.trace_gap is not None:
             content["internalGap"] = describe_trace_gap(report.freshness.trace_gap)
         content = {"chain": content.pop("chain"), "evmChainId": report.freshness.chain_id, **content}
     path = location.url.path
-    if report.fault.startswith(IndexDamaged.code) or (path is not None and path.is_dir()):
-        return {**content, "stopped": IndexDamaged.code, "detail": report.fault}
-    return {**content, "waiting": report.fault} if report.fault else content
+    if report.error.startswith(IndexDamaged.code) or (path is not None and path.is_dir()):
+        return {**content, "stopped": IndexDamaged.code, "detail": report.error}
+    return {**content, "waiting": report.error} if report.error else content
 
 
 def _chain_text(chain: PrimaryChain | ChainID) -> str:

@@ -25,7 +25,7 @@ from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.network import fetch_network
 from warpseal.indexer.settings import primary_chain
-from warpseal.indexer.status import EvmChainReport, EvmIndexStatus
+from warpseal.indexer.status import ChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
 from warpseal.node.upstream import Upstream
 from warpseal.peers.data_dir import find_files
@@ -99,7 +99,7 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
     )
 
 
-async def read_evm_status(location: EvmIndexLocation, config: Config) -> EvmChainReport:
+async def read_evm_status(location: EvmIndexLocation, config: Config) -> ChainReport:
     """Return what the index of an EVM chain says."""
     status = EvmIndexStatus()
     async with EvmIndex(location.url, config.index) as index:

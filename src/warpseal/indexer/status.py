@@ -25,21 +25,78 @@ _MAX_AGE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class EvmChainReport:
-    """What the index of an EVM chain said when it was read last. fault: why it could not be read, else "".
+class ChainReport:
+    """The content of the index of one chain when it was read last.
 
-    requests: how many wait for the indexer, by kind.
+    error: the reason why the index could not be read, empty without one.
+    requests: the number of requests that wait for the indexer, by kind. pages: the number of pages read, by kind.
     """
 
-    freshness: EvmFreshness | None = None
+    freshness: ChainFreshness | EvmFreshness | None = None
     status: ChainStatus | None = None
-    fault: str = ""
+    error: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
+    pages: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_damaged(self) -> bool:
         """Whether the index is damaged."""
-        return self.fault.startswith(IndexDamaged.code)
+        return self.error.startswith(IndexDamaged.code)
+
+    @property
+    def waiting(self) -> str:
+        """The reason why the chain waits; empty without one."""
+        return self.error or (self.status.waiting if self.status is not None else "")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the heights of the chain, and what it waits for or why it stopped."""
+        body: dict[str, Any] = {}
+        freshness, status = self.freshness, self.status
+        if freshness is not None:
+            body["height"] = str(freshness.height)
+            body["nodeHeight"] = str(freshness.node_height)
+            body["lagBlocks"] = max(0, freshness.node_height - freshness.height)
+            if freshness.first_height:
+                body["firstHeight"] = str(freshness.first_height)
+        if self.waiting:
+            body["waiting"] = self.waiting
+        if status is not None and status.rate_blocks_s is not None:
+            body["blocksPerSecond"] = round(status.rate_blocks_s, 1)
+        if status is not None and status.eta_s is not None:
+            body["etaSeconds"] = round(status.eta_s)
+        if status is not None and status.stopped:
+            body["stopped"] = status.stopped
+            if status.stopped_at is not None:
+                body["stoppedAt"] = str(status.stopped_at)
+        if isinstance(freshness, EvmFreshness):
+            if freshness.traced_height is not None:
+                body["internalHeight"] = str(freshness.traced_height)
+            if freshness.trace_gap is not None:
+                body["internalGap"] = str(freshness.trace_gap)
+        return body
+
+    def sample(self, chain: str, now: float) -> IndexSample:
+        """Return the metrics of the chain. chain: its name in the metrics."""
+        freshness, status = self.freshness, self.status or ChainStatus(chain, 0, False)
+        node_height = status.node_height if self.status is not None else None
+        evm = freshness if isinstance(freshness, EvmFreshness) else None
+        return IndexSample(
+            chain,
+            None if freshness is None else freshness.height,
+            node_height if freshness is None else freshness.node_height,
+            None if freshness is None else freshness.first_height,
+            None if freshness is None else freshness.lag_s(now),
+            status.rate_blocks_s,
+            status.eta_s,
+            IndexDamaged.code if self.is_damaged else status.stopped or None,
+            self.pages,
+            self.waiting,
+            evm_chain_id=None if evm is None else evm.chain_id,
+            traced_height=None if evm is None else evm.traced_height,
+            trace_gap=None if evm is None else evm.trace_gap,
+            requests=self.requests,
+            documents=status.documents,
+        )
 
 
 class EvmIndexStatus:
@@ -50,7 +107,7 @@ class EvmIndexStatus:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.indexes: Callable[[], Mapping[str, EvmIndex]] = dict
-        self.reports: Mapping[str, EvmChainReport] = {}
+        self.reports: Mapping[str, ChainReport] = {}
         self._now = now
         self._read_at = float("-inf")
         self._flights: SingleFlight[None, None] = SingleFlight()
@@ -70,49 +127,31 @@ class EvmIndexStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return the chains with their heights, and what they wait for or why they stopped."""
-        body: dict[str, Any] = {}
-        for chain, report in self.reports.items():
-            body[chain] = _as_json(report.freshness, report.status)
-            if report.freshness is not None and report.freshness.traced_height is not None:
-                body[chain]["internalHeight"] = str(report.freshness.traced_height)
-            if report.freshness is not None and report.freshness.trace_gap is not None:
-                body[chain]["internalGap"] = str(report.freshness.trace_gap)
-            if report.fault:
-                body[chain]["waiting"] = report.fault
-        return body
+        return {chain: report.as_json() for chain, report in self.reports.items()}
 
     def stopped_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped: where and why."""
-        statuses = [report.status for report in self.reports.values() if report.status is not None]
-        damaged = [f"indexing {chain}: {report.fault}" for chain, report in self.reports.items() if report.is_damaged]
-        return damaged + [_describe_stop(status) for status in statuses if status.stopped]
+        """Return one sentence for each chain that stopped, with the block and the reason; damaged indexes first."""
+        damages = [f"indexing {chain}: {report.error}" for chain, report in self.reports.items() if report.is_damaged]
+        return damages + _describe_stops(report.status for report in self.reports.values())
 
     def samples(self) -> Iterator[IndexSample]:
         """Yield the metrics of each chain."""
         indexes, now = self.indexes(), self._now()
         for chain, report in self.reports.items():
             pages = indexes[chain].page_counts() if chain in indexes else {}
-            sample = _sample(chain, report.freshness, report.status, pages, now)
-            sample = replace(sample, requests=report.requests, waiting=report.fault or sample.waiting)
-            if report.is_damaged:
-                sample = replace(sample, stopped=IndexDamaged.code)
-            if report.freshness is not None:
-                chain_id, traced_height = report.freshness.chain_id, report.freshness.traced_height
-                sample = replace(sample, evm_chain_id=chain_id, traced_height=traced_height)
-                sample = replace(sample, trace_gap=report.freshness.trace_gap)
-            yield sample if report.status is None else replace(sample, documents=report.status.documents)
+            yield replace(report, pages=pages).sample(chain, now)
 
-    async def _read(self, index: EvmIndex) -> EvmChainReport:
+    async def _read(self, index: EvmIndex) -> ChainReport:
         try:
             freshness, status = await index.freshness(), await index.status()
             requests = await index.waiting_requests()
         except IndexDamaged as error:
-            return EvmChainReport(fault=f"{IndexDamaged.code}: {error}")
+            return ChainReport(error=f"{IndexDamaged.code}: {error}")
         except StoreDown as error:
-            return EvmChainReport(fault=f"the index cannot be read: {error.reason}")
+            return ChainReport(error=f"the index cannot be read: {error.reason}")
         if status is None:
-            return EvmChainReport(freshness, fault="the indexer has not begun with this chain")
-        return EvmChainReport(freshness, status.at(self._now()), requests=requests)
+            return ChainReport(freshness, error="the indexer has not begun with this chain")
+        return ChainReport(freshness, status.at(self._now()), requests=requests)
 
 
 class IndexStatus:
@@ -126,7 +165,10 @@ class IndexStatus:
     def extend(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of /ready with the status of the index; a stopped chain is listed under "degraded"."""
         extended = dict(body)
-        chains = {**self._primary_as_json(), **self.evm.as_json()}
+        reports = self._read_primary().items()
+        # A chain without blocks that stopped is listed as degraded only.
+        chains = {chain: report.as_json() for chain, report in reports if report.freshness or report.waiting}
+        chains |= self.evm.as_json()
         if self.index is not None or chains:
             extended["index"] = chains
         stopped = self.stopped_chains()
@@ -136,83 +178,39 @@ class IndexStatus:
 
     def stopped_chains(self) -> list[str]:
         """Return one sentence for each chain that stopped: where and why; before them, whether the index is damaged."""
-        statuses = self.index.chain_statuses().values() if self.index is not None else ()
         damage = self.index.damage() if self.index is not None else None
-        damaged = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
-        primary = [_describe_stop(status) for status in statuses if status.stopped]
-        return damaged + primary + self.evm.stopped_chains()
+        damages = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
+        stops = _describe_stops(report.status for report in self._read_primary().values())
+        return damages + stops + self.evm.stopped_chains()
 
-    def samples(self) -> Iterable[IndexSample]:
+    def samples(self) -> Iterator[IndexSample]:
         """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
-        if self.index is not None:
-            yield from self._primary_samples(self.index)
+        now = self._now()
+        yield from (report.sample(chain, now) for chain, report in self._read_primary().items())
         yield from self.evm.samples()
 
-    def _primary_samples(self, index: Index) -> Iterator[IndexSample]:
-        freshness = {chain.chain: chain for chain in index.freshness()}
-        statuses, pages = self._statuses(index), index.page_counts()
-        for chain in PrimaryChain:
-            if chain in freshness or chain in statuses:
-                yield _sample(chain.value, freshness.get(chain), statuses.get(chain), pages.get(chain, {}), self._now())
-
-    def _primary_as_json(self) -> dict[str, Any]:
-        if self.index is None:
+    def _read_primary(self) -> dict[str, ChainReport]:
+        """Return the report of each primary chain that has blocks or a status, from memory."""
+        index = self.index
+        if index is None:
             return {}
-        statuses = self._statuses(self.index)
-        freshness = {chain.chain: chain for chain in self.index.freshness()}
+        freshness = {chain.chain: chain for chain in index.freshness()}
+        statuses, pages = index.chain_statuses(), index.page_counts()
         return {
-            chain.value: _as_json(freshness.get(chain), statuses.get(chain))
+            chain.value: ChainReport(
+                freshness.get(chain),
+                statuses[chain].at(self._now()) if chain in statuses else None,
+                pages=pages.get(chain, {}),
+            )
             for chain in PrimaryChain
-            if chain in freshness or (chain in statuses and statuses[chain].waiting)
+            if chain in freshness or chain in statuses
         }
 
-    def _statuses(self, index: Index) -> dict[PrimaryChain, ChainStatus]:
-        return {chain: status.at(self._now()) for chain, status in index.chain_statuses().items()}
 
-
-def _describe_stop(status: ChainStatus) -> str:
-    place = "" if status.stopped_at is None else f" at block {status.stopped_at}"
-    return f"indexing the {status.chain} stopped{place}: {status.stopped}"
-
-
-def _sample(
-    chain: str,
-    freshness: ChainFreshness | EvmFreshness | None,
-    status: ChainStatus | None,
-    pages: Mapping[str, int],
-    now: float,
-) -> IndexSample:
-    node_height = status.node_height if status is not None else None
-    return IndexSample(
-        chain,
-        None if freshness is None else freshness.height,
-        freshness.node_height if freshness is not None else node_height,
-        None if freshness is None else freshness.first_height,
-        None if freshness is None else freshness.lag_s(now),
-        None if status is None else status.rate_blocks_s,
-        None if status is None else status.eta_s,
-        (status.stopped or None) if status is not None else None,
-        pages,
-        status.waiting if status is not None else "",
-    )
-
-
-def _as_json(freshness: ChainFreshness | EvmFreshness | None, status: ChainStatus | None) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if freshness is not None:
-        body["height"] = str(freshness.height)
-        body["nodeHeight"] = str(freshness.node_height)
-        body["lagBlocks"] = max(0, freshness.node_height - freshness.height)
-        if freshness.first_height:
-            body["firstHeight"] = str(freshness.first_height)
-    if status is not None and status.waiting:
-        body["waiting"] = status.waiting
-    if status is not None and status.rate_blocks_s is not None:
-        body["blocksPerSecond"] = round(status.rate_blocks_s, 1)
-    if status is not None and status.eta_s is not None:
-        body["etaSeconds"] = round(status.eta_s)
-    if status is not None and status.stopped:
-        body["stopped"] = status.stopped
-        if status.stopped_at is not None:
-            body["stoppedAt"] = str(status.stopped_at)
-    return body
+def _describe_stops(statuses: Iterable[ChainStatus | None]) -> list[str]:
+    return [
+        f"indexing the {status.chain} stopped{'' if status.stopped_at is None else f' at block {status.stopped_at}'}"
+        f": {status.stopped}"
+        for status in statuses
+        if status is not None and status.stopped
+    ]

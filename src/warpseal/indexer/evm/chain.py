@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -24,11 +25,13 @@ T = TypeVar("T")
 
 
 class EvmChainContext:
-    """nodes: of the chain, within their rates. evm_chain_id: 0 before a node reported it.
+    """What the background tasks of a chain share.
 
+    nodes: the nodes of the chain, called within their rates. now: returns Unix seconds.
     first_height, height: the first and the last indexed block, None before there is one.
-    contracts_requested, tokens_requested: set when pages requested contracts, or tokens, and when traces showed new
-    contracts; the task that serves them clears the event before it reads the index. now: unix seconds.
+    contracts_requested: set when pages requested contracts, or traces showed new ones.
+    tokens_requested, reindex_requested: both set when pages or clients requested documents.
+    A task clears its event before it reads the index, so that it misses nothing that is written after the read.
     """
 
     def __init__(
@@ -48,9 +51,10 @@ class EvmChainContext:
         self.height: int | None = None
         self.contracts_requested = asyncio.Event()
         self.tokens_requested = asyncio.Event()
+        self.reindex_requested = asyncio.Event()
         self._writer = writer
         self._executor = executor
-        self._written = asyncio.Event()
+        self._listeners: list[asyncio.Event] = []
 
     @property
     def chain_id(self) -> ChainID:
@@ -64,7 +68,7 @@ class EvmChainContext:
 
     @property
     def evm_chain_id(self) -> int:
-        """The chain id of the EVM."""
+        """The chain id of the EVM, 0 before a node reported it."""
         identity = self.nodes.identity
         return 0 if identity is None else identity.chain_id
 
@@ -85,12 +89,21 @@ class EvmChainContext:
         """Write the status of the chain."""
         await self.write(EvmIndexWriter.write_status, status)
 
-    async def wait_for_blocks(self) -> None:
-        """Wait until more blocks have been written."""
-        await self._written.wait()
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set whenever blocks have been written."""
+        event = asyncio.Event()
+        self._listeners.append(event)
+        return event
 
     def note_written(self, height: int) -> None:
         """Wake the tasks that wait for blocks."""
         self.height = height
-        self._written.set()
-        self._written = asyncio.Event()
+        for event in self._listeners:
+            event.set()
+
+
+async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for an event, or until there may be work without one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()

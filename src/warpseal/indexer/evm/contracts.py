@@ -52,7 +52,8 @@ class ContractResolver:
     def __init__(self, chain: EvmChainContext, caller: EvmCaller) -> None:
         self._chain = chain
         self._caller = caller
-        self._others_found = asyncio.Event()
+        # Set when there may be contracts that no page requests: from new blocks, or from traces.
+        self._others_found = chain.subscribe()
 
     async def run(self) -> None:
         """Call contracts until cancelled."""
@@ -78,19 +79,15 @@ class ContractResolver:
     async def _call_others(self) -> None:
         caller, delays = self._caller.in_background(), RetryDelays(_RETRY)
         while True:
+            # Before the read, so that no block is missed.
             self._others_found.clear()
-            # Waits from before the read, so that no block is missed.
-            written = asyncio.create_task(self._chain.wait_for_blocks())
             height = self._chain.height
-            try:
-                found = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH))
-                contracts = [contract for contract in found if not contract.is_requested]
-                if not contracts:
-                    await self._wait(written)
-                else:
-                    await self._call(caller, contracts, height, delays)
-            finally:
-                written.cancel()
+            batch = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH))
+            contracts = [contract for contract in batch if not contract.is_requested]
+            if not contracts:
+                await self._others_found.wait()
+            else:
+                await self._call(caller, contracts, height, delays)
 
     async def _call(
         self, caller: EvmCaller, contracts: Sequence[ContractToCall], height: int | None, delays: RetryDelays
@@ -102,14 +99,6 @@ class ContractResolver:
             delays.reset()
         else:
             await asyncio.sleep(delays.next())
-
-    async def _wait(self, written: asyncio.Task[None]) -> None:
-        """Wait until there may be contracts to call: of new blocks, or of traces."""
-        found = asyncio.create_task(self._others_found.wait())
-        try:
-            await asyncio.wait((written, found), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            found.cancel()
 
 
 async def fetch_contract_facts(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
@@ -24,17 +23,18 @@ class EarlierTransactions:
 
     def __init__(self, chain: EvmChainContext) -> None:
         self._chain = chain
+        self._blocks_written = chain.subscribe()
 
     async def run(self) -> None:
         """Count until every block before the first indexed one is counted."""
         while self._chain.first_height is None:
-            await self._chain.wait_for_blocks()
+            self._blocks_written.clear()
+            await self._blocks_written.wait()
         up_to, _ = await self._chain.write(lambda writer: writer.earlier_txs.read())
         while up_to < self._chain.first_height:
             if not self._chain.is_caught_up:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_RETRY_S):
-                        await self._chain.wait_for_blocks()
+                self._blocks_written.clear()
+                await wait_for(self._blocks_written, _RETRY_S)
                 continue
             end = min(up_to + _BLOCKS_PER_WRITE, self._chain.first_height)
             counts = await self._count(up_to, end)

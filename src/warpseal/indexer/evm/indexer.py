@@ -245,8 +245,9 @@ async def _is_bootstrapped() -> bool:
 
 async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
     """Run a task once there is a block, again and again after failures, which never end the indexing."""
+    blocks_written = context.subscribe()
     if context.height is None:
-        await context.wait_for_blocks()
+        await blocks_written.wait()
     chain = context.name
     delays = RetryDelays(_TASK_RETRY)
     while True:
@@ -290,5 +291,6 @@ async def _watch_requests(context: EvmChainContext) -> None:
                 context.contracts_requested.set()
             if has_tokens:
                 context.tokens_requested.set()
+                context.reindex_requested.set()
         is_busy = clock() - requested_at < _BUSY_S
         await asyncio.sleep(_BUSY_REQUEST_POLL_S if is_busy else _REQUEST_POLL_S)

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +18,7 @@ from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
-from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.fetcher import (
     URI_STATUS,
@@ -81,8 +80,7 @@ class MetadataFetcher:
         # Keys of tokens whose URI is read in the background, and of those whose document is requested.
         self._reading: set[int] = set()
         self._fetching: set[int] = set()
-        self._requested = {reason: asyncio.Event() for reason in (FetchReason.REINDEX, FetchReason.SHOWN)}
-        self._blocks_written = asyncio.Event()
+        self._blocks_written = chain.subscribe()
         self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
         self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
         self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
@@ -95,25 +93,11 @@ class MetadataFetcher:
         self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
         self._reading, self._fetching = set(), set()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pass_requests())
-            tasks.create_task(self._pass_blocks())
             tasks.create_task(self._serve_reindex_requests())
-            tasks.create_task(self._collect([FetchReason.SHOWN], self._requested[FetchReason.SHOWN]))
+            tasks.create_task(self._collect([FetchReason.SHOWN], self._chain.tokens_requested))
             tasks.create_task(self._collect(self._reasons[1:], self._blocks_written))
             tasks.create_task(self._dispatch())
             tasks.create_task(self._write_outcomes())
-
-    async def _pass_requests(self) -> None:
-        while True:
-            await self._chain.tokens_requested.wait()
-            self._chain.tokens_requested.clear()
-            for event in self._requested.values():
-                event.set()
-
-    async def _pass_blocks(self) -> None:
-        while True:
-            await self._chain.wait_for_blocks()
-            self._blocks_written.set()
 
     def _new_queue(self) -> DocumentQueue[_TokenUri]:
         settings = self._settings
@@ -128,7 +112,7 @@ class MetadataFetcher:
     # Reindex requests
 
     async def _serve_reindex_requests(self) -> None:
-        slots, wake = AsyncSemaphore(_MAX_REINDEXED), self._requested[FetchReason.REINDEX]
+        slots, wake = AsyncSemaphore(_MAX_REINDEXED), self._chain.reindex_requested
         async with asyncio.TaskGroup() as tasks:
             while True:
                 wake.clear()
@@ -136,7 +120,7 @@ class MetadataFetcher:
                 found = await self._tokens_to_fetch(FetchReason.REINDEX, 1)
                 if not found:
                     slots.release()
-                    await _wait(wake, self._settings.idle_s)
+                    await wait_for(wake, self._settings.idle_s)
                 for token in found:
                     tasks.create_task(self._reindex(token)).add_done_callback(lambda _: slots.release())
 
@@ -168,7 +152,7 @@ class MetadataFetcher:
                     break
             else:
                 is_crowded = any(self._queue.crowded(self._reasons.index(reason)) for reason in reasons)
-                await _wait(wake, self._settings.crowded_s if is_crowded else self._settings.idle_s)
+                await wait_for(wake, self._settings.crowded_s if is_crowded else self._settings.idle_s)
 
     async def _collect_batch(self, reason: FetchReason) -> bool:
         """Return whether there was any work for this reason."""
@@ -338,13 +322,6 @@ class MetadataFetcher:
                 await self._chain.write(lambda writer: writer.documents.write(documents))
 
             await self._retrier.call(write)
-
-
-async def _wait(wake: asyncio.Event, timeout_s: float) -> None:
-    """Wait until there may be work: an event, or the time of a retry."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await wake.wait()
 
 
 def _uri_call(token: TokenToFetch) -> bytes:

@@ -21,7 +21,7 @@ from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_bloc
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
-from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
@@ -77,6 +77,7 @@ class Tracer:
         self._chain = chain
         self._gap_retry_s = gap_retry_s
         self._delays = RetryDelays(_RETRY)
+        self._blocks_written = chain.subscribe()
 
     async def run(self) -> None:
         """Trace blocks until cancelled. Nothing is written before a node has the method."""
@@ -84,21 +85,18 @@ class Tracer:
         clock = asyncio.get_running_loop().time
         gaps_due_at, has_tracing_node = clock(), False
         while True:
-            # Waits from before the read, so that no block is missed.
-            written = asyncio.create_task(self._chain.wait_for_blocks())
-            try:
-                has_tracing_node = has_tracing_node or await self._has_tracing_node()
-                is_done = has_tracing_node and await self._trace_new()
-                if is_done and clock() >= gaps_due_at and (is_done := await self._fill_gaps()):
-                    gaps_due_at = clock() + self._gap_retry_s
-                if is_done:
-                    self._delays.reset()
-                    await asyncio.wait((written,), timeout=max(0.0, gaps_due_at - clock()))
-                else:
-                    has_tracing_node = False
-                    await asyncio.sleep(self._delays.next())
-            finally:
-                written.cancel()
+            # Before the read, so that no block is missed.
+            self._blocks_written.clear()
+            has_tracing_node = has_tracing_node or await self._has_tracing_node()
+            is_done = has_tracing_node and await self._trace_new()
+            if is_done and clock() >= gaps_due_at and (is_done := await self._fill_gaps()):
+                gaps_due_at = clock() + self._gap_retry_s
+            if is_done:
+                self._delays.reset()
+                await wait_for(self._blocks_written, max(0.0, gaps_due_at - clock()))
+            else:
+                has_tracing_node = False
+                await asyncio.sleep(self._delays.next())
 
     async def _has_tracing_node(self) -> bool:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
