@@ -69,13 +69,38 @@ class _Check:
     difference: Callable[[NodeState], Awaitable[str | None]]
 
 
+class SnapshotReader:
+    """Reads an index that may be written meanwhile, each query on a thread and in a snapshot."""
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
+        self._engine = reading_index(url, settings)
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """Return the result of a query. Raises StoreDown, IndexDamaged."""
+        return await asyncio.to_thread(self._query, query)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def _query(self, query: Callable[[Connection], T]) -> T:
+        with (
+            translate_errors(self._engine),
+            self._engine.connect() as connection,
+            read_snapshot(connection),
+            translate_bad_rows(),
+        ):
+            return query(connection)
+
+
 class IndexVerifier:
     """Verifies an index, which the indexer may be writing meanwhile. Used once, from one event loop."""
 
     def __init__(self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings) -> None:
         self._upstream = upstream
         self._params = params
-        self._engine = reading_index(url, settings)
+        self._index = SnapshotReader(url, settings)
+        self._read = self._index.read
         self._incomplete: frozenset[PrimaryChain] = frozenset()
         self._retries = _MAX_RETRIES
 
@@ -108,7 +133,7 @@ class IndexVerifier:
                 findings.append(await self._compare(node, check))
             return tuple(findings)
         finally:
-            self._engine.dispose()
+            self._index.close()
 
     def _checks(self, addresses: Iterable[Address], validations: Iterable[ValidationID]) -> Iterator[_Check]:
         for address in addresses:
@@ -171,18 +196,6 @@ class IndexVerifier:
         if expected is None or ours is None:
             return None
         return "" if ours == expected else f"the index has {ours}, the node {expected}"
-
-    async def _read(self, query: Callable[[Connection], T]) -> T:
-        return await asyncio.to_thread(self._query, query)
-
-    def _query(self, query: Callable[[Connection], T]) -> T:
-        with (
-            translate_errors(self._engine),
-            self._engine.connect() as connection,
-            read_snapshot(connection),
-            translate_bad_rows(),
-        ):
-            return query(connection)
 
 
 async def _difference(check: _Check, node: NodeState) -> str | None:

@@ -8,7 +8,7 @@ the cause: only if no event is wrong or missing, the contract itself is, and tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -37,17 +37,15 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.index.consistency import check_file
-from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.evm import consistency, holder_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNodes
-from warpseal.indexer.verify import IndexFinding
+from warpseal.indexer.verify import IndexFinding, SnapshotReader
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
-from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
@@ -123,7 +121,8 @@ class EvmIndexVerifier:
         self._nodes = nodes
         self._rules = rules
         self._caller = EvmCaller(nodes)
-        self._engine = reading_index(url, settings)
+        self._index = SnapshotReader(url, settings)
+        self._read = self._index.read
 
     async def run(
         self, count: int, seed: int | None = None, progress: Progress = ignore_progress
@@ -136,12 +135,12 @@ class EvmIndexVerifier:
         progress(f"{self._name}: comparing rows with each other", 0, 0)
         try:
             await self._read(check_file)
-            found = await self._read(
+            inconsistencies = await self._read(
                 lambda connection: list(islice(consistency.find_inconsistencies(connection), _MAX_INCONSISTENCIES))
             )
-            if found:
+            if inconsistencies:
                 # Whatever else is wrong follows from them, or cannot be read.
-                return tuple(self._finding(row.subject, row.reason) for row in found)
+                return tuple(self._finding(row.subject, row.reason) for row in inconsistencies)
             findings = [self._finding("the rows of the index against each other")]
             blocks = await self._read(partial(consistency.sample_blocks, count=count, random=random))
             tokens = await self._read(partial(consistency.sample_tokens, count=count, random=random))
@@ -166,35 +165,41 @@ class EvmIndexVerifier:
             findings += await self._compare_states([*checks, *map(self._balance_check, balances)], progress)
             return tuple(findings)
         finally:
-            self._engine.dispose()
+            self._index.close()
 
-    def _finding(self, subject: str, fault: str = "", **fields: Any) -> IndexFinding:
-        return IndexFinding(f"{self._name}: {subject}", fault, chain=self._name, **fields)
+    def _finding(self, subject: str, difference: str = "", **fields: Any) -> IndexFinding:
+        return IndexFinding(f"{self._name}: {subject}", difference, chain=self._name, **fields)
 
     async def _verify_block(self, number: int) -> IndexFinding:
-        fault = await self._block_fault(number)
-        if fault is None:
+        difference = await self._compare_block(number)
+        if difference is None:
             return self._finding(f"block {number}", is_compared=False, reason=_NOT_HERE)
-        return self._finding(f"block {number}", fault)
+        return self._finding(f"block {number}", difference)
 
-    async def _block_fault(self, number: int) -> str | None:
-        """Return how the rows of a block differ from what nodes have, "" if they do not; None if no node has it."""
+    async def _compare_block(self, number: int) -> str | None:
+        """Return how the rows of a block differ from the block of the nodes, as `_compare_with_nodes` does."""
         stored = await self._read(partial(consistency.stored_block, number=number))
         if stored is None:
             return "it is not in the index"
-        fault: str | None = None
+        return await self._compare_with_nodes(number, partial(self._difference, stored))
+
+    async def _compare_with_nodes(self, number: int, compare: Callable[[_FetchedBlock], Awaitable[str]]) -> str | None:
+        """Return what `compare` returns for the block of the last node that has it.
+
+        Return "" as soon as one node agrees: the others may be wrong. Return None if no node has the block.
+        """
+        difference: str | None = None
         try:
             nodes = await self._nodes.candidates(NodeResource.RECEIPTS, number)
         except NodeUnavailable:
-            nodes = []
+            return None
         for node in nodes:
             block = await self._fetch(node, number)
-            if block is None:
-                continue
-            fault = await self._difference(stored, block)
-            if not fault:
-                return ""
-        return fault
+            if block is not None:
+                difference = await compare(block)
+                if not difference:
+                    return ""
+        return difference
 
     async def _difference(self, stored: EvmBlockFacts, block: _FetchedBlock) -> str:
         for name in _COMPARED:
@@ -238,21 +243,23 @@ class EvmIndexVerifier:
         findings: dict[int, IndexFinding] = {}
         name = f"{self._name}: comparing holdings"
         for attempt in range(_STATE_ATTEMPTS):
-            left = [number for number in range(len(checks)) if number not in findings]
+            open_checks = [number for number in range(len(checks)) if number not in findings]
             progress(name, len(findings), len(checks))
-            if not left:
+            if not open_checks:
                 break
             await asyncio.sleep(_STATE_RETRY_S if attempt else 0)
             head = await self._head()
-            blocks, samples = await self._read(partial(_read_samples, checks=[checks[number] for number in left]))
-            calls = [checks[number].call for number in left]
+            blocks, samples = await self._read(
+                partial(_read_samples, checks=[checks[number] for number in open_checks])
+            )
+            calls = [checks[number].call for number in open_checks]
             results = await self._caller.call_all(calls, blocks.height)
             # A node without the state of the height answers from its last block, which is another state unless it is
             # the same block.
             is_latest = any(node.lacks(NodeResource.STATE, blocks.height) for node in self._nodes.nodes)
             if is_latest and not head == await self._head() == blocks.height:
                 continue
-            for number, sample, result in zip(left, samples, results, strict=True):
+            for number, sample, result in zip(open_checks, samples, results, strict=True):
                 if result is not None:
                     findings[number] = await checks[number].judge(sample, result, blocks)
         missing = {
@@ -308,37 +315,41 @@ class EvmIndexVerifier:
         logged: set[int] = set()
         searched = blocks.height + 1
         for topics in ([_EVENTS[0], _word(sampled.holder)], [_EVENTS[0], None, _word(sampled.holder)]):
-            found, searched = await self._blocks_with_events(
+            numbers, searched = await self._blocks_with_events(
                 sampled.contract, blocks.first_height, blocks.height, topics, _is_erc20
             )
-            logged |= found
+            logged |= numbers
         others = sorted(logged - changes.keys(), reverse=True)[:_MAX_COMPARED]
         # Below the last compared change, changes are not known.
         lowest = min(changes, default=0) if len(changes) == _MAX_COMPARED else 0
-        for number in (*changes, *(other for other in others if other > lowest)):
-            fault = await self._balance_fault(sampled, number, changes.get(number, 0))
-            if fault:
-                return self._finding(subject, f"{difference}; block {number}: {fault}")
-        reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._remark(subject, sampled.contract, f"{difference}; {reason}")
+        candidates = (*changes, *(other for other in others if other > lowest))
 
-    async def _balance_fault(self, sampled: SampledBalance, number: int, change: int) -> str:
-        """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
-        try:
-            nodes = await self._nodes.candidates(NodeResource.RECEIPTS, number)
-        except NodeUnavailable:
-            return ""
-        fault = ""
-        for node in nodes:
-            block = await self._fetch(node, number)
-            if block is not None:
-                moved = [move for move in block.facts.erc20_transfers if move.contract == sampled.contract]
-                expected = sum(move.amount for move in moved if move.recipient == sampled.holder)
-                expected -= sum(move.amount for move in moved if move.sender == sampled.holder)
-                if expected == change:
-                    return ""
-                fault = f"it changed by {change}, by the events of the node by {expected}"
-        return fault
+        async def compare(number: int) -> str | None:
+            return await self._compare_with_nodes(
+                number, partial(_compare_change, sampled, change=changes.get(number, 0))
+            )
+
+        return await self._find_cause(subject, sampled.contract, difference, candidates, compare, searched)
+
+    async def _find_cause(
+        self,
+        subject: str,
+        contract: bytes,
+        difference: str,
+        numbers: Iterable[int],
+        compare: Callable[[int], Awaitable[str | None]],
+        searched: int,
+    ) -> IndexFinding:
+        """Return the finding for a row that its contract contradicts: wrong if a block differs, else a remark.
+
+        numbers: the blocks to compare. searched: the lowest block that was searched for events.
+        """
+        for number in dict.fromkeys(numbers):
+            cause = await compare(number)
+            if cause:
+                return self._finding(subject, f"{difference}; block {number}: {cause}")
+        reason = f"its events since block {searched} say otherwise, and the index has all of them"
+        return self._remark(subject, contract, f"{difference}; {reason}")
 
     async def _head(self) -> int | None:
         try:
@@ -354,23 +365,23 @@ class EvmIndexVerifier:
         if token.is_inconsistent:
             return self._remark(subject, token.contract, f"{difference}; {_WRONG_EVENTS}")
         numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
-        known = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
-        logged, searched = await self._blocks_with_events(token.contract, first, height, [_EVENTS], _is_nft)
-        for number in dict.fromkeys((*numbers, *sorted(logged - known, reverse=True)[:_MAX_COMPARED])):
-            fault = await self._block_fault(number)
-            if fault:
-                return self._finding(subject, f"{difference}; block {number}: {fault}")
-        reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._remark(subject, token.contract, f"{difference}; {reason}")
+        indexed = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
+        logged, searched = await self._blocks_with_events(
+            token.contract, first, height, [_EVENTS], lambda log: not _is_erc20(log)
+        )
+        others = sorted(logged - indexed, reverse=True)[:_MAX_COMPARED]
+        return await self._find_cause(
+            subject, token.contract, difference, (*numbers, *others), self._compare_block, searched
+        )
 
     async def _blocks_with_events(
-        self, contract: bytes, first: int, height: int, topics: Sequence[Any], is_wanted: Callable[[_Log], bool]
+        self, contract: bytes, first: int, height: int, topics: Sequence[Any], is_match: Callable[[_Log], bool]
     ) -> tuple[set[int], int]:
         """Search for events of a contract, the newest blocks first; return their blocks, and the lowest searched.
 
         It ends early at a node that does not answer, and after a number of searches.
         """
-        found: set[int] = set()
+        numbers: set[int] = set()
         low = height + 1
         for _ in range(_MAX_SEARCHES):
             if low <= first:
@@ -385,31 +396,25 @@ class EvmIndexVerifier:
             logs = await self._search(span)
             if logs is None:
                 break
-            found.update(int(log.block_number, 16) for log in logs if is_wanted(log))
+            numbers.update(int(log.block_number, 16) for log in logs if is_match(log))
             low = begin
-        return found, low
+        return numbers, low
 
     async def _search(self, span: dict[str, Any]) -> list[_Log] | None:
         try:
             node = (await self._nodes.candidates())[0]
-            found: list[_Log] | None = msgspec.json.decode(
-                await self._call(node, "eth_getLogs", span), type=list[_Log] | None
-            )
-            return found
+            raw = await self._call(node, "eth_getLogs", span)
+            return msgspec.json.decode(raw, type=list[_Log] | None)
         except (NodeUnavailable, CallFailure, msgspec.MsgspecError, ValueError):
             return None
 
-    async def _read(self, query: Callable[[Connection], T]) -> T:
-        return await asyncio.to_thread(self._query, query)
 
-    def _query(self, query: Callable[[Connection], T]) -> T:
-        with (
-            translate_errors(self._engine),
-            self._engine.connect() as connection,
-            read_snapshot(connection),
-            translate_bad_rows(),
-        ):
-            return query(connection)
+async def _compare_change(sampled: SampledBalance, block: _FetchedBlock, *, change: int) -> str:
+    """Return how the change of a balance by a block differs from the events of a node, "" if it does not."""
+    transfers = [transfer for transfer in block.facts.erc20_transfers if transfer.contract == sampled.contract]
+    expected = sum(transfer.amount for transfer in transfers if transfer.recipient == sampled.holder)
+    expected -= sum(transfer.amount for transfer in transfers if transfer.sender == sampled.holder)
+    return "" if expected == change else f"it changed by {change}, by the events of the node by {expected}"
 
 
 def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tuple[IndexedRange, list[Any]]:
@@ -437,10 +442,6 @@ def _is_erc20(log: _Log) -> bool:
     return len(log.topics) == _ERC20_TOPICS and log.topics[0] == _EVENTS[0]
 
 
-def _is_nft(log: _Log) -> bool:
-    return not _is_erc20(log)
-
-
 def _word(address: bytes) -> str:
     return "0x" + address.rjust(32, b"\0").hex()
 
@@ -452,8 +453,8 @@ def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:
         for transfer in facts.transfers
         if not (transfer.is_candidate and transfer.contract in denied)
     )
-    named = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in facts.creations}
-    hashes = {index: facts.tx_hashes[index] for index in named}
+    tx_indexes = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in facts.creations}
+    hashes = {index: facts.tx_hashes[index] for index in tx_indexes}
     return msgspec.structs.replace(facts, transfers=transfers, tx_hashes=hashes)
 
 
