@@ -15,8 +15,8 @@ def damaged(draw: st.DrawFn, *good: bytes) -> bytes:
     raw = bytearray(draw(st.sampled_from(good)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(raw)))
-        kept = draw(st.integers(at, min(len(raw), at + 8)))
-        raw[at:kept] = draw(
+        end = draw(st.integers(at, min(len(raw), at + 8)))
+        raw[at:end] = draw(
             st.binary(max_size=8) | st.sampled_from((b"\xff\xff\xff\xff", bytes(4), b"\x00\x00\x00\x01"))
         )
     return bytes(raw)

@@ -64,11 +64,11 @@ def _of_subnet(tx: PSignedTx) -> dict[str, Any]:
                 "subnetAuthorization": _auth(auth),
             }
         case p_txs.TransferSubnetOwnershipTx(base, subnet_id, auth, owner):
-            shown = {"subnetID": id_text(subnet_id), "newOwner": _owner(owner, base.network_id)}
-            return _base(base) | shown | {"subnetAuthorization": _auth(auth)}
+            fields = {"subnetID": id_text(subnet_id), "newOwner": _owner(owner, base.network_id)}
+            return _base(base) | fields | {"subnetAuthorization": _auth(auth)}
         case p_txs.RemoveSubnetValidatorTx(base, node_id, subnet_id, auth):
-            shown = {"nodeID": node_id_text(node_id), "subnetID": id_text(subnet_id)}
-            return _base(base) | shown | {"subnetAuthorization": _auth(auth)}
+            fields = {"nodeID": node_id_text(node_id), "subnetID": id_text(subnet_id)}
+            return _base(base) | fields | {"subnetAuthorization": _auth(auth)}
         case p_txs.AddSubnetValidatorTx(base, staker, auth):
             validator = {
                 "nodeID": node_id_text(staker.validator.node_id),

@@ -62,14 +62,16 @@ txs = st.builds(C_TX.build, imports | exports, values.some(values.signed(Credent
 
 
 def test_the_recorded_blocks_hold_the_wallets_transactions() -> None:
-    found: dict[str, int] = {}
+    heights: dict[str, int] = {}
     for height, extra in recorded_blocks().items():
         parsed = parse_atomic_txs(extra, batch=True)
         assert encode_atomic_txs(parsed) == extra
-        found |= {id_text(tx.id): height for tx in parsed}
-    accepted = {asked["txID"]: int(result["blockHeight"]) for asked, result in results(FILE, "avax.getAtomicTxStatus")}
-    assert found == accepted
-    assert set(found) == {WALLET[name] for name in KINDS}
+        heights |= {id_text(tx.id): height for tx in parsed}
+    accepted = {
+        params["txID"]: int(result["blockHeight"]) for params, result in results(FILE, "avax.getAtomicTxStatus")
+    }
+    assert heights == accepted
+    assert set(heights) == {WALLET[name] for name in KINDS}
 
 
 def test_every_recorded_transaction_decodes_and_its_id_is_the_nodes() -> None:

@@ -108,12 +108,12 @@ def test_epochs_follow_the_rule_of_acp_181(chain: str) -> None:
 
 
 def test_inner_blocks_of_x_are_the_blocks_of_the_x_chain_api() -> None:
-    shown = [checked(answer["block"]) for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
-    assert [outer.inner for outer in outers("X")] == shown[1:]
+    blocks = [checked(answer["block"]) for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
+    assert [outer.inner for outer in outers("X")] == blocks[1:]
 
 
 def test_inner_blocks_of_c_hold_the_atomic_transactions_of_the_c_chain_api() -> None:
-    shown = {
+    blocks = {
         int(call["result"]["number"], 16): bytes.fromhex(call["result"]["blockExtraData"][2:])
         for call in lines("c-atomic.jsonl")
         if call["method"] == "eth_getBlockByNumber"
@@ -121,7 +121,7 @@ def test_inner_blocks_of_c_hold_the_atomic_transactions_of_the_c_chain_api() -> 
     carrying = 0
     for outer in outers("C"):
         header, *_, extra_data = rlp_decode(outer.inner)
-        assert extra_data == shown[int.from_bytes(header[8], "big")]
+        assert extra_data == blocks[int.from_bytes(header[8], "big")]
         carrying += len(parse_atomic_txs(extra_data, batch=True))
     assert carrying == 4
 

@@ -101,21 +101,21 @@ def test_the_initial_supply_and_outputs_are_parsed(known: Known) -> None:
 @ALL
 def test_all_outputs_and_stakes_of_a_genesis_are_of_the_staking_asset(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
-    held = {entry.utxo.asset_id for entry in genesis.utxos}
+    outputs = {entry.utxo.asset_id for entry in genesis.utxos}
     staked = {output.asset_id for tx in genesis.validators for output in _stake(tx)}
-    assert {id_text(asset) for asset in held | staked} == {ASSETS[known.network]}
+    assert {id_text(asset) for asset in outputs | staked} == {ASSETS[known.network]}
 
 
 @ALL
 def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(known: Known) -> None:
     genesis = parse_p_genesis(genesis_bytes(known.network))
-    held = sum(entry.utxo.output.amount for entry in genesis.utxos)
+    outputs = sum(entry.utxo.output.amount for entry in genesis.utxos)
     staked = sum(output.output.amount for tx in genesis.validators for output in _stake(tx))
     x_chain = genesis.chains[0].unsigned
     assert isinstance(x_chain, CreateChainTx)
     asset = parse_x_genesis(x_chain.genesis).assets[0]
     on_x = sum(output.amount for output in asset.creation.states[0].outputs if isinstance(output, TransferOutput))
-    assert held + staked + on_x == genesis.initial_supply
+    assert outputs + staked + on_x == genesis.initial_supply
     assert id_text(asset.asset_id) == ASSETS[known.network]
 
 

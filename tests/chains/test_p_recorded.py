@@ -56,14 +56,14 @@ def test_every_field_of_a_recorded_transaction_equals_the_nodes_json(call: Call)
 
 @pytest.mark.parametrize("call", recorded("getBlockByHeight", "json"), ids=lambda call: call[0]["height"])
 def test_every_field_of_a_recorded_block_equals_the_nodes_json(call: Call) -> None:
-    shown = call[1]["block"]
-    block = parse_p_block(BLOCKS[shown["id"]])
+    block_json = call[1]["block"]
+    block = parse_p_block(BLOCKS[block_json["id"]])
     assert (block.height, id_text(block.parent_id), block.time) == (
-        shown["height"],
-        shown["parentID"],
-        shown.get("time"),
+        block_json["height"],
+        block_json["parentID"],
+        block_json.get("time"),
     )
-    assert [node_json(tx) for tx in block.txs] == shown.get("txs", [])
+    assert [node_json(tx) for tx in block.txs] == block_json.get("txs", [])
 
 
 def test_recorded_blocks_form_a_chain_from_the_genesis() -> None:

@@ -63,10 +63,10 @@ def test_the_data_api_names_all_types_but_those_of_helicon(vector: Vector) -> No
 
 @pytest.mark.parametrize("vector", BLOCKS, ids=repr)
 def test_a_mainnet_block_round_trips(vector: Vector) -> None:
-    block, known = parse_p_block(vector.raw), vector.known
-    assert (block.kind, block.height, block.time) == (known["kind"], known["height"], known["time"])
-    assert (id_text(block.id), id_text(block.parent_id)) == (known["id"], known["parent_id"])
-    assert [{"kind": tx.kind, "id": id_text(tx.id)} for tx in block.txs] == known["txs"]
+    block, expected = parse_p_block(vector.raw), vector.known
+    assert (block.kind, block.height, block.time) == (expected["kind"], expected["height"], expected["time"])
+    assert (id_text(block.id), id_text(block.parent_id)) == (expected["id"], expected["parent_id"])
+    assert [{"kind": tx.kind, "id": id_text(tx.id)} for tx in block.txs] == expected["txs"]
     assert block.encode() == vector.raw
 
 
@@ -134,8 +134,12 @@ def test_the_transactions_of_one_l1_refer_to_each_other() -> None:
     assert id_text(registration.validation_id) == "S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9WdAw26PWwXiQ"
     assert register.signed_message().unsigned.id.hex().startswith("56bb90ae3574dbca")
     assert (registration.expiry, registration.weight, register.balance) == (1_728_425_768, 1, 1_000_000_000)
-    wanted = change.change()
-    assert (wanted.validation_id, wanted.nonce, wanted.weight) == (registration.validation_id, 1, 5)
+    weight_change = change.change()
+    assert (weight_change.validation_id, weight_change.nonce, weight_change.weight) == (
+        registration.validation_id,
+        1,
+        5,
+    )
     assert change.signed_message().unsigned.id.hex().startswith("2f8dcb9234fabd6a")
 
 

@@ -88,9 +88,9 @@ def test_exported_outputs_have_the_indices_behind_base_outputs(tx: XTx) -> None:
 
 @given(values.bases, st.builds(AssetOperation, values.ids, st.just(()), values.operations))
 def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: AssetOperation) -> None:
-    made = outputs_of(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
-    assert [utxo.output for utxo in made] == list(operation_outputs(operation.operation))
-    assert {utxo.asset_id for utxo in made} <= {operation.asset_id}
+    outputs = outputs_of(X_TX.build(OperationTx(base, (operation,))))[len(base.outputs) :]
+    assert [utxo.output for utxo in outputs] == list(operation_outputs(operation.operation))
+    assert {utxo.asset_id for utxo in outputs} <= {operation.asset_id}
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,13 @@ def test_every_recorded_block_decodes_and_its_id_is_the_nodes() -> None:
     blocks = recorded_blocks()
     said = [answer["block"] for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
     assert len(blocks) == 14
-    for block, shown in zip(blocks, said, strict=True):
+    for block, description in zip(blocks, said, strict=True):
         assert block.encode() == block.raw
-        assert id_text(block.id) == shown["id"]
-        assert id_text(block.parent_id) == shown["parentID"]
-        assert (block.height, block.time) == (shown["height"], shown["time"])
-        assert id_text(block.merkle_root) == shown["merkleRoot"]
-        assert [id_text(tx.id) for tx in block.txs] == [tx["id"] for tx in shown["txs"]]
+        assert id_text(block.id) == description["id"]
+        assert id_text(block.parent_id) == description["parentID"]
+        assert (block.height, block.time) == (description["height"], description["time"])
+        assert id_text(block.merkle_root) == description["merkleRoot"]
+        assert [id_text(tx.id) for tx in block.txs] == [tx["id"] for tx in description["txs"]]
     assert all(after.parent_id == before.id for before, after in pairwise(blocks))
 
 
@@ -106,13 +106,13 @@ def test_every_recorded_transaction_equals_the_nodes_json() -> None:
     for name in KINDS:
         tx = recorded_tx(name)
         ((_, answer),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="json")
-        shown = answer["tx"]
-        unsigned, base = shown["unsignedTx"], tx.unsigned.base
+        description = answer["tx"]
+        unsigned, base = description["unsignedTx"], tx.unsigned.base
         assert (base.network_id, id_text(base.blockchain_id)) == (unsigned["networkID"], unsigned["blockchainID"])
         assert [out.output.amount for out in base.outputs] == [out["output"]["amount"] for out in unsigned["outputs"]]
         assert [id_text(spent.tx_id) for spent in base.inputs] == [spent["txID"] for spent in unsigned["inputs"]]
         signatures = [["0x" + signature.hex() for signature in credential.signatures] for credential in tx.credentials]
-        assert signatures == [credential["credential"]["signatures"] for credential in shown["credentials"]]
+        assert signatures == [credential["credential"]["signatures"] for credential in description["credentials"]]
 
 
 def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
@@ -122,9 +122,9 @@ def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
     created = [recorded_tx(name) for name, kind in KINDS.items() if kind == "CreateAssetTx"]
     for tx in created:
         assert isinstance(tx.unsigned, CreateAssetTx)
-        shown = described[id_text(tx.id)]
-        assert (tx.unsigned.name, tx.unsigned.symbol) == (shown["name"], shown["symbol"])
-        assert tx.unsigned.denomination == int(shown["denomination"])
+        description = described[id_text(tx.id)]
+        assert (tx.unsigned.name, tx.unsigned.symbol) == (description["name"], description["symbol"])
+        assert tx.unsigned.denomination == int(description["denomination"])
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_initial_outputs_of_an_asset_are_of_its_kind(name: str, fx_index: int, t
     assert isinstance(tx.unsigned, CreateAssetTx)
     (state,) = tx.unsigned.states
     assert (state.fx_index, [type(output) for output in state.outputs]) == (fx_index, types)
-    made = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
-    assert [(utxo.asset_id, utxo.output) for utxo in made] == [(AssetID(tx.id), output) for output in state.outputs]
+    outputs = outputs_of(tx)[len(tx.unsigned.base.outputs) :]
+    assert [(utxo.asset_id, utxo.output) for utxo in outputs] == [(AssetID(tx.id), output) for output in state.outputs]
 
 
 def test_minting_a_fungible_asset_produces_the_amount_and_the_right_to_mint() -> None:
@@ -180,22 +180,22 @@ def test_minting_a_property_produces_it_and_the_right_to_mint() -> None:
 
 
 def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
-    left = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in outputs_of(asset.tx)}
+    unspent_outputs = {utxo.id: utxo for asset in x_genesis("localnet").assets for utxo in outputs_of(asset.tx)}
     for tx in (tx for block in recorded_blocks() for tx in block.txs):
         for utxo_id in consumed(tx):
-            del left[utxo_id]
+            del unspent_outputs[utxo_id]
         exported = len(tx.unsigned.exported_outputs) if isinstance(tx.unsigned, ExportTx) else 0
         outputs = outputs_of(tx)
-        left |= {utxo.id: utxo for utxo in outputs[: len(outputs) - exported]}
+        unspent_outputs |= {utxo.id: utxo for utxo in outputs[: len(outputs) - exported]}
     unspent = [
         X_TYPES.struct(Utxo[XOutput]).parse(checked(raw))
         for _, answer in results("avm.jsonl", "avm.getUTXOs")
         for raw in answer["utxos"]
     ]
-    asked = {address for utxo in unspent for address in owners_of(utxo)}
+    addresses = {address for utxo in unspent for address in owners_of(utxo)}
     assert len(unspent) == 12
     assert {utxo.id: utxo for utxo in unspent} == {
-        utxo_id: utxo for utxo_id, utxo in left.items() if asked & set(owners_of(utxo))
+        utxo_id: utxo for utxo_id, utxo in unspent_outputs.items() if addresses & set(owners_of(utxo))
     }
 
 

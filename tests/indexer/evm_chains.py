@@ -189,23 +189,23 @@ def word(value: int | bytes) -> bytes:
 
 def transfer_blocks(count: int, seed: int = 1, *, has_roots: bool = True) -> ServedChain:
     """Return a chain of `count` blocks behind its genesis, each with one transaction: an ERC-20 transfer."""
-    made = MadeUpChain(seed, has_roots=has_roots)
-    people = [made.address(number) for number in range(500)]
-    token = made.address("token")
+    chain = MadeUpChain(seed, has_roots=has_roots)
+    people = [chain.address(number) for number in range(500)]
+    token = chain.address("token")
     for _ in range(count):
-        sender, recipient = made.random.choice(people), made.random.choice(people)
-        log = erc20_transfer(token, sender, recipient, made.random.getrandbits(60))
-        made.add([Tx(sender, token, (log,), gas_used=51_000)])
-    return made.chain
+        sender, recipient = chain.random.choice(people), chain.random.choice(people)
+        log = erc20_transfer(token, sender, recipient, chain.random.getrandbits(60))
+        chain.add([Tx(sender, token, (log,), gas_used=51_000)])
+    return chain.chain
 
 
 def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, has_roots: bool = True) -> ServedChain:
     """Return a chain of blocks with `txs` * `logs` logs each; one in 50 logs is of an NFT, the others are ERC-20."""
-    made = MadeUpChain(seed, has_roots=has_roots)
-    nfts = _Collections(made)
-    people = [made.address(number) for number in range(500)]
-    tokens = [made.address(f"token {number}") for number in range(40)]
-    random = made.random
+    chain = MadeUpChain(seed, has_roots=has_roots)
+    nfts = _Collections(chain)
+    people = [chain.address(number) for number in range(500)]
+    tokens = [chain.address(f"token {number}") for number in range(40)]
+    random = chain.random
     for _ in range(count):
         block = []
         for _ in range(txs):
@@ -217,8 +217,8 @@ def dense_blocks(count: int, seed: int = 1, *, txs: int = 200, logs: int = 5, ha
                 for _ in range(logs)
             ]
             block.append(Tx(sender, tokens[0], made_logs, gas_used=120_000))
-        made.add(block)
-    return made.chain
+        chain.add(block)
+    return chain.chain
 
 
 def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, has_roots: bool = True) -> ServedChain:
@@ -226,21 +226,21 @@ def nft_blocks(count: int, seed: int = 1, *, txs: int = 50, coin_txs: int = 0, h
 
     coin_txs: ERC-20 transfers behind them, of two coins among few holders, who have what they send.
     """
-    made = MadeUpChain(seed, has_roots=has_roots)
-    nfts, coins = _Collections(made), _Coins(made)
+    chain = MadeUpChain(seed, has_roots=has_roots)
+    nfts, coins = _Collections(chain), _Coins(chain)
     for _ in range(count):
         logs = [nfts.transfer() for _ in range(txs)] + [coins.transfer() for _ in range(coin_txs)]
-        made.add([Tx(made.address("market"), log.address, (log,), gas_used=90_000) for log in logs])
-    return made.chain
+        chain.add([Tx(chain.address("market"), log.address, (log,), gas_used=90_000) for log in logs])
+    return chain.chain
 
 
 class _Coins:
     """ERC-20 contracts whose transfers are possible."""
 
-    def __init__(self, made: MadeUpChain) -> None:
-        self._random = made.random
-        self._balances = [{made.address(f"saver {number}"): 0 for number in range(20)} for _ in range(2)]
-        self._contracts = [made.address(f"coin {number}") for number in range(2)]
+    def __init__(self, chain: MadeUpChain) -> None:
+        self._random = chain.random
+        self._balances = [{chain.address(f"saver {number}"): 0 for number in range(20)} for _ in range(2)]
+        self._contracts = [chain.address(f"coin {number}") for number in range(2)]
 
     def transfer(self) -> Log:
         """Return the log of the next transfer."""
@@ -259,10 +259,10 @@ class _Coins:
 class _Collections:
     """NFT contracts whose transfers are possible: only owners send, and only what they have."""
 
-    def __init__(self, made: MadeUpChain, contracts: int = 60, holders: int = 5_000) -> None:
-        self._random = made.random
-        self._contracts = [made.address(f"nft {number}") for number in range(contracts)]
-        self._holders = [made.address(f"holder {number}") for number in range(holders)]
+    def __init__(self, chain: MadeUpChain, contracts: int = 60, holders: int = 5_000) -> None:
+        self._random = chain.random
+        self._contracts = [chain.address(f"nft {number}") for number in range(contracts)]
+        self._holders = [chain.address(f"holder {number}") for number in range(holders)]
         self._held: list[tuple[int, int, bytes, int]] = []
         self._next_id = [0] * contracts
 

@@ -198,8 +198,8 @@ class EvmReplayNode:
                 header = self._header(self._number(params[0]))
                 return _NULL if header == _NULL else b'"%#x"' % len(json.loads(header)["transactions"])
             case "eth_getBlockByHash":
-                known = params[0] in self.chain.hashes
-                return self._header(self.chain.hashes.index(params[0])) if known else _NULL
+                is_indexed = params[0] in self.chain.hashes
+                return self._header(self.chain.hashes.index(params[0])) if is_indexed else _NULL
             case "eth_blockNumber":
                 return b'"%#x"' % self.height
             case "eth_chainId":

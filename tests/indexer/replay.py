@@ -203,14 +203,14 @@ async def serving(node: ReplayNode) -> AsyncIterator[ReplayNode]:
 
 @cache
 def _exchanges() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    reply: dict[str, Any] = {}
     for file in ("info.jsonl", "index-node.jsonl", "ledger.jsonl", "platform.jsonl", "l1.jsonl", "avm.jsonl"):
         for call in lines(file):
-            found.setdefault(_key(call["method"], call["params"]), call)
+            reply.setdefault(_key(call["method"], call["params"]), call)
     for method in ("getUTXOs", "getTx"):
         for params, result in recorded(method, "hex"):
-            found.setdefault(_key(f"platform.{method}", params), {"result": result})
-    return found
+            reply.setdefault(_key(f"platform.{method}", params), {"result": result})
+    return reply
 
 
 def _key(method: str, params: Any) -> str:

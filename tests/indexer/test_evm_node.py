@@ -46,8 +46,8 @@ def test_a_chain_is_consistent_with_its_receipts(make: Callable[[], ServedChain]
         assert sum(int(receipt["gasUsed"], 16) for receipt in receipts) == int(header["gasUsed"], 16)
         logs = [log for receipt in receipts for log in receipt["logs"]]
         assert [int(log["logIndex"], 16) for log in logs] == list(range(len(logs)))
-        made = [Log(_raw(log["address"]), tuple(map(_raw, log["topics"])), _raw(log["data"])) for log in logs]
-        assert logs_bloom(made) == int(header["logsBloom"], 16)
+        parsed_logs = [Log(_raw(log["address"]), tuple(map(_raw, log["topics"])), _raw(log["data"])) for log in logs]
+        assert logs_bloom(parsed_logs) == int(header["logsBloom"], 16)
 
 
 def test_equal_seeds_make_equal_chains() -> None:
@@ -74,9 +74,9 @@ async def test_blocks_and_receipts_are_served_in_batches() -> None:
 
 async def test_variants_lack_what_real_nodes_lack() -> None:
     chain = recorded_chain("localnet", "l1-0")
-    lacking = EvmReplayNode(chain, tip=30, first=10, first_receipts=20, tip_receipts=29, has_block_receipts=True)
+    node = EvmReplayNode(chain, tip=30, first=10, first_receipts=20, tip_receipts=29, has_block_receipts=True)
     async with (
-        serving_evm(lacking, EvmReplayNode(chain, has_block_receipts=False)) as nodes,
+        serving_evm(node, EvmReplayNode(chain, has_block_receipts=False)) as nodes,
         ClientSession() as session,
     ):
         numbers = [0, 9, 10, 31]

@@ -120,6 +120,6 @@ def written_heights(indexer: Indexer) -> list[int | None]:
     return [chain.height for chain in indexer.chains.values()]
 
 
-def without_proposers(found: TableRows) -> TableRows:
+def without_proposers(tables: TableRows) -> TableRows:
     """Return rows without the proposers, which only containers have."""
-    return {**found, "blocks": [row[:-1] for row in found["blocks"]]}
+    return {**tables, "blocks": [row[:-1] for row in tables["blocks"]]}

@@ -37,8 +37,8 @@ async def verify_recorded(folder: Path, node: ReplayNode) -> dict[str, IndexFind
     async with upstream_of(node) as upstream:
         subject = await fetch_network(upstream, node.network_id, GENESIS)
         url = StoreUrl.for_file(folder / "index.db")
-        found = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
-    return {finding.subject: finding for finding in found}
+        findings = await IndexVerifier(upstream, subject.params, url, IndexSettings()).run(8, ADDRESSES, seed=1)
+    return {finding.subject: finding for finding in findings}
 
 
 @pytest.mark.parametrize("years", [0, 10])
@@ -50,9 +50,9 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
         node.answers["platform.getCurrentSupply"] = SUPPLY
-        found = await verify_recorded(tmp_path, node)
-    assert [finding for finding in found.values() if finding.fault] == []
-    compared = [subject for subject, finding in found.items() if finding.is_compared]
+        findings = await verify_recorded(tmp_path, node)
+    assert [finding for finding in findings.values() if finding.fault] == []
+    compared = [subject for subject, finding in findings.items() if finding.is_compared]
     assert "supply" in compared
     for address in ADDRESSES:
         assert f"balance of {address}" in compared
@@ -76,8 +76,8 @@ async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: 
         node.answers["platform.getCurrentSupply"] = SUPPLY
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
-        found = await verify_recorded(tmp_path, node)
-    assert any(finding.fault and name.startswith(subject) for name, finding in found.items())
+        findings = await verify_recorded(tmp_path, node)
+    assert any(finding.fault and name.startswith(subject) for name, finding in findings.items())
 
 
 async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_n
         async with indexing(tmp_path, node, genesis=None) as indexer:
             await until_caught_up(indexer)
         node.answers["platform.getCurrentSupply"] = SUPPLY
-        found = await verify_recorded(tmp_path, node)
-    assert [finding for finding in found.values() if finding.fault] == []
-    skipped = {subject: finding.reason for subject, finding in found.items() if not finding.is_compared}
+        findings = await verify_recorded(tmp_path, node)
+    assert [finding for finding in findings.values() if finding.fault] == []
+    skipped = {subject: finding.reason for subject, finding in findings.items() if not finding.is_compared}
     assert "genesis-file" in skipped["supply"]
     for address in ADDRESSES:
         assert "genesis-file" in skipped[f"balance of {address}"]
@@ -100,8 +100,8 @@ async def test_verify_compares_nothing_with_a_node_at_another_height(
     async with serving(ReplayNode(tips={"P": 18, "X": 12, "C": 10})) as node:
         await index_all(tmp_path, node)
         node.tips.clear()
-        found = await verify_recorded(tmp_path, node)
-    assert [name for name, finding in found.items() if finding.is_compared] == [
+        findings = await verify_recorded(tmp_path, node)
+    assert [name for name, finding in findings.items() if finding.is_compared] == [
         "the rows of the index against each other"
     ]
 
@@ -148,8 +148,8 @@ async def test_verify_finds_the_l1_fees_of_a_simulated_network_right(tmp_path: P
         async with upstream_of(node) as upstream:
             params = (await fetch_network(upstream, network.network_id, genesis)).params
             url = StoreUrl.for_file(tmp_path / "index.db")
-            found = await IndexVerifier(upstream, params, url, IndexSettings()).run(60, seed=1)
-    assert [finding for finding in found if finding.fault] == []
+            findings = await IndexVerifier(upstream, params, url, IndexSettings()).run(60, seed=1)
+    assert [finding for finding in findings if finding.fault] == []
     validations = (first.id, second.id, third.id, fourth.id, registered)
     expected = {"supply", *(f"balance of {id_text(validation)}" for validation in validations)}
-    assert expected <= {finding.subject for finding in found if finding.is_compared}
+    assert expected <= {finding.subject for finding in findings if finding.is_compared}

@@ -45,18 +45,18 @@ async def test_transactions_before_linearization_are_indexed_in_order_before_blo
         node = await stack.enter_async_context(serving(ReplayNode(chains=early_chains())))
         running = indexing(tmp_path, node, settings=settings, change=with_cortina)
         await until_caught_up(await stack.enter_async_context(running))
-    found = query(tmp_path, "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key")
-    genesis, *early = found
+    rows = query(tmp_path, "SELECT tx_id, height, time FROM txs WHERE key >= 1 << 40 AND key < 2 << 40 ORDER BY key")
+    genesis, *early = rows
     assert genesis[1] is None
     assert [(row[0], row[1]) for row in early] == [(tx.id, None) for tx in X_TXS]
     # The second at which the node accepted it, at most the time of linearization.
     assert [row[2] for row in early][:2] == [1_795_226_563, 1_795_226_580]
     assert {row[2] for row in early[2:]} == {CORTINA_S}
     assert query(tmp_path, "SELECT height, is_complete FROM chains") == [(0, 0)]
-    held = {
+    unspent = {
         (out.id[8:], out.amount) for out in replayed().outputs.unspent.values() if out.created_on == params().x_chain_id
     }
-    assert held <= set(query(tmp_path, f"SELECT rest, amount FROM {ALL_UNSPENT} AS u"))
+    assert unspent <= set(query(tmp_path, f"SELECT rest, amount FROM {ALL_UNSPENT} AS u"))
 
 
 async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplet
     late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode(chains=replace(recorded_chains(), x_txs={}))) as node:
         await index_all(tmp_path, node, settings=late_settings)
-    known = {out.id: out for tx in replayed().x for out in tx.emitted}
-    found = incomplete(tmp_path)
-    assert found
-    for raw_id, amount, address in found:
-        output = known[raw_id]  # type: ignore[index]
+    outputs = {out.id: out for tx in replayed().x for out in tx.emitted}
+    rows = incomplete(tmp_path)
+    assert rows
+    for raw_id, amount, address in rows:
+        output = outputs[raw_id]  # type: ignore[index]
         assert (amount, address) == (output.amount, output.addresses[0])
 
 

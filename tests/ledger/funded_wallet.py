@@ -48,9 +48,9 @@ class FundedWallet:
         for asset, need in ({AVAX: 0} | needs).items():
             fee = self.random.randrange(1, NAVAX) if asset == AVAX else 0
             have = 0
-            found = [place for place, held in self.spendable.items() if held[0] == asset]
-            self.random.shuffle(found)
-            for tx_id, index in found[: self.random.randrange(1, 4)]:
+            places = [place for place, entry in self.spendable.items() if entry[0] == asset]
+            self.random.shuffle(places)
+            for tx_id, index in places[: self.random.randrange(1, 4)]:
                 _, amount, _, stakeable, *_ = self.spendable[tx_id, index]
                 spend = TransferInput(amount, (0,))
                 inputs.append(TransferableInput(tx_id, index, asset, LockIn(stakeable, spend) if stakeable else spend))
@@ -83,8 +83,8 @@ class FundedWallet:
         return None if base is None else self._sign(make(base))
 
     def _one_of(self, choices: Iterable[Any]) -> Any:
-        found = sorted(choices)
-        return self.random.choice(found) if found else None
+        combinations = sorted(choices)
+        return self.random.choice(combinations) if combinations else None
 
     def _permissioned(self) -> list[SubnetID]:
         gone = {*self.model.elastic, *self.model.managers}

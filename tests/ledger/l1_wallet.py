@@ -55,10 +55,10 @@ class L1Wallet(FundedWallet):
             return None
         random, balance = self.random, self._balance()
         owners = self._l1_owners()
-        asked = RegisterL1Validator(
+        registration = RegisterL1Validator(
             subnet, random.randbytes(20), random.randbytes(48), self._now + 60, *owners, random.randrange(1, 50)
         )
-        message = warp(*self._manager(subnet), asked.encode())
+        message = warp(*self._manager(subnet), registration.encode())
         return self._simple(
             lambda base: RegisterL1ValidatorTx(base, balance, random.randbytes(96), message), {AVAX: balance}
         )

@@ -54,8 +54,8 @@ def genesis(seed: int) -> PGenesis:
     )
     validators = tuple(_first_validator(random, days) for days in (2, 6))
     chains = tuple(_chain(name) for name in ("avm", "evm"))
-    made = PGenesis(utxos, validators, chains, BEGIN_S, 360_000_000 * NAVAX, "", b"")
-    return parse_p_genesis(made.encode())
+    genesis = PGenesis(utxos, validators, chains, BEGIN_S, 360_000_000 * NAVAX, "", b"")
+    return parse_p_genesis(genesis.encode())
 
 
 def _first_validator(random: Random, days: int) -> PSignedTx:

@@ -19,8 +19,8 @@ class MemoryUtxos:
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> LedgerOutput | None:
         """Return the output, of that chain, that can be spent now."""
-        found = self.unspent.get(utxo_id)
-        return found if found is not None and found.held_on == held_on else None
+        output = self.unspent.get(utxo_id)
+        return output if output is not None and output.held_on == held_on else None
 
     def apply(self, changes: Iterable[UtxoChanges]) -> None:
         """Apply the changes of transactions, in their order."""
@@ -41,5 +41,5 @@ class MemoryUtxos:
 
     def held_by(self, address: Address, held_on: ChainID) -> list[LedgerOutput]:
         """Return the outputs that an address owns, alone or with others, by id."""
-        held = [out for out in self.unspent.values() if out.held_on == held_on and address in out.addresses]
-        return sorted(held, key=lambda out: out.id)
+        outputs_held = [out for out in self.unspent.values() if out.held_on == held_on and address in out.addresses]
+        return sorted(outputs_held, key=lambda out: out.id)

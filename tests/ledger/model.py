@@ -130,10 +130,10 @@ class Model:
         else:
             terms = self.elastic[subnet]
             cap, low, high = terms.maximum_supply, terms.min_consumption_rate, terms.max_consumption_rate
-        left = cap - self.supply[subnet]
+        remaining = cap - self.supply[subnet]
         of_year = Fraction(end - start, self.rules.period_s)
         rate = (low + (high - low) * of_year) / 1_000_000
-        return min(left, int(left * Fraction(weight, self.supply[subnet]) * rate * of_year))
+        return min(remaining, int(remaining * Fraction(weight, self.supply[subnet]) * rate * of_year))
 
     # Transactions
 
@@ -172,20 +172,22 @@ class Model:
                 self.l1[key] = Paying(body.subnet_id, item.weight, 0, self.time, item.balance, owner)
                 self.fund(sums, item.balance)
         elif kind == "RegisterL1ValidatorTx":
-            asked = body.registration()
-            owner = asked.remaining_balance_owner
-            self.l1[asked.validation_id] = Paying(asked.subnet_id, asked.weight, 0, self.time, body.balance, owner)
+            registration = body.registration()
+            owner = registration.remaining_balance_owner
+            self.l1[registration.validation_id] = Paying(
+                registration.subnet_id, registration.weight, 0, self.time, body.balance, owner
+            )
             self.fund(sums, body.balance)
         elif kind == "IncreaseL1ValidatorBalanceTx":
             self.l1[body.validation_id].balance += body.balance
             self.fund(sums, body.balance)
         elif kind == "SetL1ValidatorWeightTx":
-            asked = body.change()
-            validator = self.l1[asked.validation_id]
-            validator.weight, validator.nonce = asked.weight, asked.nonce + 1
-            if asked.weight == 0:
+            change = body.change()
+            validator = self.l1[change.validation_id]
+            validator.weight, validator.nonce = change.weight, change.nonce + 1
+            if change.weight == 0:
                 self.refund(sums, tx.id, base, validator)
-                del self.l1[asked.validation_id]
+                del self.l1[change.validation_id]
         elif kind == "DisableL1ValidatorTx":
             self.refund(sums, tx.id, base, self.l1[body.validation_id])
 
@@ -305,11 +307,11 @@ class Model:
 
     # Coins
 
-    def put(self, tx_id: bytes, index: int, made: Coin) -> None:
+    def put(self, tx_id: bytes, index: int, new_coin: Coin) -> None:
         """Make a coin."""
         key = coin_id(tx_id, index)
         assert key not in self.coins
-        self.coins[key], self.places[key] = made, (tx_id, index)
+        self.coins[key], self.places[key] = new_coin, (tx_id, index)
 
     def take(self, sums: TxSums, inputs: Any) -> None:
         """Spend; what is not there is a mistake of the history."""
@@ -323,10 +325,10 @@ class Model:
     def give(self, sums: TxSums, tx_id: bytes, first: int, outputs: Any) -> None:
         """Make outputs."""
         for index, output in enumerate(outputs, first):
-            made = coin(output.asset_id, output.output)
-            self.put(tx_id, index, made)
-            add(sums.value, made[0], made[1])
-            add(sums.burned, made[0], -made[1])
+            new_coin = coin(output.asset_id, output.output)
+            self.put(tx_id, index, new_coin)
+            add(sums.value, new_coin[0], new_coin[1])
+            add(sums.burned, new_coin[0], -new_coin[1])
 
     def fund(self, sums: TxSums, balance: int) -> None:
         """Count what is put into a balance."""

@@ -54,36 +54,36 @@ def params() -> Parameters:
 @cache
 def p_blocks() -> tuple[PBlock, ...]:
     """Return the P-Chain's blocks from 1 on."""
-    found = (parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex"))
-    return tuple(sorted(found, key=lambda block: block.height))[1:]
+    blocks = (parse_p_block(unchecked(result["block"])) for _, result in recorded("getBlock", "hex"))
+    return tuple(sorted(blocks, key=lambda block: block.height))[1:]
 
 
 @cache
 def x_blocks() -> tuple[XBlock, ...]:
     """Return the X-Chain's blocks."""
-    found = (result["block"] for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex"))
-    return tuple(sorted(map(parse_x_block, map(unchecked, found)), key=lambda block: block.height))
+    blocks = (result["block"] for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex"))
+    return tuple(sorted(map(parse_x_block, map(unchecked, blocks)), key=lambda block: block.height))
 
 
 @cache
 def c_blocks() -> tuple[tuple[CHeader, tuple[AtomicTx, ...]], ...]:
     """Return the C-Chain's blocks with their atomic transactions."""
-    made: dict[int, tuple[CHeader, tuple[AtomicTx, ...]]] = {}
+    blocks: dict[int, tuple[CHeader, tuple[AtomicTx, ...]]] = {}
     for line in (LOCALNET / "c-atomic.jsonl").read_text().splitlines():
         call = json.loads(line)
         if call["method"] == "eth_getBlockByNumber":
-            shown = call["result"]
+            block_json = call["result"]
             header = CHeader(
-                int(shown["number"], 16),
-                bytes.fromhex(shown["hash"][2:]),
-                bytes.fromhex(shown["parentHash"][2:]),
-                int(shown["timestamp"], 16),
+                int(block_json["number"], 16),
+                bytes.fromhex(block_json["hash"][2:]),
+                bytes.fromhex(block_json["parentHash"][2:]),
+                int(block_json["timestamp"], 16),
                 size_bytes=0,
                 evm_tx_count=0,
             )
-            txs = parse_atomic_txs(bytes.fromhex(shown["blockExtraData"][2:]), batch=True)
-            made[header.number] = (header, txs)
-    return tuple(made[number] for number in sorted(made))
+            txs = parse_atomic_txs(bytes.fromhex(block_json["blockExtraData"][2:]), batch=True)
+            blocks[header.number] = (header, txs)
+    return tuple(blocks[number] for number in sorted(blocks))
 
 
 @dataclass

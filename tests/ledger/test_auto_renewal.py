@@ -91,13 +91,13 @@ def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
     assert first
     supply = chain.supply
     effects = chain.end(1, commit=True)
-    kept = first - first * 500_000 // 10**6
-    assert amounts(effects) == [(effects.tx.id, 0, first - kept, RewardType.VALIDATOR)]
+    compounded = first - first * 500_000 // 10**6
+    assert amounts(effects) == [(effects.tx.id, 0, first - compounded, RewardType.VALIDATOR)]
     renewed = effects.renewed
     assert renewed is not None
     assert (renewed.start_s, renewed.end_s) == (BEGIN_S + CYCLE_S, BEGIN_S + 2 * CYCLE_S)
-    assert renewed.weight == STAKE + kept
-    assert renewed.potential_reward == may_earn(BEGIN_S + CYCLE_S, STAKE + kept, supply)
+    assert renewed.weight == STAKE + compounded
+    assert renewed.potential_reward == may_earn(BEGIN_S + CYCLE_S, STAKE + compounded, supply)
     assert chain.supply == supply + renewed.potential_reward
     assert effects.released == ()
     assert effects.closed is None
@@ -110,9 +110,9 @@ def test_an_aborted_cycle_returns_stake_and_compounded_rewards_without_its_own_r
     assert before.renewed is not None
     supply = chain.supply
     effects = chain.end(2, commit=False)
-    kept = (first or 0) - (first or 0) * 500_000 // 10**6
+    compounded = (first or 0) - (first or 0) * 500_000 // 10**6
     assert [(out.tx_id, out.output_index, out.amount) for out in effects.released] == [(JOINING.id, 0, STAKE)]
-    assert amounts(effects) == [(effects.tx.id, 0, kept, RewardType.VALIDATOR)]
+    assert amounts(effects) == [(effects.tx.id, 0, compounded, RewardType.VALIDATOR)]
     assert chain.supply == supply - before.renewed.potential_reward
     assert effects.closed is not None
     assert not effects.closed.is_rewarded
@@ -147,10 +147,10 @@ def test_compounding_stops_at_the_maximum_stake_and_scales_both_rewards() -> Non
     fee = next(iter(chain.state.delegation_rewards.values()))
     effects = chain.end(1, commit=True)
     half, half_fee = first - first // 2, fee - fee // 2
-    kept = half * room // (half + half_fee)
+    compounded = half * room // (half + half_fee)
     assert effects.renewed is not None
     assert effects.renewed.weight == STAKE + room
-    assert [amount for _, _, amount, _ in amounts(effects)] == [first - kept, fee - (room - kept)]
+    assert [amount for _, _, amount, _ in amounts(effects)] == [first - compounded, fee - (room - compounded)]
 
 
 def test_cycles_continue_equally_from_a_checkpoint() -> None:

@@ -37,21 +37,21 @@ KNOWN = {"mainnet": MAINNET, "fuji": FUJI}
 
 @PUBLIC
 def test_the_genesis_of_a_public_network_has_its_initial_supply(network: str) -> None:
-    known = KNOWN[network]
+    facts = KNOWN[network]
     genesis = parse_p_genesis(genesis_bytes(network))
-    state, effects = state_from_genesis(genesis, known)
-    assert find_primary_chains(genesis) == (known.x_chain_id, known.c_chain_id) == tuple(state.chains)
+    state, effects = state_from_genesis(genesis, facts)
+    assert find_primary_chains(genesis) == (facts.x_chain_id, facts.c_chain_id) == tuple(state.chains)
     rewards = sum(staker.potential_reward for staker in state.current)
     assert state.supply == effects.supply == genesis.initial_supply + rewards
     outputs = MemoryUtxos()
     outputs.add(effects.emitted)
-    held = sum(out.amount for out in outputs.unspent.values())
+    total = sum(out.amount for out in outputs.unspent.values())
     staked = sum(out.amount for tx in effects.txs for out in tx.emitted if out.staked)
     x_creation = genesis.chains[0].unsigned
-    on_x = build_x_genesis_effects(parse_x_genesis(x_creation.genesis), known.x_chain_id)  # type: ignore[union-attr]
-    avax = next(tx for tx in on_x if tx.asset is not None and tx.asset.asset_id == known.staking_asset_id)
-    assert held + staked + sum(out.amount for out in avax.emitted) == genesis.initial_supply
-    assert encode_checkpoint(decode_checkpoint(encode_checkpoint(state), known)) == encode_checkpoint(state)
+    on_x = build_x_genesis_effects(parse_x_genesis(x_creation.genesis), facts.x_chain_id)  # type: ignore[union-attr]
+    avax = next(tx for tx in on_x if tx.asset is not None and tx.asset.asset_id == facts.staking_asset_id)
+    assert total + staked + sum(out.amount for out in avax.emitted) == genesis.initial_supply
+    assert encode_checkpoint(decode_checkpoint(encode_checkpoint(state), facts)) == encode_checkpoint(state)
 
 
 @PUBLIC
@@ -72,8 +72,8 @@ def test_the_first_validator_of_mainnet_has_the_reward_of_the_formula() -> None:
     supply, length_s = 359_999_999_999_990_210, first.end_s - first.start_s
     year_s = 365 * DAY_S
     rate = 20_000 * length_s + 100_000 * year_s
-    left = 720 * 10**15 - supply
-    assert first.potential_reward == left * rate * first.weight * length_s // (year_s * 10**6 * supply * year_s)
+    remaining = 720 * 10**15 - supply
+    assert first.potential_reward == remaining * rate * first.weight * length_s // (year_s * 10**6 * supply * year_s)
     assert len(state.current) == len(effects.txs) - 2
 
 
@@ -98,10 +98,10 @@ def test_effects_without_the_genesis_leave_out_unknown_values() -> None:
     reconstructed = unknown = 0
     for _ in range(500):
         block = history.next_block()
-        effects, known = apply_p_block(state, block, outputs), apply_p_block(whole, block, None)
+        effects, expected = apply_p_block(state, block, outputs), apply_p_block(whole, block, None)
         outputs.apply(moves(effects))
         assert effects.supply is None
-        for tx, full in zip(moves(effects), moves(known), strict=True):
+        for tx, full in zip(moves(effects), moves(expected), strict=True):
             assert [spend.id for spend in tx.consumed] == [spend.id for spend in full.consumed]
             assert tx.burned == full.burned
             reconstructed += sum(

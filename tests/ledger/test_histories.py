@@ -153,16 +153,16 @@ def applied_history(seed: int) -> tuple[tuple[PBlock, BlockEffects], ...]:
 
 
 def test_the_histories_cover_every_rule() -> None:
-    seen: set[str] = set()
+    events: set[str] = set()
     for seed in SEEDS:
         for block, effects in applied_history(seed):
-            seen.add(block.kind)
+            events.add(block.kind)
             for tx in moves(effects):
-                seen.add(f"{tx.tx.kind} {tx.outcome.value}")
-                seen |= {f"{out.reward}" for out in tx.emitted}
-                seen |= {"deferred" for _ in [tx.closed] if tx.closed is not None and tx.closed.is_deferred}
-            seen |= {f"ran out {item.after_transactions}" for item in effects.l1_deactivated}
-            seen |= {"started" for _ in effects.started} | {"ended" for _ in effects.ended}
+                events.add(f"{tx.tx.kind} {tx.outcome.value}")
+                events |= {f"{out.reward}" for out in tx.emitted}
+                events |= {"deferred" for _ in [tx.closed] if tx.closed is not None and tx.closed.is_deferred}
+            events |= {f"ran out {item.after_transactions}" for item in effects.l1_deactivated}
+            events |= {"started" for _ in effects.started} | {"ended" for _ in effects.ended}
     before_banff = ("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AdvanceTimeTx", "RewardValidatorTx")
     decided = {f"{kind} {outcome}" for kind in before_banff for outcome in ("committed", "aborted", "proposed")}
     accepted = {f"{kind} accepted" for kind in ACCEPTED}
@@ -170,7 +170,7 @@ def test_the_histories_cover_every_rule() -> None:
         f"{era}{kind}Block" for era in ("Apricot", "Banff") for kind in ("Proposal", "Commit", "Abort", "Standard")
     }
     others = {"ApricotAtomicBlock", "VALIDATOR", "DELEGATOR", "VALIDATOR_FEE", "deferred", "started", "ended"}
-    assert seen >= decided | accepted | blocks | others | {"ran out True", "ran out False"}
+    assert events >= decided | accepted | blocks | others | {"ran out True", "ran out False"}
     assert max(effects.l1_excess for seed in SEEDS for _, effects in applied_history(seed)) > 0
     assert any(share_was_rounded_early(effects) for seed in SEEDS for _, effects in applied_history(seed))
 

@@ -28,7 +28,7 @@ AVAX = params().staking_asset_id
 
 
 def platform(method: str) -> list[tuple[dict[str, Any], Any]]:
-    """Return (params, result) of a recording that other tests also use."""
+    """Return (request, result) of a recording that other tests also use."""
     calls = (json.loads(line) for line in (LOCALNET / "platform.jsonl").read_text().splitlines())
     return [(call["params"], call["result"]) for call in calls if call["method"] == method and "result" in call]
 
@@ -37,8 +37,8 @@ def held(chain: ChainID, call: dict[str, Any]) -> list[LedgerOutput]:
     """Return what the ledger has where the node was asked for unspent outputs, by id."""
     source = CHAINS[call["sourceChain"]] if "sourceChain" in call else chain
     addresses = {parse_address(text)[1] for text in call["addresses"]}
-    found = [out for address in addresses for out in replayed().outputs.held_by(address, chain)]
-    return sorted({out.id: out for out in found if out.created_on == source}.values(), key=lambda out: out.id)
+    outputs = [out for address in addresses for out in replayed().outputs.held_by(address, chain)]
+    return sorted({out.id: out for out in outputs if out.created_on == source}.values(), key=lambda out: out.id)
 
 
 def looks(output: LedgerOutput) -> tuple[Any, ...]:
@@ -71,57 +71,57 @@ def describe_utxo(utxo: Utxo[Any]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("call", recorded("getUTXOs", "hex"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
-    asked, result = call
+    request, result = call
     utxos = sorted(
         (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
     )
-    assert [looks(output) for output in held(P_CHAIN, asked)] == [describe_utxo(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(P_CHAIN, request)] == [describe_utxo(utxo) for utxo in utxos]
 
 
 @pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
-    asked, result = call
+    request, result = call
     utxos = sorted(
         (X_TYPES.struct(Utxo[XOutput]).parse(unchecked(text)) for text in result["utxos"]), key=lambda utxo: utxo.id
     )
-    assert [looks(output) for output in held(CHAINS["X"], asked)] == [describe_utxo(utxo) for utxo in utxos]
+    assert [looks(output) for output in held(CHAINS["X"], request)] == [describe_utxo(utxo) for utxo in utxos]
 
 
 def test_no_exported_output_to_the_c_chain_is_left() -> None:
-    assert [held(CHAINS["C"], asked) for asked, _ in answers("avax.getUTXOs")] == [[]] * 6
+    assert [held(CHAINS["C"], request) for request, _ in answers("avax.getUTXOs")] == [[]] * 6
     assert all(not result["utxos"] for _, result in answers("avax.getUTXOs"))
 
 
 @pytest.mark.parametrize("call", answers("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
 def test_balances_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
-    asked, result = call
-    outputs = held(P_CHAIN, asked)
+    request, result = call
+    outputs = held(P_CHAIN, request)
     locked = sum(out.amount for out in outputs if out.stakeable_locktime > STATE.time_s)
     assert (sum(out.amount for out in outputs), locked) == (int(result["balance"]), int(result["lockedStakeable"]))
 
 
 @pytest.mark.parametrize("call", answers("avm.getAllBalances"), ids=lambda call: call[0]["address"])
 def test_balances_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
-    asked, result = call
+    request, result = call
     balances: dict[bytes, int] = {}
-    for out in replayed().outputs.held_by(parse_address(asked["address"])[1], CHAINS["X"]):
+    for out in replayed().outputs.held_by(parse_address(request["address"])[1], CHAINS["X"]):
         if out.kind is OutputKind.TRANSFER and out.created_on == CHAINS["X"]:
             balances[out.asset_id] = balances.get(out.asset_id, 0) + out.amount
-    named = {"AVAX" if asset == AVAX else id_text(asset): str(amount) for asset, amount in balances.items()}
-    assert named == {balance["asset"]: balance["balance"] for balance in result["balances"]}
+    amounts = {"AVAX" if asset == AVAX else id_text(asset): str(amount) for asset, amount in balances.items()}
+    assert amounts == {balance["asset"]: balance["balance"] for balance in result["balances"]}
 
 
 def test_current_stakers_have_the_nodes_times_weights_owners_and_potential_rewards() -> None:
-    shown = {
+    reported = {
         validator["txID"]: validator
         for _, result in platform("platform.getCurrentValidators")
         for validator in result["validators"]
         if "txID" in validator
     }
-    assert {id_text(staker.tx_id) for staker in STATE.current} == set(shown)
-    assert len(shown) == 4
+    assert {id_text(staker.tx_id) for staker in STATE.current} == set(reported)
+    assert len(reported) == 4
     for staker in STATE.current:
-        period, node = staker.period, shown[id_text(staker.tx_id)]
+        period, node = staker.period, reported[id_text(staker.tx_id)]
         assert node_id_text(period.node_id) == node["nodeID"]
         times = (period.start_s, period.end_s, period.weight)
         assert times == (int(node["startTime"]), int(node["endTime"]), int(node["weight"]))
@@ -147,10 +147,10 @@ def test_the_stake_of_the_primary_network_equals_the_nodes() -> None:
 
 
 def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
-    shown = {result["validationID"]: result for _, result in platform("platform.getL1Validator")}
-    assert {id_text(validator.validation_id) for validator in STATE.l1} == set(shown)
+    reported = {result["validationID"]: result for _, result in platform("platform.getL1Validator")}
+    assert {id_text(validator.validation_id) for validator in STATE.l1} == set(reported)
     for validator in STATE.l1:
-        node = shown[id_text(validator.validation_id)]
+        node = reported[id_text(validator.validation_id)]
         assert int(node["height"]) == STATE.height
         assert (validator.weight, validator.min_nonce) == (int(node["weight"]), int(node["minNonce"]))
         assert validator.balance(STATE.l1_accrued_fees) == int(node["balance"])
@@ -162,22 +162,22 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
 
 
 def test_chain_time_and_l1_fee_equal_the_nodes() -> None:
-    shown = answer("platform.getValidatorFeeState")
-    assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (shown["excess"], shown["price"])
+    reported = answer("platform.getValidatorFeeState")
+    assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (reported["excess"], reported["price"])
     assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
     assert STATE.time_s == 1795226807
-    assert shown["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
+    assert reported["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
 
 
 def test_subnets_owners_conversion_and_chains_equal_the_nodes() -> None:
-    shown = {subnet["id"]: subnet["controlKeys"] for subnet in answer("platform.getSubnets")["subnets"]}
+    reported = {subnet["id"]: subnet["controlKeys"] for subnet in answer("platform.getSubnets")["subnets"]}
     owned = {
         id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
         for subnet in STATE.subnets.values()
     }
-    assert owned | {id_text(PRIMARY_NETWORK): []} == shown
-    for asked, result in platform("platform.getSubnet"):
-        subnet = next(subnet for key, subnet in STATE.subnets.items() if id_text(key) == asked["subnetID"])
+    assert owned | {id_text(PRIMARY_NETWORK): []} == reported
+    for request, result in platform("platform.getSubnet"):
+        subnet = next(subnet for key, subnet in STATE.subnets.items() if id_text(key) == request["subnetID"])
         is_converted = any(parse_id(result["conversionID"]))
         assert (subnet.conversion is not None) == is_converted
         if subnet.conversion is not None:
@@ -191,21 +191,21 @@ def test_subnets_owners_conversion_and_chains_equal_the_nodes() -> None:
 
 
 def test_assets_equal_the_nodes_descriptions() -> None:
-    made = {id_text(tx.asset.asset_id): tx.asset for tx in replayed().x if tx.asset is not None}
+    assets = {id_text(tx.asset.asset_id): tx.asset for tx in replayed().x if tx.asset is not None}
     described = [result for _, result in results("avm.jsonl", "avm.getAssetDescription")]
-    assert {asset["assetID"] for asset in described} == set(made)
+    assert {asset["assetID"] for asset in described} == set(assets)
     for asset in described:
-        known = made[asset["assetID"]]
-        shown = (asset["name"], asset["symbol"], int(asset["denomination"]))
-        assert (known.name, known.symbol, known.denomination) == shown
-    assert {asset.name: asset.cap for asset in made.values()} == {
+        asset_creation = assets[asset["assetID"]]
+        reported = (asset["name"], asset["symbol"], int(asset["denomination"]))
+        assert (asset_creation.name, asset_creation.symbol, asset_creation.denomination) == reported
+    assert {asset.name: asset.cap for asset in assets.values()} == {
         "Avalanche": Cap.FIXED,
         "Seal Fixed": Cap.FIXED,
         "Seal Variable": Cap.VARIABLE,
         "Seal Deed": Cap.FIXED,
         "Seal Right": Cap.FIXED,
     }
-    assert [asset.name for asset in made.values() if asset.is_nft] == ["Seal Deed"]
+    assert [asset.name for asset in assets.values() if asset.is_nft] == ["Seal Deed"]
 
 
 def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
@@ -224,10 +224,10 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
         (c[story["c_export_x"]], x[story["x_import_c"]], "C", "X"),
     ]
     for exported, imported, source, destination in ties:
-        (made,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
-        assert (made.created_on, made.held_on) == (CHAINS[source], CHAINS[destination])
-        (spent,) = [spend for spend in imported.consumed if spend.id == made.id]
-        assert (spent.created_on, spent.amount, spent.reconstructed) == (CHAINS[source], made.amount, None)
+        (output,) = [out for out in exported.emitted if out.held_on != CHAINS[source]]
+        assert (output.created_on, output.held_on) == (CHAINS[source], CHAINS[destination])
+        (spent,) = [spend for spend in imported.consumed if spend.id == output.id]
+        assert (spent.created_on, spent.amount, spent.reconstructed) == (CHAINS[source], output.amount, None)
         assert imported.source_chain_id == CHAINS[source]
 
 
@@ -273,13 +273,19 @@ def test_chains_indexed_one_after_the_other_end_alike_and_mark_unknown_outputs()
     reconstructed = [
         spend.reconstructed for tx in apart.p_txs.values() for spend in tx.consumed if spend.reconstructed is not None
     ]
-    made = {out.id: out for tx in apart.x for out in tx.emitted} | {out.id: out for tx in apart.c for out in tx.emitted}
+    outputs = {out.id: out for tx in apart.x for out in tx.emitted} | {
+        out.id: out for tx in apart.c for out in tx.emitted
+    }
     assert len(reconstructed) == 2
     for output in reconstructed:
-        known = made[output.id]
+        emitted_output = outputs[output.id]
         assert not output.is_complete
-        assert (output.addresses, output.amount, output.asset_id) == (known.addresses, known.amount, known.asset_id)
-        assert (output.threshold, output.created_on, output.held_on) == (1, known.created_on, P_CHAIN)
+        assert (output.addresses, output.amount, output.asset_id) == (
+            emitted_output.addresses,
+            emitted_output.amount,
+            emitted_output.asset_id,
+        )
+        assert (output.threshold, output.created_on, output.held_on) == (1, emitted_output.created_on, P_CHAIN)
 
 
 @pytest.mark.parametrize("stop", range(len(p_blocks()) + 1))

@@ -26,30 +26,31 @@ def test_a_mainnet_export_was_signed_by_its_recipient() -> None:
 
 
 def test_inputs_of_the_recorded_network_were_signed_by_their_owners() -> None:
-    made = {out.id: out for effects in replayed().p for tx in effects.txs for out in tx.emitted}
-    made |= {out.id: out for out in replayed().p[0].emitted}
+    outputs = {out.id: out for effects in replayed().p for tx in effects.txs for out in tx.emitted}
+    outputs |= {out.id: out for out in replayed().p[0].emitted}
     checked = 0
     for effects in replayed().p[1:]:
         for tx in effects.txs:
             digest = hash_unsigned_tx(tx.tx.encode_unsigned())
             for spent in tx.consumed:
-                if spent.id in made:
+                if spent.id in outputs:
                     signatures = tx.tx.credentials[spent.credential].signatures
-                    assert set(recover_signers(digest, signatures)) <= set(made[spent.id].addresses)
-                    assert len(signatures) == made[spent.id].threshold
+                    assert set(recover_signers(digest, signatures)) <= set(outputs[spent.id].addresses)
+                    assert len(signatures) == outputs[spent.id].threshold
                     checked += 1
     # Two of the blocks are imports, which spend what other chains made.
     assert checked == len(p_blocks()) - 2
 
 
 def test_inputs_of_the_recorded_x_chain_were_signed_by_their_owners() -> None:
-    made = {out.id: out for tx in replayed().x for out in tx.emitted}
+    outputs = {out.id: out for tx in replayed().x for out in tx.emitted}
     for tx in replayed().x[1:]:
         digest = hash_unsigned_tx(tx.tx.encode_unsigned())
         for spent in tx.consumed:
-            if spent.id in made:
+            if spent.id in outputs:
                 assert (
-                    recover_signers(digest, tx.tx.credentials[spent.credential].signatures) == made[spent.id].addresses
+                    recover_signers(digest, tx.tx.credentials[spent.credential].signatures)
+                    == outputs[spent.id].addresses
                 )
     assert [unchecked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
 

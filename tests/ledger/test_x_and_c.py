@@ -110,12 +110,12 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
         [(OutputKind.NFT, 1)],
         [],
     ]
-    made, minted, given = effects.txs[0], effects.txs[1], effects.txs[4]
-    assert made.asset is not None
-    assert (made.asset.name, made.asset.cap.value, made.asset.is_nft) == ("Everything", "variable", True)
+    creation, minted, transfer = effects.txs[0], effects.txs[1], effects.txs[4]
+    assert creation.asset is not None
+    assert (creation.asset.name, creation.asset.cap.value, creation.asset.is_nft) == ("Everything", "variable", True)
     assert (sum_amounts(minted.consumed), sum_amounts(minted.emitted), minted.burned) == ((), ((ASSET, 50),), ())
-    assert (sum_amounts(given.consumed), sum_amounts(given.emitted)) == (((ASSET, 1),), ((ASSET, 1),))
-    assert [(out.group_id, out.payload) for out in given.emitted] == [(7, b"art")]
+    assert (sum_amounts(transfer.consumed), sum_amounts(transfer.emitted)) == (((ASSET, 1),), ((ASSET, 1),))
+    assert [(out.group_id, out.payload) for out in transfer.emitted] == [(7, b"art")]
     assert (len(effects.txs), effects.txs[3].position) == (6, 3)
 
 

@@ -111,12 +111,12 @@ class Wallet(L1Wallet):
     def _free_node(self, subnet: SubnetID) -> NodeID | None:
         if self._is_full():
             return None
-        taken = {
+        in_use = {
             place.node
             for place in (*self.model.current, *self.model.waiting)
             if place.subnet == subnet and not place.is_delegator
         }
-        free = [node for node in self.nodes if node not in taken and (subnet, node) not in self._used]
+        free = [node for node in self.nodes if node not in in_use and (subnet, node) not in self._used]
         if not free:
             return None
         node = self.random.choice(free)
@@ -125,14 +125,14 @@ class Wallet(L1Wallet):
 
     def _hosts(self, subnet: SubnetID) -> Any:
         """Return a validator that accepts delegations, and the period for them; None if there is none."""
-        found = [
+        candidates = [
             place
             for place in (*self.model.current, *self.model.waiting)
             if place.subnet == subnet and place.earns and not place.is_delegator and place.end > self._now + 3600
         ]
-        if not found or self._is_full():
+        if not candidates or self._is_full():
             return None
-        host = self.random.choice(found)
+        host = self.random.choice(candidates)
         start = max(self._now + 1, host.start)
         if self._now >= UPGRADES.durango_s and host in self.model.waiting:
             return None
@@ -227,15 +227,15 @@ class Wallet(L1Wallet):
 
     def _remove(self) -> PSignedTx | None:
         now = self._now
-        found = sorted(
+        candidates = sorted(
             (place.subnet, place.node)
             for place in (*self.model.current, *self.model.waiting)
             if place.rank == 7 and place.end > now and ("gone", place.subnet, place.node) not in self._used
         )
-        base = self._base_fields({}) if found else None
+        base = self._base_fields({}) if candidates else None
         if base is None:
             return None
-        subnet, node = self.random.choice(found)
+        subnet, node = self.random.choice(candidates)
         self._used |= {("gone", subnet, node), (subnet, node)}
         return self._sign(RemoveSubnetValidatorTx(base, NodeID(node), SubnetID(subnet), Input((0,))))
 
@@ -290,7 +290,7 @@ class Wallet(L1Wallet):
         amount = self.random.randrange(10, 10**15)
         asset = self.random.choice((AVAX, TOKEN))
         source = TransferableInput(TxID(self.random.randbytes(32)), 1, asset, TransferInput(amount, (0,)))
-        kept = amount - (3 if asset == AVAX else 0)
-        out = TransferableOutput(asset, paid(self.random, kept))
+        remaining = amount - (3 if asset == AVAX else 0)
+        out = TransferableOutput(asset, paid(self.random, remaining))
         base = BaseFields(NETWORK_ID, P_CHAIN, (out,), (), b"")
         return self._sign(ImportTx(base, self.random.choice((X_CHAIN, C_CHAIN)), (source,)))

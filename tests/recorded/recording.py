@@ -52,9 +52,9 @@ def shares() -> dict[bytes, dict[bytes, bytes]]:
 @cache
 def validators(subnet_id: str, height: int = HEIGHT) -> tuple[list[tuple[bytes, int]], int]:
     """Return (public key, weight) of a subnet at a height in canonical order, and the total weight."""
-    asked = {"height": height, "subnetID": subnet_id}
+    params = {"height": height, "subnetID": subnet_id}
     for line in _lines("platform.jsonl"):
-        if line["method"] == "platform.getValidatorsAt" and line["params"] == asked:
+        if line["method"] == "platform.getValidatorsAt" and line["params"] == params:
             return build_canonical_keys(_member(entry) for entry in line["result"].values())
     raise LookupError(f"no set of {subnet_id} at {height} was recorded")
 

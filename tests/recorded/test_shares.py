@@ -21,9 +21,9 @@ ANSWERS = {
 
 
 def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> None:
-    asked = {parse_signed_message(answer)[0] for answer in ANSWERS}
-    assert asked == recording.shares().keys()
-    subnets = {recording.subnet_of(unsigned) for unsigned in asked}
+    messages = {parse_signed_message(answer)[0] for answer in ANSWERS}
+    assert messages == recording.shares().keys()
+    subnets = {recording.subnet_of(unsigned) for unsigned in messages}
     assert subnets == {recording.PRIMARY, recording.L1, recording.PERMISSIONED}
 
 

@@ -24,9 +24,9 @@ OF_THE_L1, OF_THE_PERMISSIONED, OF_THE_C_CHAIN = 0, 9, 18
 
 
 def _request(position: int, **changes: object) -> dict[str, object]:
-    asked = EXCHANGES[position].request
-    assert isinstance(asked, dict)
-    return {**asked, **changes}
+    request = EXCHANGES[position].request
+    assert isinstance(request, dict)
+    return {**request, **changes}
 
 
 def _unsigned(position: int) -> bytes:

@@ -292,10 +292,10 @@ class TypeRegistry:
 
     def wrong_type(self, offset: int, type_id: int, place: str) -> MalformedChainBytes:
         """Return the error for a type id that cannot stand at `offset`."""
-        known = self._types.get(type_id)
-        if known is None:
+        registered = self._types.get(type_id)
+        if registered is None:
             return UnknownType(offset, type_id, place)
-        name = known if isinstance(known, str) else known.__name__
+        name = registered if isinstance(registered, str) else registered.__name__
         return MalformedChainBytes(offset, f"{place} cannot be of type {type_id} ({name})")
 
     def _codec(self, hint: Any, place: str) -> Codec[Any]:

@@ -103,9 +103,9 @@ def _read_form(reader: ChainReader) -> tuple[str, _Form]:
     reader.version()
     start = reader.offset
     type_id = reader.u32("type id of a block")
-    known = _KINDS.get(type_id)
-    if known is not None:
-        return known
+    kind_and_form = _KINDS.get(type_id)
+    if kind_and_form is not None:
+        return kind_and_form
     raise P_TYPES.wrong_type(start, type_id, "a block")
 
 

@@ -77,11 +77,11 @@ class BlockSource(ABC, Generic[T]):
     async def alternatives(self, height: int) -> tuple[T, ...]:
         """Return the distinct blocks that all nodes return for a height. Raises NodeUnavailable."""
 
-    async def find_first(self, wanted: int, tip: int) -> int:
-        """Return the lowest height from `wanted` on that a node has: `wanted`, unless the nodes lack older blocks."""
-        if await self.has(wanted):
-            return wanted
-        low, high = wanted + 1, tip
+    async def find_first(self, min_height: int, tip: int) -> int:
+        """Return the lowest height from `min_height` on that a node has: higher only if nodes lack older blocks."""
+        if await self.has(min_height):
+            return min_height
+        low, high = min_height + 1, tip
         while low < high:
             middle = (low + high) // 2
             if await self.has(middle):
@@ -122,12 +122,12 @@ class ContainerSource:
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         """Return at most `count` blocks from height `first` on; none if no node has them."""
-        found: tuple[Container, ...] | None = ()
+        containers: tuple[Container, ...] | None = ()
         while self.per_call and first >= self.low_height:
             low = self.low_height
-            found = await self._range(first - low, count)
-            if await self._learn_first_height(found, first) and low == self.low_height:
-                return tuple(RawBlock(container.raw, True) for container in found or ())
+            containers = await self._range(first - low, count)
+            if await self._learn_first_height(containers, first) and low == self.low_height:
+                return tuple(RawBlock(container.raw, True) for container in containers or ())
         return ()
 
     @property
@@ -135,16 +135,19 @@ class ContainerSource:
         """The height of the first block that has a container, or the lowest possible one."""
         return _FIRST_CONTAINER_HEIGHT if self._first_height is None else self._first_height
 
-    async def _learn_first_height(self, found: tuple[Container, ...] | None, first: int) -> bool:
-        """Return whether the height of the first container is known now. found: the response for height `first`."""
+    async def _learn_first_height(self, containers: tuple[Container, ...] | None, first: int) -> bool:
+        """Return whether the height of the first container is known now.
+
+        containers: the response for height `first`.
+        """
         if self._first_height is not None:
             return True
         at = first - _FIRST_CONTAINER_HEIGHT
-        if not found:
+        if not containers:
             # The first container may be of a later block.
-            found, at = await self._range(0, 1), 0
+            containers, at = await self._range(0, 1), 0
         try:
-            self._first_height = self._parse(inner_block(found[0].raw)).height - at if found else None
+            self._first_height = self._parse(inner_block(containers[0].raw)).height - at if containers else None
         except MalformedChainBytes:
             self._first_height = None
         if self._first_height is None:
@@ -154,16 +157,16 @@ class ContainerSource:
     async def _range(self, index: int, count: int) -> tuple[Container, ...] | None:
         """Return containers; later calls fetch fewer if a response is too large or too slow."""
         while True:
-            wanted = min(count, self._per_call)
+            size = min(count, self._per_call)
             try:
-                found = await self._client.range(self._stream, index, wanted)
+                containers = await self._client.range(self._stream, index, size)
             except NodeUnavailable as error:
-                if wanted > 1 and _is_range_too_large(error):
-                    self._per_call = max(1, wanted // 2)
+                if size > 1 and _is_range_too_large(error):
+                    self._per_call = max(1, size // 2)
                     continue
-                found = await self._retrier.call(partial(self._client.range, self._stream, index, wanted))
+                containers = await self._retrier.call(partial(self._client.range, self._stream, index, size))
             self._per_call = min(MAX_CONTAINERS, self._per_call + 1 + self._per_call // 8)
-            return found
+            return containers
 
 
 class LinearSource(BlockSource[RawBlock]):
@@ -231,18 +234,18 @@ class LinearSource(BlockSource[RawBlock]):
 
     async def _fetch_blocks(self, low: int, end: int) -> list[RawBlock]:
         # `has` fetched this block a moment ago.
-        found = {} if self._last_found is None else dict((self._last_found,))
+        blocks = {} if self._last_found is None else dict((self._last_found,))
         self._last_found = None
-        heights = iter([height for height in range(low, end) if height not in found])
+        heights = iter([height for height in range(low, end) if height not in blocks])
 
         async def work() -> None:
             for height in heights:
-                found[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
+                blocks[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(self._max_concurrency, end - low)):
                 tasks.create_task(work())
-        return [RawBlock(found[height], False) for height in range(low, end)]
+        return [RawBlock(blocks[height], False) for height in range(low, end)]
 
 
 class CChainSource(BlockSource[CChainBlock]):
@@ -277,19 +280,19 @@ class CChainSource(BlockSource[CChainBlock]):
 
     async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
         """Return one batch, up to the first block that the node does not have yet. Raises NodeUnavailable."""
-        wanted = min(count, self._per_call)
+        size = min(count, self._per_call)
         try:
-            found = await self._client.blocks(first, wanted)
+            batch = await self._client.blocks(first, size)
         except (BatchRefused, NodeUnavailable) as error:
             if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
                 raise
-            self._per_call = max(1, wanted // 2)
+            self._per_call = max(1, size // 2)
             raise NodeUnavailable("eth_getBlockByNumber") from None
         self._per_call = min(_MAX_BATCH, self._per_call + 1)
-        blocks = [block for block in found if block is not None]
-        if not blocks or found[0] is None:
+        blocks = [block for block in batch if block is not None]
+        if not blocks or batch[0] is None:
             raise NodeUnavailable("eth_getBlockByNumber")
-        return blocks[: next((n for n, block in enumerate(found) if block is None), len(found))]
+        return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
 
 
 def _is_range_too_large(error: NodeUnavailable) -> bool:

@@ -116,19 +116,19 @@ def unwrap_blocks(
 
 
 def unwrap_block(
-    parse: Callable[[bytes], B], given: RawBlock, height: int, parent_proposer: Proposer | None
+    parse: Callable[[bytes], B], raw_block: RawBlock, height: int, parent_proposer: Proposer | None
 ) -> UnwrappedBlock[B]:
     """Return a decoded block, which must be of this height. Raises IndexingStopped."""
-    outer = recognize_proposervm_block(given.raw) if given.is_container else None
-    inner = given.raw if outer is None else outer.inner
+    outer = recognize_proposervm_block(raw_block.raw) if raw_block.is_container else None
+    inner = raw_block.raw if outer is None else outer.inner
     try:
         block = parse(inner)
     except MalformedChainBytes as error:
-        raise undecodable(error, height, given.raw) from None
+        raise undecodable(error, height, raw_block.raw) from None
     if block.height != height:
         detail = f"the block says that its height is {block.height}"
-        raise IndexingStopped(StopReason.WRONG_HEIGHT, height, detail, given.raw)
-    return UnwrappedBlock(block, given.raw, None if outer is None else proposer_of(outer, parent_proposer))
+        raise IndexingStopped(StopReason.WRONG_HEIGHT, height, detail, raw_block.raw)
+    return UnwrappedBlock(block, raw_block.raw, None if outer is None else proposer_of(outer, parent_proposer))
 
 
 def apply_blocks(

@@ -201,8 +201,8 @@ class ChainIndexer(Generic[T]):
                     blocks, failure = await reading
                     while ahead and ahead[0][2].done() and len(blocks) == count < _MAX_BLOCKS_PER_WRITE:
                         _, more, reading = ahead.popleft()
-                        found, failure = await reading
-                        blocks, count = blocks + found, count + more
+                        next_blocks, failure = await reading
+                        blocks, count = blocks + next_blocks, count + more
                     # Before the writing, so that nodes are read from while it lasts.
                     read_ahead()
                     if blocks:

@@ -48,9 +48,9 @@ class ChainSync(ABC, Generic[T]):
         Raises IndexingStopped, StoreDown.
         """
 
-    async def begin(self, wanted: int, tip: int) -> int:
-        """Begin at height `wanted`, or at the lowest above it that a node has; return the next height to write."""
-        return await self._retrier.call(partial(self.source.find_first, wanted, tip))
+    async def begin(self, min_height: int, tip: int) -> int:
+        """Begin at `min_height`, or at the lowest height above it that a node has; return the next height to write."""
+        return await self._retrier.call(partial(self.source.find_first, min_height, tip))
 
     @abstractmethod
     async def write(self, first_height: int, blocks: Sequence[T]) -> None:
@@ -79,10 +79,10 @@ class PChainSync(PrimarySync[RawBlock]):
     chain = PrimaryChain.P
     processor = PChainProcessor
 
-    async def begin(self, wanted: int, tip: int) -> int:
+    async def begin(self, min_height: int, tip: int) -> int:
         """Begin with the genesis, or at a block that does not decide about its parent."""
-        wanted = max(wanted, await self._worker.run(self.chain, PChainProcessor.min_height))
-        first = await super().begin(wanted, tip)
+        min_height = max(min_height, await self._worker.run(self.chain, PChainProcessor.min_height))
+        first = await super().begin(min_height, tip)
         while True:
             (block,) = await self.source.read(first, 1)
             if await self._worker.run(self.chain, PChainProcessor.begin, block, first):
@@ -113,9 +113,9 @@ class XChainSync(PrimarySync[RawBlock]):
         self._client = client
         self._containers = containers
 
-    async def begin(self, wanted: int, tip: int) -> int:
+    async def begin(self, min_height: int, tip: int) -> int:
         """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
-        first = await super().begin(wanted, tip)
+        first = await super().begin(min_height, tip)
         if first == 0:
             await self._worker.run(self.chain, XChainProcessor.begin)
             await self._read_pre_linearization_txs()

@@ -54,9 +54,9 @@ class IndexedNetwork:
 
 async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis | None) -> IndexedNetwork:
     """Return a network; a node reports the parameters of those that are not public. Raises NodeUnavailable."""
-    known = builtin_parameters(network_id)
-    if known is not None:
-        return IndexedNetwork(known, genesis)
+    parameters = builtin_parameters(network_id)
+    if parameters is not None:
+        return IndexedNetwork(parameters, genesis)
     node = await first_available_node(await upstream.state.nodes())
     l1_fee = await node.fee_config() or _DEFAULT_L1_FEE
     asset_id, times_s = await node.staking_asset(), await upstream.info.upgrades()

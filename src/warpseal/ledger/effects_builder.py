@@ -42,15 +42,15 @@ class BlockEffectsBuilder:
 
     def emit(self, effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
         """Emit outputs of the transaction; their indices follow those of earlier outputs."""
-        made = _outputs(effects, outputs, held_on)
-        self.flow.emit(made)
-        effects.emitted += made
+        new_outputs = _outputs(effects, outputs, held_on)
+        self.flow.emit(new_outputs)
+        effects.emitted += new_outputs
 
     def emit_staked(self, effects: TxEffects, outputs: Iterable[TransferableOutput]) -> tuple[LedgerOutput, ...]:
         """Emit outputs that are locked until the staking is over, and return them."""
-        made = tuple(replace(output, staked=True) for output in _outputs(effects, outputs, P_CHAIN))
-        effects.emitted += made
-        return made
+        stake = tuple(replace(output, staked=True) for output in _outputs(effects, outputs, P_CHAIN))
+        effects.emitted += stake
+        return stake
 
     def emit_payment(
         self,

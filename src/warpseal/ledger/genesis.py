@@ -40,13 +40,13 @@ def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainSta
     txs += [_chain(builder, tx, position) for position, tx in enumerate(genesis.chains, len(txs))]
     effects = build_block_effects(builder, block, tuple(txs), None)
     utxos = (entry.utxo for entry in genesis.utxos)
-    made = tuple(
+    outputs = tuple(
         build_transfer_output(
             utxo.tx_id, utxo.output_index, TransferableOutput(utxo.asset_id, utxo.output), P_CHAIN, P_CHAIN
         )
         for utxo in utxos
     )
-    return state, replace(effects, emitted=made)
+    return state, replace(effects, emitted=outputs)
 
 
 def state_without_genesis(params: Parameters, first: PBlock) -> PChainState:

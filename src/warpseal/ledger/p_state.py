@@ -89,12 +89,12 @@ class StakerSet:
     @classmethod
     def from_stakers(cls, stakers: Iterable[Staker]) -> StakerSet:
         """Return the set of these stakers."""
-        made = cls()
+        staker_set = cls()
         for staker in stakers:
-            made._insert(staker)
-            made._turns.append((staker.next_s, staker.priority, staker.tx_id))
-        heapify(made._turns)
-        return made
+            staker_set._insert(staker)
+            staker_set._turns.append((staker.next_s, staker.priority, staker.tx_id))
+        heapify(staker_set._turns)
+        return staker_set
 
     def add(self, staker: Staker) -> None:
         """Add a staker."""

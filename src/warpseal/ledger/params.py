@@ -40,8 +40,8 @@ class UpgradeTimes:
         A missing upgrade is active from the start; Helicon is unscheduled.
         """
         names = {"apricotPhase5": "apricot_5_s"} | {name: f"{name}_s" for name in ("cortina", "durango", "etna")}
-        known = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
-        return cls(**known, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
+        activation_times = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
+        return cls(**activation_times, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
 
 
 @dataclass(frozen=True, slots=True)

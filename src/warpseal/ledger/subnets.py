@@ -195,14 +195,14 @@ def _refund(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Valid
     """Refund the balance behind the base outputs, and return it; an inactive validator has none."""
     if not validator.end_accumulated_fee:
         return 0
-    left = validator.balance(builder.state.l1_accrued_fees)
-    if not left:
+    balance = validator.balance(builder.state.l1_accrued_fees)
+    if not balance:
         raise builder.fault("the validator should be inactive already", effects.tx)
     owner = validator.remaining_balance_owner
     owners = OutputOwners(0, owner.threshold, tuple(owner.addresses))  # type: ignore[arg-type]
     asset_id = builder.state.params.staking_asset_id
-    builder.emit_payment(effects, effects.tx.id, len(effects.emitted), asset_id, left, owners)
-    return left
+    builder.emit_payment(effects, effects.tx.id, len(effects.emitted), asset_id, balance, owners)
+    return balance
 
 
 def _record_change(

@@ -30,14 +30,14 @@ class UtxoFlow:
     chain is a fault; those of other chains may be unknown, since each chain is indexed at its own pace.
     """
 
-    __slots__ = ("chain_id", "height", "is_complete", "made", "source", "spent")
+    __slots__ = ("chain_id", "height", "is_complete", "new_outputs", "source", "spent")
 
     def __init__(self, chain_id: ChainID, height: int, source: UtxoSource | None, is_complete: bool) -> None:
         self.chain_id = chain_id
         self.height = height
         self.source = source
         self.is_complete = is_complete
-        self.made: dict[UtxoID, LedgerOutput] = {}
+        self.new_outputs: dict[UtxoID, LedgerOutput] = {}
         self.spent: set[UtxoID] = set()
 
     def consume(
@@ -75,16 +75,16 @@ class UtxoFlow:
         if key in self.spent:
             raise self.fault(tx, f"input {key.hex()} is spent already")
         self.spent.add(key)
-        known: KnownUtxo | None = self.made.get(key)
-        if known is None:
+        earlier: KnownUtxo | None = self.new_outputs.get(key)
+        if earlier is None:
             if self.source is None:
                 return False
-            known = self.source.find(key, self.chain_id)
-            if known is None:
+            earlier = self.source.find(key, self.chain_id)
+            if earlier is None:
                 if self.is_complete and created_on == self.chain_id:
                     raise self.fault(tx, f"input {key.hex()} is not there")
                 return True
-        if known.amount != amount or known.asset_id != asset_id:
+        if earlier.amount != amount or earlier.asset_id != asset_id:
             raise self.fault(tx, f"input {key.hex()} differs from the output")
         return False
 
@@ -113,7 +113,7 @@ class UtxoFlow:
         """Make outputs spendable for later transactions of the block."""
         for output in outputs:
             if output.held_on == self.chain_id and not output.staked:
-                self.made[output.id] = output
+                self.new_outputs[output.id] = output
 
     def fault(self, tx: SignedTx[Any, Any] | None, reason: str) -> LedgerFault:
         """Return the error about a transaction, or about the block."""
@@ -131,17 +131,17 @@ def spent_ids(unsigned: Any) -> Iterator[UtxoID]:
 
 
 def build_transfer_output(
-    tx_id: TxID, index: int, made: TransferableOutput, created_on: ChainID, held_on: ChainID
+    tx_id: TxID, index: int, transferable: TransferableOutput, created_on: ChainID, held_on: ChainID
 ) -> LedgerOutput:
     """Return output `index` of a transaction."""
-    output, stakeable = made.output, 0
+    output, stakeable = transferable.output, 0
     if isinstance(output, LockOut):
         output, stakeable = output.output, output.locktime
     return LedgerOutput(
         utxo_id(tx_id, index),
         tx_id,
         index,
-        made.asset_id,
+        transferable.asset_id,
         output.amount,
         output.addresses,
         output.threshold,

@@ -80,8 +80,8 @@ def list_x_outputs(tx: XTx, chain_id: ChainID) -> tuple[LedgerOutput, ...]:
 def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> LedgerOutput:
     output = utxo.output
     if isinstance(output, TransferOutput | LockOut):
-        made = TransferableOutput(utxo.asset_id, output)
-        return build_transfer_output(utxo.tx_id, utxo.output_index, made, created_on, held_on)
+        transferable = TransferableOutput(utxo.asset_id, output)
+        return build_transfer_output(utxo.tx_id, utxo.output_index, transferable, created_on, held_on)
     return LedgerOutput(
         id=utxo.id,
         tx_id=utxo.tx_id,
@@ -226,8 +226,8 @@ def build_x_genesis_effects(genesis: XGenesis, chain_id: ChainID) -> tuple[XTxEf
     flow = UtxoFlow(chain_id, 0, None, True)
     effects: list[XTxEffects] = []
     for position, asset in enumerate(genesis.assets):
-        made = build_x_tx_effects(flow, asset.tx, position)
-        effects.append(replace(made, asset=_asset(asset.tx, asset.creation, asset.alias)))
+        tx_effects = build_x_tx_effects(flow, asset.tx, position)
+        effects.append(replace(tx_effects, asset=_asset(asset.tx, asset.creation, asset.alias)))
     return tuple(effects)
 
 

@@ -119,8 +119,8 @@ def read_aliases(file: Path | None) -> Mapping[ChainID, tuple[str, ...]]:
         return {}
     try:
         with file.open("rb") as opened:
-            given = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=dict[str, list[str]])
-        return {ChainID(parse_id(chain)): tuple(names) for chain, names in given.items()}
+            names_of = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=dict[str, list[str]])
+        return {ChainID(parse_id(chain)): tuple(names) for chain, names in names_of.items()}
     except OSError as error:
         raise StartupError(f"chain-aliases-file {file} cannot be read: {os_error_text(error)}") from error
     except (msgspec.MsgspecError, ValueError) as error:

@@ -197,8 +197,8 @@ def _nullable(value: Any) -> Any:
 
 
 def _hex_bytes(value: Any) -> Any:
-    found = _HEX.fullmatch(value) if isinstance(value, str) else None
-    return "0x" + found[1] if found else UNSET
+    match = _HEX.fullmatch(value) if isinstance(value, str) else None
+    return "0x" + match[1] if match else UNSET
 
 
 def _flag(value: Any) -> Any:

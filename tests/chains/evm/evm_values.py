@@ -40,9 +40,9 @@ def decoded(header: bytes, receipts: bytes) -> tuple[EvmHeader, tuple[EvmReceipt
 
 def facts_of(*txs: Tx, has_erc20: bool = False) -> EvmBlockFacts:
     """Return the facts of a made-up block with these transactions."""
-    made = MadeUpChain()
-    made.add(txs)
-    return block_facts(*decoded(made.chain.headers[1], made.chain.receipts[1]), BlockRules(has_erc20=has_erc20))
+    chain = MadeUpChain()
+    chain.add(txs)
+    return block_facts(*decoded(chain.chain.headers[1], chain.chain.receipts[1]), BlockRules(has_erc20=has_erc20))
 
 
 def facts_of_logs(*logs: Log, has_erc20: bool = False) -> EvmBlockFacts:

@@ -42,9 +42,9 @@ LOGS = (erc20_transfer(account(9), account(1), account(2), 5), erc721_transfer(a
 
 def made_up_block() -> Block:
     """Return a block with two transactions, of two logs each."""
-    made = MadeUpChain()
-    made.add([Tx(account(1), account(9), LOGS, gas_used=50_000), Tx(account(3), account(9), LOGS, gas_used=60_000)])
-    return decoded(made.chain.headers[1], made.chain.receipts[1])
+    chain = MadeUpChain()
+    chain.add([Tx(account(1), account(9), LOGS, gas_used=50_000), Tx(account(3), account(9), LOGS, gas_used=60_000)])
+    return decoded(chain.chain.headers[1], chain.chain.receipts[1])
 
 
 def with_header(**fields: Any) -> Callable[[Block], Block]:
@@ -100,8 +100,8 @@ def test_every_recorded_block_passes_the_checks_and_follows_its_parent(network: 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_creations_of_the_recorded_chains_are_found(network: str) -> None:
-    found = {chain: sum(len(facts.creations) for facts in chain_facts(network, chain)) for _, chain in RECORDED}
-    assert found == {"c-chain": 2, "l1-0": 4, "l1-1": 1}
+    counts = {chain: sum(len(facts.creations) for facts in chain_facts(network, chain)) for _, chain in RECORDED}
+    assert counts == {"c-chain": 2, "l1-0": 4, "l1-1": 1}
 
 
 def test_gas_and_bloom_are_not_compared_from_helicon_on() -> None:
@@ -203,9 +203,9 @@ def test_facts_are_the_sums_of_the_receipts_and_name_only_needed_transactions() 
 
 @pytest.mark.parametrize(("gas", "needs_trace"), [(26_499, False), (26_500, True)])
 def test_a_block_needs_a_trace_if_a_transaction_used_the_gas_of_a_creation(gas: int, needs_trace: bool) -> None:
-    made = MadeUpChain()
-    made.add([Tx(account(1), account(9), gas_used=21_000), Tx(account(3), account(9), gas_used=gas)])
-    block = decoded(made.chain.headers[1], made.chain.receipts[1])
+    chain = MadeUpChain()
+    chain.add([Tx(account(1), account(9), gas_used=21_000), Tx(account(3), account(9), gas_used=gas)])
+    block = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     assert block_facts(*block, BlockRules()).needs_trace is needs_trace
 
 
@@ -228,10 +228,10 @@ def test_a_creation_counts_if_its_transaction_succeeded() -> None:
 
 def linked_blocks() -> list[EvmBlockFacts]:
     """Return the blocks 1 to 4 of a chain."""
-    made = MadeUpChain()
+    chain = MadeUpChain()
     for _ in range(4):
-        made.add(())
-    pairs = zip(made.chain.headers, made.chain.receipts, strict=True)
+        chain.add(())
+    pairs = zip(chain.chain.headers, chain.chain.receipts, strict=True)
     return [block_facts(*decoded(header, receipts), BlockRules()) for header, receipts in pairs][1:]
 
 
@@ -273,9 +273,9 @@ def test_the_events_of_recorded_blocks_are_proven(network: str, chain: str) -> N
 
 
 def test_a_block_without_events_is_not_proven() -> None:
-    made = MadeUpChain()
-    made.add([Tx(account(1), account(9), LOGS[:1])])
-    header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
+    chain = MadeUpChain()
+    chain.add([Tx(account(1), account(9), LOGS[:1])])
+    header, receipts = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     for chain_rules, is_proven in (
         (BlockRules(), False),
         (BlockRules(has_erc20=True), True),

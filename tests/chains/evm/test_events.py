@@ -239,9 +239,9 @@ def test_other_logs_are_ignored() -> None:
 
 
 def test_hex_in_capitals_is_the_same() -> None:
-    made = MadeUpChain()
-    made.add([Tx(SENDER, NFT, [erc721_transfer(NFT, SENDER, RECIPIENT, 0xABCDEF)])])
-    header, receipts = decoded(made.chain.headers[1], made.chain.receipts[1])
+    chain = MadeUpChain()
+    chain.add([Tx(SENDER, NFT, [erc721_transfer(NFT, SENDER, RECIPIENT, 0xABCDEF)])])
+    header, receipts = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     log = receipts[0].logs[0]
     capitals = tuple("0x" + topic[2:].upper() for topic in log.topics)
     capital_log = msgspec.structs.replace(log, topics=capitals, address="0x" + log.address[2:].upper())

@@ -32,7 +32,7 @@ def fault_of(content: bytes) -> DocumentFault:
 
 
 def test_all_fields_of_a_document_are_read() -> None:
-    found = fields_of(
+    fields = fields_of(
         name="Cat #1",
         symbol="CAT",
         description="A cat",
@@ -44,7 +44,7 @@ def test_all_fields_of_a_document_are_read() -> None:
         decimals=18,
         properties={"a": {"b": 1.5}},
     )
-    assert found == NftFields(
+    assert fields == NftFields(
         name="Cat #1",
         symbol="CAT",
         description="A cat",
@@ -84,8 +84,8 @@ def test_spellings_of_other_fields(key: str, field: str, value: str) -> None:
 
 
 def test_traits_are_attributes_and_the_first_usable_spelling_counts() -> None:
-    found = fields_of(traits=[1], image="", image_url="javascript:alert(1)", imageUri="https://a.test/1.png")
-    assert found == NftFields(attributes="[1]", image_uri="https://a.test/1.png")
+    fields = fields_of(traits=[1], image="", image_url="javascript:alert(1)", imageUri="https://a.test/1.png")
+    assert fields == NftFields(attributes="[1]", image_uri="https://a.test/1.png")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_other_uris_do_not_pass(uri: str) -> None:
 
 def test_an_svg_in_the_document_becomes_a_data_uri() -> None:
     svg = '<svg xmlns="http://www.w3.org/2000/svg"/>'
-    found = fields_of(image_data=svg).image_uri
-    assert found is not None
-    head, _, payload = found.partition(",")
+    fields = fields_of(image_data=svg).image_uri
+    assert fields is not None
+    head, _, payload = fields.partition(",")
     assert head == "data:image/svg+xml;base64"
     assert b64decode(payload).decode() == svg
 
@@ -219,19 +219,19 @@ KEYS = st.sampled_from(["name", "image", "image_url", "attributes", "properties"
 @given(st.dictionaries(KEYS, JSON))
 def test_json_texts_of_any_document_hold_its_values(document: dict[str, Any]) -> None:
     try:
-        found = parse_document(json.dumps(document).encode())
+        fields = parse_document(json.dumps(document).encode())
     except MalformedDocument:
         return
     if document.get("properties") is not None:
-        assert found.properties is not None
-        assert json.loads(found.properties) == document["properties"]
-    assert found.decimals is None or 0 <= found.decimals <= 255
+        assert fields.properties is not None
+        assert json.loads(fields.properties) == document["properties"]
+    assert fields.decimals is None or 0 <= fields.decimals <= 255
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_fields_or_a_named_fault(content: bytes) -> None:
     try:
-        found = parse_document(content, 1)
+        fields = parse_document(content, 1)
     except MalformedDocument:
         return
-    assert isinstance(found, NftFields)
+    assert isinstance(fields, NftFields)

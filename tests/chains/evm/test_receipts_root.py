@@ -84,11 +84,11 @@ def test_a_receipt_that_no_block_can_hold_is_refused(changed: dict[str, str]) ->
 
 def made_up_block(count: int) -> Block:
     """Return a block with this number of transactions, one log each; its root is computed without the library."""
-    made = MadeUpChain()
-    made.add(
+    chain = MadeUpChain()
+    chain.add(
         [Tx(account(1), account(2), [erc721_transfer(account(3), account(1), account(2), n)]) for n in range(count)]
     )
-    return decoded(made.chain.headers[1], made.chain.receipts[1])
+    return decoded(chain.chain.headers[1], chain.chain.receipts[1])
 
 
 def root_text(receipts: tuple[EvmReceipt, ...]) -> str:

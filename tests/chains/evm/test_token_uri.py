@@ -27,15 +27,15 @@ CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 
 
 def urls_of(uri: str) -> list[str]:
-    found = parse_token_uri(uri, GATEWAYS)
-    assert isinstance(found, RemoteDocument)
-    return [str(url) for url in found.urls]
+    document = parse_token_uri(uri, GATEWAYS)
+    assert isinstance(document, RemoteDocument)
+    return [str(url) for url in document.urls]
 
 
 def contents_of(uri: str) -> tuple[bytes, ...]:
-    found = parse_token_uri(uri, GATEWAYS)
-    assert isinstance(found, InlineDocument)
-    return found.contents
+    document = parse_token_uri(uri, GATEWAYS)
+    assert isinstance(document, InlineDocument)
+    return document.contents
 
 
 def fault_of(uri: str) -> UriFault:
@@ -101,8 +101,8 @@ def test_raw_json_that_percent_decoding_would_break_is_the_second_reading() -> N
 
 
 def test_the_media_type_of_an_image_is_reported() -> None:
-    found = parse_token_uri("data:Image/SVG+xml;base64,PHN2Zy8+", GATEWAYS)
-    assert found == InlineDocument("image/svg+xml", (b"<svg/>",))
+    document = parse_token_uri("data:Image/SVG+xml;base64,PHN2Zy8+", GATEWAYS)
+    assert document == InlineDocument("image/svg+xml", (b"<svg/>",))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_url_that_no_server_would_read_is_not_requested(start: str) -> None:
 )
 def test_any_text_leads_to_a_document_or_to_a_named_fault(start: str, rest: str) -> None:
     try:
-        found = parse_token_uri(start + rest, GATEWAYS)
+        document = parse_token_uri(start + rest, GATEWAYS)
     except MalformedTokenUri:
         return
-    assert isinstance(found, InlineDocument | RemoteDocument)
-    if isinstance(found, RemoteDocument):
-        assert all(url.scheme in ("http", "https") and url.raw_host for url in found.urls)
+    assert isinstance(document, InlineDocument | RemoteDocument)
+    if isinstance(document, RemoteDocument):
+        assert all(url.scheme in ("http", "https") and url.raw_host for url in document.urls)

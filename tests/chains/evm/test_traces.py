@@ -176,9 +176,9 @@ def call_trees(draw: st.DrawFn) -> tuple[dict[str, Any], list[bytes]]:
 @settings(max_examples=60)
 def test_creations_are_those_of_the_calls_that_were_not_reverted(tree: tuple[dict[str, Any], list[bytes]]) -> None:
     transaction, created = tree
-    found = creations(transaction)
-    assert [creation.address for creation in found] == created
-    assert [creation.position for creation in found] == list(range(1, len(created) + 1))
+    traced_creations = creations(transaction)
+    assert [creation.address for creation in traced_creations] == created
+    assert [creation.position for creation in traced_creations] == list(range(1, len(created) + 1))
 
 
 @given(st.binary())

@@ -14,10 +14,10 @@ L1: Final = BlockRules()
 
 def facts_of(chain: ServedChain, rules: BlockRules = L1) -> list[EvmBlockFacts]:
     """Return the facts of all blocks of a chain."""
-    found = []
+    facts = []
     for raw, raw_receipts in zip(chain.headers, chain.receipts, strict=True):
         header, receipts = decode_block(raw), decode_receipts(raw_receipts)
         assert header is not None
         assert receipts is not None
-        found.append(block_facts(header, receipts, rules))
-    return found
+        facts.append(block_facts(header, receipts, rules))
+    return facts

@@ -51,8 +51,8 @@ class Indexing:
 
     def height(self, chain: ServedChain) -> int | None:
         """Return the last written block of a chain."""
-        found = self.indexer.chains[chain.blockchain_id].indexer
-        return None if found is None else found.height
+        chain_indexer = self.indexer.chains[chain.blockchain_id].indexer
+        return None if chain_indexer is None else chain_indexer.height
 
     async def until_at(self, chain: ServedChain, height: int) -> None:
         """Wait until a block is written."""
@@ -64,15 +64,17 @@ class Indexing:
 
     async def until_status(self, chain: ServedChain, is_wanted: Callable[[ChainStatus], bool]) -> ChainStatus:
         """Wait until the status of a chain is as wanted; return it as readers find it."""
-        found: list[ChainStatus] = []
+        statuses: list[ChainStatus] = []
 
         def is_found() -> bool:
             with suppress(OperationalError):
-                found[:] = [decode_status(row[0]) for row in rows(self.folder, chain, "SELECT body FROM chain_status")]
-            return bool(found) and is_wanted(found[0])
+                statuses[:] = [
+                    decode_status(row[0]) for row in rows(self.folder, chain, "SELECT body FROM chain_status")
+                ]
+            return bool(statuses) and is_wanted(statuses[0])
 
         await until(is_found)
-        return found[0]
+        return statuses[0]
 
 
 @asynccontextmanager

@@ -71,12 +71,12 @@ def main() -> None:
 
 def _index(folder: Path, node: EvmReplayNode, target: int, steps: int) -> None:
     """Index until the kill, at the latest at a height. steps: of SQLite until the kill, in units; 0 for no kill."""
-    left = steps
+    steps_left = steps
 
     def count_step() -> int:
-        nonlocal left
-        left -= 1
-        if not left:
+        nonlocal steps_left
+        steps_left -= 1
+        if not steps_left:
             os.kill(os.getpid(), signal.SIGKILL)
         return 0
 

@@ -36,10 +36,10 @@ def redirect_to(location: str) -> bytes:
 
 def answer_with(*responses: bytes) -> Serve:
     """Answer with these responses in turn, and with the last one from then on."""
-    left = list(responses)
+    remaining = list(responses)
 
     async def serve(head: str, writer: asyncio.StreamWriter) -> None:
-        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        writer.write(remaining.pop(0) if len(remaining) > 1 else remaining[0])
 
     return serve
 

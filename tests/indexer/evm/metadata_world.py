@@ -124,8 +124,8 @@ class MetadataWorld:
     async def show(self, *token_ids: int, contract: bytes | None = None) -> None:
         """Show tokens on a page, which requests what it lacks."""
         for token_id in token_ids:
-            lacking: Lacking = (await self.index.token(contract or self.cat, token_id)).lacking
-            await self.index.request(replace(lacking, contracts=frozenset()))
+            missing: Lacking = (await self.index.token(contract or self.cat, token_id)).lacking
+            await self.index.request(replace(missing, contracts=frozenset()))
 
     async def until_fetched(self, token_id: int, contract: bytes | None = None) -> NftToken:
         """Wait until a token has an outcome; return it."""
@@ -173,9 +173,9 @@ class BreakingCaller(EvmCaller):
 @asynccontextmanager
 async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
     """Serve the node and the server of documents; nothing is indexed before `running`."""
-    made, contracts = MadeUpChain(), NftContracts()
-    node = EvmReplayNode(made.chain, call=contracts.call)
-    world = MetadataWorld(made, node, contracts, folder)
+    chain, contracts = MadeUpChain(), NftContracts()
+    node = EvmReplayNode(chain.chain, call=contracts.call)
+    world = MetadataWorld(chain, node, contracts, folder)
     async with serving_evm(node), twin_servers(world.serve, world.serve) as (server, _):
         world.port = server.port
         yield world

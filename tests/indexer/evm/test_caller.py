@@ -50,10 +50,10 @@ async def test_a_contract_is_called_in_the_state_of_the_given_block() -> None:
 
 
 async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> None:
-    asked: list[str] = []
+    methods: list[str] = []
 
     def answer(to: bytes, data: bytes, block: str) -> bytes:
-        asked.append(block)
+        methods.append(block)
         if block != "latest" and int(block, 16) < BLOCKS - 32:
             raise Refused(*MISSING_STATE)
         return state_of(block)
@@ -64,7 +64,7 @@ async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_the
         assert await caller.call(CONTRACT, b"", 5) == b"latest"
         assert await caller.call(CONTRACT, b"", 60) == b"latest"
         assert await caller.call(CONTRACT, b"", BLOCKS) == state_of(hex(BLOCKS))
-    assert asked == ["0x5", "latest", "latest", hex(BLOCKS)]
+    assert methods == ["0x5", "latest", "latest", hex(BLOCKS)]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ Answers = Mapping[bytes, bytes]
 
 def interfaces(*supported: bytes) -> dict[bytes, bytes]:
     """Return the answers of a contract with ERC-165."""
-    known = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
-    return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in known}
+    interfaces = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
+    return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in interfaces}
 
 
 COIN: Final = {DECIMALS: word(6), TOTAL_SUPPLY: word(100), balance_of_call(CONTRACT): FALSE}
@@ -126,10 +126,10 @@ async def test_no_answer_about_candidate_transfers_is_no_denial() -> None:
 
 
 async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
-    made = MadeUpChain()
-    coins = [made.address(f"coin {number}") for number in range(40)]
-    sender = made.address("sender")
-    made.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
+    chain = MadeUpChain()
+    coins = [chain.address(f"coin {number}") for number in range(40)]
+    sender = chain.address("sender")
+    chain.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
     is_down = True
 
     def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
@@ -137,17 +137,17 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
             raise Refused(-32603, "database closed")
         return {DECIMALS: word(6), TOTAL_SUPPLY: word(1), balance_of_call(to): word(0)}.get(data)
 
-    node = EvmReplayNode(made.chain, call=answer)
+    node = EvmReplayNode(chain.chain, call=answer)
     async with (
         serving_evm(node),
         indexing(
             tmp_path,
-            [entry(made.chain, node)],
+            [entry(chain.chain, node)],
             build_tasks=lambda context: [ContractResolver(context, EvmCaller(context.nodes))],
         ) as running,
-        EvmIndex(evm_index_url(INDEX, tmp_path, made.chain.blockchain_id), INDEX) as index,
+        EvmIndex(evm_index_url(INDEX, tmp_path, chain.chain.blockchain_id), INDEX) as index,
     ):
-        await running.until_at(made.chain, 1)
+        await running.until_at(chain.chain, 1)
         await until(lambda: node.asked["eth_call"] > 0)
         page = await index.deployments(sender, PageRequest(100))
         assert len(page.lacking.contracts) == 40
@@ -161,10 +161,10 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
 
 
 async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: Path) -> None:
-    made = MadeUpChain()
-    coins = [made.address(f"coin {number}") for number in range(3)]
-    sender = made.address("sender")
-    made.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
+    chain = MadeUpChain()
+    coins = [chain.address(f"coin {number}") for number in range(3)]
+    sender = chain.address("sender")
+    chain.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
     called: set[bytes] = set()
 
     def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
@@ -183,16 +183,16 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
             await begin.wait()
             await super().run()
 
-    node = EvmReplayNode(made.chain, call=answer)
+    node = EvmReplayNode(chain.chain, call=answer)
     limited = EvmIndexing(traces=TraceMode.OFF, calls_per_s=200)
     async with (
         serving_evm(node),
         indexing(
-            tmp_path, [entry(made.chain, node, index=limited)], build_tasks=lambda context: [LateResolver(context)]
+            tmp_path, [entry(chain.chain, node, index=limited)], build_tasks=lambda context: [LateResolver(context)]
         ) as running,
-        EvmIndex(evm_index_url(INDEX, tmp_path, made.chain.blockchain_id), INDEX) as index,
+        EvmIndex(evm_index_url(INDEX, tmp_path, chain.chain.blockchain_id), INDEX) as index,
     ):
-        await running.until_at(made.chain, 1)
+        await running.until_at(chain.chain, 1)
 
         async def lacking() -> int:
             return len((await index.deployments(sender, PageRequest(100))).lacking.contracts)
@@ -223,11 +223,11 @@ def string(text: str) -> bytes:
 @pytest.mark.parametrize("event", ["Initialized(uint8)", "Initialized(uint64)", None])
 async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path, event: str | None) -> None:
     """With an event the indexer calls the clone again, without one once a page has shown the old result."""
-    made = MadeUpChain()
-    clone, sender = made.address("clone"), made.address("sender")
+    chain = MadeUpChain()
+    clone, sender = chain.address("clone"), chain.address("sender")
     logs = [] if event is None else [Log(clone, (keccak(event.encode()),), word(1))]
     for txs in ((Tx(sender, None, gas_used=60_000, created=clone),), (), (Tx(sender, clone, logs),), ()):
-        made.add(txs)
+        chain.add(txs)
 
     def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
         return string("Late" if block != "latest" and int(block, 16) >= 3 else "") if data in (NAME, SYMBOL) else None
@@ -235,26 +235,26 @@ async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path
     def build_tasks(context: EvmChainContext) -> list[ContractResolver]:
         return [ContractResolver(context, EvmCaller(context.nodes))]
 
-    async def until_named(folder: Path, node: EvmReplayNode, name: str, asked: bool) -> None:
-        async with EvmIndex(evm_index_url(INDEX, folder, made.chain.blockchain_id), INDEX) as index:
+    async def until_named(folder: Path, node: EvmReplayNode, name: str, is_requested: bool) -> None:
+        async with EvmIndex(evm_index_url(INDEX, folder, chain.chain.blockchain_id), INDEX) as index:
 
             async def is_named() -> bool:
                 page = await index.deployments(sender, PageRequest(10))
-                if asked:
+                if is_requested:
                     await index.request(page.lacking)
                 return [contract.name for contract in page.items] == [name] and not page.lacking.contracts
 
             await until(is_named)
 
-    node = EvmReplayNode(made.chain, tip=2, call=answer)
+    node = EvmReplayNode(chain.chain, tip=2, call=answer)
     async with serving_evm(node):
-        async with indexing(tmp_path, [entry(made.chain, node)], build_tasks=build_tasks) as running:
-            await running.until_at(made.chain, 2)
-            await until_named(tmp_path, node, "", asked=False)
+        async with indexing(tmp_path, [entry(chain.chain, node)], build_tasks=build_tasks) as running:
+            await running.until_at(chain.chain, 2)
+            await until_named(tmp_path, node, "", is_requested=False)
             node.tip = None
-            await running.until_at(made.chain, 4)
-            await until_named(tmp_path, node, "Late", asked=event is None)
+            await running.until_at(chain.chain, 4)
+            await until_named(tmp_path, node, "Late", is_requested=event is None)
         # The same chain, indexed afterwards, has the same facts.
-        async with indexing(tmp_path / "fresh", [entry(made.chain, node)], build_tasks=build_tasks) as running:
-            await running.until_at(made.chain, 4)
-            await until_named(tmp_path / "fresh", node, "Late", asked=False)
+        async with indexing(tmp_path / "fresh", [entry(chain.chain, node)], build_tasks=build_tasks) as running:
+            await running.until_at(chain.chain, 4)
+            await until_named(tmp_path / "fresh", node, "Late", is_requested=False)

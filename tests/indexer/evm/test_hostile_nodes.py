@@ -88,13 +88,13 @@ def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Count
 
 def log_bombs() -> ServedChain:
     """Return a chain with logs that claim to be huge batches, and one whose data has 8 MiB."""
-    made = MadeUpChain(21)
-    sender, contract = made.address("sender"), made.address("contract")
+    chain = MadeUpChain(21)
+    sender, contract = chain.address("sender"), chain.address("contract")
     topics = (TRANSFER_BATCH, word(sender), word(sender), word(sender))
     claims = [word(64) + word(64) + word(2**255 + number) for number in range(500)]
-    made.add([Tx(sender, contract, [Log(contract, topics, data) for data in claims])])
-    made.add([Tx(sender, contract, [Log(contract, topics, bytes(8 * MEBIBYTE))])])
-    return made.chain
+    chain.add([Tx(sender, contract, [Log(contract, topics, data) for data in claims])])
+    chain.add([Tx(sender, contract, [Log(contract, topics, bytes(8 * MEBIBYTE))])])
+    return chain.chain
 
 
 async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_pa
 def _height(folder: Path, chain: ServedChain) -> int:
     """Return the written height; -1 before there is one."""
     with suppress(OperationalError):
-        found = rows(folder, chain, "SELECT height FROM chain")
-        return int(found[0][0]) if found else -1
+        heights = rows(folder, chain, "SELECT height FROM chain")
+        return int(heights[0][0]) if heights else -1
     return -1
 
 

@@ -54,10 +54,10 @@ def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes
 
 def sparse_chain(blocks: int, every: int = 4, seed: int = 3) -> ServedChain:
     """Return a chain of which every fourth block has a transaction."""
-    made = MadeUpChain(seed, has_roots=False)
+    chain = MadeUpChain(seed, has_roots=False)
     for number in range(1, blocks + 1):
-        made.add([] if number % every else [Tx(made.address("a"), made.address("b"))])
-    return made.chain
+        chain.add([] if number % every else [Tx(chain.address("a"), chain.address("b"))])
+    return chain.chain
 
 
 @pytest.mark.parametrize("name", ["c-chain", "l1-0", "l1-1"])
@@ -188,8 +188,8 @@ async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) ->
         assert (index.height(chain), status.stopped) == (12, "")
         node.answers["eth_getBlockReceipts"] = LENGTH_MISMATCH
         node.tip_receipts = None
-        asked = node.asked["eth_getBlockReceipts"]
-        await until(lambda: node.asked["eth_getBlockReceipts"] > asked + 5)
+        call_count = node.asked["eth_getBlockReceipts"]
+        await until(lambda: node.asked["eth_getBlockReceipts"] > call_count + 5)
         assert index.height(chain) == 12
         del node.answers["eth_getBlockReceipts"]
         await index.until_at(chain, chain.tip)
@@ -520,13 +520,13 @@ async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: P
 
 
 async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    made = MadeUpChain()
-    sender, contract = made.address("sender"), made.address("contract")
+    chain = MadeUpChain()
+    sender, contract = chain.address("sender"), chain.address("contract")
     bomb = Log(contract, (CONSECUTIVE_TRANSFER, word(1), word(sender), word(sender)), word(10_000))
     for _ in range(12):
-        made.add([Tx(sender, contract, [bomb])])
-    async with serving_evm(EvmReplayNode(made.chain)) as (node,), open_sessions() as sessions:
-        nodes = ChainNodes(entry(made.chain, node), sessions, RPC)
+        chain.add([Tx(sender, contract, [bomb])])
+    async with serving_evm(EvmReplayNode(chain.chain)) as (node,), open_sessions() as sessions:
+        nodes = ChainNodes(entry(chain.chain, node), sessions, RPC)
         with ThreadPoolExecutor(1) as decoding:
             source = EvmBlockSource(nodes, Retrier(Backoff(0.01, 0.05), {}), decoding, BlockProver())
             numbers: list[int] = []
@@ -547,8 +547,8 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
         for height in (4, 5, 6):
             await node.add_to_tip()
             await until(lambda height=height: index.height(chain) == height)  # type: ignore[misc]
-        asked = node.asked["eth_blockNumber"]
-    assert asked < 20
+        call_count = node.asked["eth_blockNumber"]
+    assert call_count < 20
 
 
 async def test_a_stop_or_a_slow_node_of_one_chain_delays_no_other(tmp_path: Path) -> None:

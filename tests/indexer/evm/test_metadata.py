@@ -195,14 +195,16 @@ async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
     world.contracts.uris = {(world.cat, number): uri for number, (uri, _) in uris.items()}
     world.contracts.ownerless = {(world.cat, 2)}
     async with world.running() as running_world:
-        found = {number: await running_world.until_fetched(number) for number in uris}
-        assert {number: token.metadata.index_status for number, token in found.items()} == {
+        documents = {number: await running_world.until_fetched(number) for number in uris}
+        assert {number: token.metadata.index_status for number, token in documents.items()} == {
             number: status for number, (_, status) in uris.items()
         }
-        names = {number: token.metadata.name for number, token in found.items() if isinstance(token.metadata.name, str)}
+        names = {
+            number: token.metadata.name for number, token in documents.items() if isinstance(token.metadata.name, str)
+        }
         assert names == {1: "ok", 18: "packed", 20: "percent"}
-        assert found[17].metadata.image_uri == found[17].token_uri == running_world.url("/image")
-        assert found[9].token_uri == found[2].token_uri == ""
+        assert documents[17].metadata.image_uri == documents[17].token_uri == running_world.url("/image")
+        assert documents[9].token_uri == documents[2].token_uri == ""
         assert running_world.paths["/private"] == 0
 
 
@@ -262,10 +264,10 @@ async def test_a_failed_fetch_is_tried_five_times_more(world: MetadataWorld) -> 
         await running_world.show(1)
 
         def is_over() -> bool:
-            found = rows(
+            stored = rows(
                 running_world.folder, running_world.made.chain, "SELECT attempts, next_attempt_at FROM documents"
             )
-            return found == [(6, None)]
+            return stored == [(6, None)]
 
         await until(is_over)
         assert running_world.paths["/1"] == 6

@@ -22,9 +22,9 @@ def fetch(host: str, contract: str, job: str, size_bytes: int = 1) -> QueuedDocu
 
 def take_all(queue: DocumentQueue[str]) -> list[str]:
     jobs = []
-    while (taken := queue.take()) is not None:
-        jobs.append(taken.job)
-        queue.finish(taken)
+    while (document := queue.take()) is not None:
+        jobs.append(document.job)
+        queue.finish(document)
     return jobs
 
 
@@ -46,9 +46,9 @@ def test_a_document_that_waits_can_be_moved_to_another_level() -> None:
     queue = new_queue()
     for contract, job in [("x", "1"), ("x", "2"), ("y", "3")]:
         assert list(queue.add(1, fetch("a", contract, job))) == []
-    found = queue.remove(b"x", lambda job: job == "2")
-    assert found is not None
-    assert list(queue.add(0, found)) == []
+    document = queue.remove(b"x", lambda job: job == "2")
+    assert document is not None
+    assert list(queue.add(0, document)) == []
     assert queue.remove(b"y", lambda job: job == "1") is None
     assert (queue.room(0), queue.room(1)) == (MAX_QUEUED - 1, MAX_QUEUED - 2)
     assert take_all(queue) == ["2", "1", "3"]
@@ -116,9 +116,9 @@ def test_every_document_is_taken_or_displaced_once(operations: list[tuple[str, i
         if operation == "add":
             added.append(str(len(added)))
             gone += queue.add(level, fetch(host, contract, added[-1]))
-        elif operation == "take" and (taken := queue.take()) is not None:
-            running.append(taken)
-            gone.append(taken.job)
+        elif operation == "take" and (document := queue.take()) is not None:
+            running.append(document)
+            gone.append(document.job)
             assert max(Counter(fetch.host for fetch in running).values()) <= 2
         elif operation == "finish" and running:
             queue.finish(running.pop())

@@ -101,8 +101,8 @@ async def test_without_its_process_blocks_are_proven_on_the_thread_of_the_chain(
     await until(lambda: not active_children())
     with ThreadPoolExecutor(1) as thread:
         for _ in range(3):
-            found = await asyncio.gather(*(prover.find_disproven(blocks, thread) for _ in range(3)))
-            for disproven in found:
+            results = await asyncio.gather(*(prover.find_disproven(blocks, thread) for _ in range(3)))
+            for disproven in results:
                 assert_wrong_root(disproven, 7)
     warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == ["receipts process failed, proving blocks in the index process"]

@@ -114,7 +114,9 @@ async def indexed(
         indexing(folder, [entry], store=settings, build_tasks=tasks) as running,
         EvmIndex(evm_index_url(settings, folder, BLOCKCHAIN), settings) as reader,
     ):
-        await until(lambda: (found := running.indexer.chains[BLOCKCHAIN].indexer) is not None and found.height)
+        await until(
+            lambda: (chain_indexer := running.indexer.chains[BLOCKCHAIN].indexer) is not None and chain_indexer.height
+        )
         indexed = Indexed(reader)
         await until_indexed(indexed, chain, is_traced=tasks is build_tasks)
         yield indexed
@@ -124,8 +126,8 @@ async def until_indexed(indexed: Indexed, chain: AnvilChain, *, is_traced: bool 
     head = int(await chain.rpc("eth_blockNumber"), 16)
 
     async def is_indexed() -> bool:
-        found = await indexed.index.freshness()
-        return found is not None and found.height == head and (found.traced_height == head or not is_traced)
+        freshness = await indexed.index.freshness()
+        return freshness is not None and freshness.height == head and (freshness.traced_height == head or not is_traced)
 
     await until(is_indexed)
 
@@ -191,7 +193,7 @@ async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(tmp_pat
     for token_id, amount in ((7, 4), (8, 5), (2**256 - 1, 2**255)):
         await chain.send(editions, "move(address,address,uint256,uint256)", alice, bob, token_id, amount)
     await chain.mine()
-    shown: dict[bytes, dict[int, int]] = {}
+    holdings: dict[bytes, dict[int, int]] = {}
     async with (
         indexed(tmp_path, chain, build_untraced, index=begin) as index,
         evm_setup(chain_id=BLOCKCHAIN, more_urls=[chain.url], index_reader=index.index, index=begin) as setup,
@@ -199,11 +201,11 @@ async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(tmp_pat
         for owner in (alice, bob):
             path = f"/v1/chains/{id_text(BLOCKCHAIN)}/addresses/0x{owner.hex()}/balances:listCollectibles"
             page = await ask(setup, path, contractAddress="0x" + editions.hex())
-            shown[owner] = {int(item["tokenId"]): int(item["balance"]) for item in page.body["collectibleBalances"]}
+            holdings[owner] = {int(item["tokenId"]): int(item["balance"]) for item in page.body["collectibleBalances"]}
     # Token 9 has not moved since, so that the index does not know it.
     ids = (7, 8, 2**256 - 1)
-    assert shown == {owner: await balances_of(chain, editions, owner, ids) for owner in (alice, bob)}
-    assert shown[alice] == {7: 6, 2**256 - 1: 2**255 - 1}
+    assert holdings == {owner: await balances_of(chain, editions, owner, ids) for owner in (alice, bob)}
+    assert holdings[alice] == {7: 6, 2**256 - 1: 2**255 - 1}
 
 
 async def test_coins_and_transfers_without_erc165_are_no_nfts(tmp_path: Path, chain: AnvilChain) -> None:
@@ -255,7 +257,7 @@ async def block_of(chain: AnvilChain) -> int:
 
 async def test_contracts_have_the_kind_name_and_symbol_that_they_say(tmp_path: Path, chain: AnvilChain) -> None:
     sender, alice = chain.accounts[:2]
-    made = {
+    contracts = {
         "Coin": await chain.deploy("Coin"),
         "Bytes32Coin": await chain.deploy("Bytes32Coin"),
         "LongNameCoin": await chain.deploy("LongNameCoin"),
@@ -265,12 +267,12 @@ async def test_contracts_have_the_kind_name_and_symbol_that_they_say(tmp_path: P
         "FirstCollection": await chain.deploy("FirstCollection"),
         "FalseEditions": await chain.deploy("FalseEditions"),
     }
-    await chain.send(made["FirstCollection"], "mint(address,uint256)", alice, 1)
+    await chain.send(contracts["FirstCollection"], "mint(address,uint256)", alice, 1)
     await chain.mine()
     async with indexed(tmp_path, chain) as index:
-        called = await index.until_called(sender, made.values())
-    found = {name: described(called[contract]) for name, contract in made.items()}
-    assert found == {
+        called = await index.until_called(sender, contracts.values())
+    descriptions = {name: described(called[contract]) for name, contract in contracts.items()}
+    assert descriptions == {
         "Coin": ("ERC-20", "Plain Coin", "COIN", 6),
         "Bytes32Coin": ("ERC-20", "Maker of Old", "MKO", 18),
         "LongNameCoin": ("ERC-20", "é" * 127, "nulinside", 0),
@@ -324,16 +326,16 @@ async def test_factories_are_the_creators_of_what_stays(tmp_path: Path, chain: A
     sender = chain.accounts[0]
     factory, office = await chain.deploy("Factory"), await chain.deploy("Office")
     calls = ("create()", "createNest()", "createAndFail()", "createInRevertedCall()")
-    sent = [await chain.send(factory, call) for call in calls]
-    sent.append(await chain.send(factory, "create2(bytes32)", bytes(32)))
+    tx_hashes = [await chain.send(factory, call) for call in calls]
+    tx_hashes.append(await chain.send(factory, "create2(bytes32)", bytes(32)))
     # The second creation of the same address fails, and its transaction with it.
-    sent.append(await chain.send(factory, "create2(bytes32)", bytes(32)))
+    tx_hashes.append(await chain.send(factory, "create2(bytes32)", bytes(32)))
     ordered = await chain.send(office, "order()")
     await chain.mine()
-    made = [[raw(log["data"])[-20:] for log in await logs_of(chain, tx_hash)] for tx_hash in sent]
-    assert list(map(len, made)) == [1, 1, 1, 0, 1, 0]
+    creations = [[raw(log["data"])[-20:] for log in await logs_of(chain, tx_hash)] for tx_hash in tx_hashes]
+    assert list(map(len, creations)) == [1, 1, 1, 0, 1, 0]
     (from_office,) = [raw(log["data"])[-20:] for log in await logs_of(chain, ordered)]
-    inner = raw(await chain.call(made[1][0], "inner()", "address"))
+    inner = raw(await chain.call(creations[1][0], "inner()", "address"))
     below = raw(await chain.call(office, "factory()", "address"))
     async with indexed(tmp_path, chain, build_untraced) as index:
         assert await index.created_by(factory) == {}
@@ -341,17 +343,17 @@ async def test_factories_are_the_creators_of_what_stays(tmp_path: Path, chain: A
     # Traces that come later, as from another node.
     async with indexed(tmp_path, chain) as index:
         by_factory = await index.created_by(factory)
-        assert set(by_factory) == {contract for contracts in made for contract in contracts}
-        assert set(await index.created_by(made[1][0])) == {inner}
+        assert set(by_factory) == {contract for contracts in creations for contract in contracts}
+        assert set(await index.created_by(creations[1][0])) == {inner}
         assert set(await index.created_by(below)) == {from_office}
         assert set(await index.created_by(office)) == {below}
         by_sender = await index.created_by(sender)
         assert by_factory.keys() | {inner, below, from_office, factory, office} <= by_sender.keys()
-        details = by_factory[made[0][0]].deployment_details
-        assert (details.tx_hash, raw(details.deployer_address)) == (sent[0], sender)
+        details = by_factory[creations[0][0]].deployment_details
+        assert (details.tx_hash, raw(details.deployer_address)) == (tx_hashes[0], sender)
         assert raw(str(details.deployer_contract_address)) == factory
         called = await index.until_called(factory, by_factory)
-        assert described(called[made[4][0]]) == ("ERC-721", "Made", "MADE", None)
+        assert described(called[creations[4][0]]) == ("ERC-721", "Made", "MADE", None)
 
 
 async def logs_of(chain: AnvilChain, tx_hash: str) -> list[dict[str, Any]]:
@@ -371,8 +373,8 @@ async def test_an_upgraded_proxy_is_called_again(tmp_path: Path, chain: AnvilCha
         await chain.mine()
 
         async def is_second() -> bool:
-            found = (await index.created_by(sender))[proxy]
-            return described(found) == ("ERC-1155", "Second Version", "V2", None)
+            contract = (await index.created_by(sender))[proxy]
+            return described(contract) == ("ERC-1155", "Second Version", "V2", None)
 
         await until(is_second)
 

@@ -37,11 +37,11 @@ def created_at(height: int) -> bytes:
 
 def make_chain(heights: int, creating: Sequence[int]) -> ServedChain:
     """Return a chain of blocks with one transaction each; in some of them it creates a contract inside."""
-    made = MadeUpChain()
+    chain = MadeUpChain()
     for height in range(1, heights + 1):
-        made.add([Tx(SENDER, FACTORY, gas_used=CREATING_GAS if height in creating else 21_000)])
-    traces = {height: trace_of(made.chain, height) for height in creating}
-    return replace(made.chain, traces={height: json.dumps(trace).encode() for height, trace in traces.items()})
+        chain.add([Tx(SENDER, FACTORY, gas_used=CREATING_GAS if height in creating else 21_000)])
+    traces = {height: trace_of(chain.chain, height) for height in creating}
+    return replace(chain.chain, traces={height: json.dumps(trace).encode() for height, trace in traces.items()})
 
 
 def trace_of(chain: ServedChain, height: int) -> list[dict[str, Any]]:
@@ -197,8 +197,8 @@ async def test_a_node_that_is_behind_traces_blocks_once_it_has_them(tmp_path: Pa
     async with tracing(tmp_path, EvmReplayNode(chain), behind) as traced:
         await traced.until_traced(20)
         # The next block was tried, and is no gap.
-        asked = behind.asked[TRACE_METHOD]
-        await until(lambda: behind.asked[TRACE_METHOD] > asked)
+        call_count = behind.asked[TRACE_METHOD]
+        await until(lambda: behind.asked[TRACE_METHOD] > call_count)
         await behind.add_to_tip(40)
         await traced.until_traced(60)
         assert len(await traced.created()) == 60

@@ -92,9 +92,9 @@ async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: s
     served = recorded_chain(network, chain)
     rules = HELICON if (network, chain) == ("helicon", "c-chain") else L1
     write_index(tmp_path, served, rules)
-    found = await verify(tmp_path, EvmReplayNode(served), rules)
-    assert [finding for finding in found.values() if finding.fault or not finding.is_compared] == []
-    assert {f"chain: block {number}" for number in range(served.tip + 1)} & found.keys()
+    findings = await verify(tmp_path, EvmReplayNode(served), rules)
+    assert [finding for finding in findings.values() if finding.fault or not finding.is_compared] == []
+    assert {f"chain: block {number}" for number in range(served.tip + 1)} & findings.keys()
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,12 @@ def nft_index(tmp_path_factory: pytest.TempPathFactory, nfts: ServedChain) -> Pa
 
 async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, nfts: ServedChain) -> None:
     write_index(tmp_path, nfts, has_holders=True)
-    found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
-    assert [finding for finding in found.values() if finding.fault or finding.remark or not finding.is_compared] == []
+    findings = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
+    assert [
+        finding for finding in findings.values() if finding.fault or finding.remark or not finding.is_compared
+    ] == []
     for kind in ("ERC-721 token", "ERC-1155 token", "ERC-20 balance"):
-        assert any(subject.startswith(f"chain: {kind}") for subject in found)
+        assert any(subject.startswith(f"chain: {kind}") for subject in findings)
 
 
 FIRST = "(owner, token) = (SELECT owner, token FROM holdings LIMIT 1)"
@@ -183,9 +185,9 @@ async def test_nothing_is_compared_with_a_node_if_rows_contradict_each_other(
 ) -> None:
     _change(_copy(nft_index, tmp_path), DAMAGES["an owner"])
     node = EvmReplayNode(nfts)
-    found = await verify(tmp_path, node)
-    assert ROWS not in found
-    assert all(finding.fault for finding in found.values())
+    findings = await verify(tmp_path, node)
+    assert ROWS not in findings
+    assert all(finding.fault for finding in findings.values())
     assert not node.requests
 
 
@@ -205,8 +207,8 @@ async def test_a_fact_that_differs_from_the_node_is_wrong(
 ) -> None:
     _change(_copy(nft_index, tmp_path), FACTS[damage])
     monkeypatch.setattr(consistency, "sample_tokens", lambda *args, **kwargs: [])
-    found = await verify(tmp_path, EvmReplayNode(nfts), count=100)
-    assert {subject: finding.fault.partition(":")[0] for subject, finding in found.items() if finding.fault} == {
+    findings = await verify(tmp_path, EvmReplayNode(nfts), count=100)
+    assert {subject: finding.fault.partition(":")[0] for subject, finding in findings.items() if finding.fault} == {
         "chain: block 4": damage
     }
 
@@ -214,29 +216,29 @@ async def test_a_fact_that_differs_from_the_node_is_wrong(
 async def test_receipts_that_do_not_give_the_receipts_root_are_wrong(tmp_path: Path) -> None:
     rootless = dense_blocks(4, txs=3, has_roots=False)
     write_index(tmp_path, rootless)
-    found = await verify(tmp_path, EvmReplayNode(rootless), count=30)
-    assert "receiptsRoot" in found["chain: block 2"].fault
+    findings = await verify(tmp_path, EvmReplayNode(rootless), count=30)
+    assert "receiptsRoot" in findings["chain: block 2"].fault
     # Headers of the C-Chain after Helicon have another root.
-    found = await verify(tmp_path, EvmReplayNode(rootless), HELICON, count=30)
-    assert found["chain: block 2"].fault == ""
+    findings = await verify(tmp_path, EvmReplayNode(rootless), HELICON, count=30)
+    assert findings["chain: block 2"].fault == ""
 
 
 async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path: Path) -> None:
-    made = MadeUpChain(7)
-    honest, silent, twice = made.address("honest"), made.address("silent"), made.address("twice")
-    ann, bob = made.address("ann"), made.address("bob")
-    made.add([Tx(ann, honest, [erc721_transfer(contract, ZERO, ann, 5) for contract in (honest, silent)])])
-    made.add([Tx(ann, twice, [erc721_transfer(twice, bob, ann, 5), erc1155_transfer(twice, bob, ann, 6, 9)])])
-    write_index(tmp_path, made.chain)
-    state = NftState(made.chain)
+    chain = MadeUpChain(7)
+    honest, silent, twice = chain.address("honest"), chain.address("silent"), chain.address("twice")
+    ann, bob = chain.address("ann"), chain.address("bob")
+    chain.add([Tx(ann, honest, [erc721_transfer(contract, ZERO, ann, 5) for contract in (honest, silent)])])
+    chain.add([Tx(ann, twice, [erc721_transfer(twice, bob, ann, 5), erc1155_transfer(twice, bob, ann, 6, 9)])])
+    write_index(tmp_path, chain.chain)
+    state = NftState(chain.chain)
     # It moved the token without an event.
     state.owners[silent, 5] = bob
     state.owners[twice, 5] = bob
     state.balances[twice, 6, ann] = 0
-    node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": []})
-    found = await verify(tmp_path, node, count=60)
-    assert [finding for finding in found.values() if finding.fault or not finding.is_compared] == []
-    remarks = {subject.split(" held")[0]: finding.remark for subject, finding in found.items() if finding.remark}
+    node = EvmReplayNode(chain.chain, call=state.call, answers={"eth_getLogs": []})
+    findings = await verify(tmp_path, node, count=60)
+    assert [finding for finding in findings.values() if finding.fault or not finding.is_compared] == []
+    remarks = {subject.split(" held")[0]: finding.remark for subject, finding in findings.items() if finding.remark}
     assert len(remarks) == 3
     assert sum("contradict each other" in remark for remark in remarks.values()) == 2
     assert sum("the index has all of them" in remark for remark in remarks.values()) == 1
@@ -246,12 +248,12 @@ POSITION = "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807 ELSE pref
 
 
 async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tmp_path: Path) -> None:
-    made = MadeUpChain(8)
-    contract, ann, bob = made.address("contract"), made.address("ann"), made.address("bob")
-    made.add([Tx(ann, contract, [erc721_transfer(contract, ZERO, ann, 5)])])
-    made.add([Tx(ann, contract, [erc721_transfer(contract, ann, bob, 5)])])
-    state = NftState(made.chain)
-    file = write_index(tmp_path, made.chain)
+    chain = MadeUpChain(8)
+    contract, ann, bob = chain.address("contract"), chain.address("ann"), chain.address("bob")
+    chain.add([Tx(ann, contract, [erc721_transfer(contract, ZERO, ann, 5)])])
+    chain.add([Tx(ann, contract, [erc721_transfer(contract, ann, bob, 5)])])
+    state = NftState(chain.chain)
+    file = write_index(tmp_path, chain.chain)
     # As if the last transfer had never been seen.
     _change(
         file,
@@ -263,11 +265,11 @@ async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tm
         f" (SELECT i.key, {POSITION} FROM ids i JOIN transfers t ON t.recipient = i.key)",
     )
     logs = [{"blockNumber": "0x2", "topics": ["0x", "0x", "0x", "0x"]}]
-    node = EvmReplayNode(made.chain, call=state.call, answers={"eth_getLogs": logs})
+    node = EvmReplayNode(chain.chain, call=state.call, answers={"eth_getLogs": logs})
     async with verifying(tmp_path, node) as verifier:
-        found = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
-    assert found[ROWS].fault == ""
-    (fault,) = [finding.fault for subject, finding in found.items() if " held by " in subject]
+        findings = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
+    assert findings[ROWS].fault == ""
+    (fault,) = [finding.fault for subject, finding in findings.items() if " held by " in subject]
     assert "block 2: transfers" in fault
 
 
@@ -276,23 +278,25 @@ COIN = MadeUpChain(9).address("coin")
 
 def coin_chain() -> ServedChain:
     """Return a chain with mints of a coin for two holders, and a transfer between them in block 3."""
-    made = MadeUpChain(9)
-    ann, bob = made.address("ann"), made.address("bob")
-    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, ann, 50)])])
-    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, bob, 7)])])
-    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 20), erc20_transfer(COIN, bob, ann, 5)])])
-    return made.chain
+    chain = MadeUpChain(9)
+    ann, bob = chain.address("ann"), chain.address("bob")
+    chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, ann, 50)])])
+    chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, bob, 7)])])
+    chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 20), erc20_transfer(COIN, bob, ann, 5)])])
+    return chain.chain
 
 
 async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> dict[str, IndexFinding]:
     """Verify the index of a chain of coins; return the findings of balances that have a fault or a remark."""
     logs = [{"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]} for number in (1, 2, 3)]
     node = EvmReplayNode(chain, call=state.call, answers={"eth_getLogs": logs})
-    found = await verify(folder, node, count=20)
-    assert all(finding.is_compared for finding in found.values())
-    assert found[ROWS].fault == ""
+    findings = await verify(folder, node, count=20)
+    assert all(finding.is_compared for finding in findings.values())
+    assert findings[ROWS].fault == ""
     return {
-        name: finding for name, finding in found.items() if " balance of " in name and (finding.fault or finding.remark)
+        name: finding
+        for name, finding in findings.items()
+        if " balance of " in name and (finding.fault or finding.remark)
     }
 
 
@@ -308,14 +312,14 @@ async def test_balances_that_change_without_events_are_reported_and_are_no_fault
 
 
 async def test_balances_of_a_contract_with_contradicting_events_are_no_fault(tmp_path: Path) -> None:
-    made = MadeUpChain(9)
-    ann, bob = made.address("ann"), made.address("bob")
-    made.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 50)])])
-    write_index(tmp_path, made.chain, has_holders=True)
-    state = NftState(made.chain)
+    chain = MadeUpChain(9)
+    ann, bob = chain.address("ann"), chain.address("bob")
+    chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 50)])])
+    write_index(tmp_path, chain.chain, has_holders=True)
+    state = NftState(chain.chain)
     # A deposit without an event, from which 10 are left.
     state.coins[COIN, bob] = 60
-    (finding,) = (await verify_balances(tmp_path, made.chain, state)).values()
+    (finding,) = (await verify_balances(tmp_path, chain.chain, state)).values()
     assert (finding.fault, "contradict each other" in finding.remark) == ("", True)
 
 
@@ -339,8 +343,8 @@ async def test_nothing_is_compared_with_a_node_at_another_height_without_the_sta
     monkeypatch.setattr(evm_verify, "_STATE_RETRY_S", 0.001)
     write_index(tmp_path, nfts)
     made = EvmReplayNode(nfts, is_down=True)
-    found = await verify(tmp_path, made, count=8)
-    assert [subject for subject, finding in found.items() if finding.is_compared] == [ROWS]
+    findings = await verify(tmp_path, made, count=8)
+    assert [subject for subject, finding in findings.items() if finding.is_compared] == [ROWS]
 
 
 async def test_all_holdings_are_compared_after_one_block_in_one_batch(tmp_path: Path, nfts: ServedChain) -> None:
@@ -352,8 +356,8 @@ async def test_all_holdings_are_compared_after_one_block_in_one_batch(tmp_path: 
 
     write_index(tmp_path, nfts, has_holders=True)
     node = EvmReplayNode(nfts, call=call)
-    found = await verify(tmp_path, node, count=15)
-    holdings = [subject for subject in found if " token " in subject or " balance of " in subject]
+    findings = await verify(tmp_path, node, count=15)
+    holdings = [subject for subject in findings if " token " in subject or " balance of " in subject]
     assert set(blocks) == {hex(nfts.tip)}
     assert len(blocks) == len(holdings) == max(node.batch_sizes) > 15
 
@@ -395,12 +399,12 @@ async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no
 
 async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedChain) -> None:
     write_index(tmp_path, nfts, first=12)
-    found = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call), count=30)
-    assert [finding for finding in found.values() if finding.fault] == []
-    unknown = [subject for subject, finding in found.items() if not finding.is_compared]
+    findings = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call), count=30)
+    assert [finding for finding in findings.values() if finding.fault] == []
+    unknown = [subject for subject, finding in findings.items() if not finding.is_compared]
     assert unknown
     assert all(subject.startswith("chain: ERC-1155 token") for subject in unknown)
-    assert not any(found[subject].is_comparable for subject in unknown)
+    assert not any(findings[subject].is_comparable for subject in unknown)
 
 
 def _copy(file: Path, folder: Path) -> Path:

@@ -111,8 +111,8 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         _check_execution(number, header, gas_used, log_count)
     creations = tuple(_creations(receipts))
     events = read_events(receipts, has_erc20=rules.has_erc20)
-    named = {transfer.tx_index for transfer in events.transfers}
-    named.update(creation.tx_index for creation in creations)
+    tx_indexes = {transfer.tx_index for transfer in events.transfers}
+    tx_indexes.update(creation.tx_index for creation in creations)
     return EvmBlockFacts(
         number=number,
         hash=parse_bytes(header.hash, HASH_BYTES),
@@ -128,7 +128,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         creations=creations,
         updates=tuple(dict.fromkeys(events.updates)),
         upgraded=tuple(dict.fromkeys(events.upgraded)),
-        tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(named)},
+        tx_hashes={index: parse_bytes(header.transactions[index], HASH_BYTES) for index in sorted(tx_indexes)},
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),

@@ -126,11 +126,11 @@ def _parse_data(uri: str) -> InlineDocument:
     Many contracts write JSON without percent-encoding it, with `%` and `#` in it, so the payload as it stands is the
     second reading.
     """
-    found = _DATA.fullmatch(uri)
-    if found is None:
+    match = _DATA.fullmatch(uri)
+    if match is None:
         raise MalformedTokenUri(UriFault.MALFORMED)
-    media_type, *parameters = (part.strip().lower() for part in found[1].split(";"))
-    payload, decoded = _encode(found[2]), unquote_to_bytes(_encode(found[2]))
+    media_type, *parameters = (part.strip().lower() for part in match[1].split(";"))
+    payload, decoded = _encode(match[2]), unquote_to_bytes(_encode(match[2]))
     if "base64" not in parameters:
         return InlineDocument(media_type, tuple(dict.fromkeys((decoded, payload))))
     digits = _WHITE_SPACE.sub(b"", decoded).translate(_URL_SAFE).rstrip(b"=")

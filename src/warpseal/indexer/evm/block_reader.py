@@ -93,16 +93,16 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         return await self._retrier.call(partial(self._read, first, count))
 
-    async def find_first(self, wanted: int, tip: int) -> int:
-        """Return the lowest height from `wanted` on that a node has. A node that is down is waited for at first.
+    async def find_first(self, min_height: int, tip: int) -> int:
+        """Return the lowest height from `min_height` on that a node has. A node that is down is waited for at first.
 
         It may have what the others lack, and the index cannot begin earlier later. Raises NodeUnavailable.
         """
         was_awaiting = self._is_awaiting_node()
-        first = await super().find_first(wanted, tip)
+        first = await super().find_first(min_height, tip)
         now = asyncio.get_running_loop().time()
         self._patient_until = self._patient_until or now + _PATIENCE_S
-        if first > wanted and now < self._patient_until and (was_awaiting or self._is_awaiting_node()):
+        if first > min_height and now < self._patient_until and (was_awaiting or self._is_awaiting_node()):
             raise BlocksMissing(BLOCK)
         return first
 
@@ -124,26 +124,26 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def alternatives(self, height: int) -> tuple[EvmBlockFacts, ...]:
         # Blocks of one hash may differ: a node can return the right one with another parent.
-        found: list[EvmBlockFacts] = []
+        blocks: list[EvmBlockFacts] = []
         for node in await self._nodes.candidates():
             try:
                 # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
             except (CallFailure, NotHere, BlockContradiction, MalformedBlock):
                 continue
-            if block not in found:
-                found.append(block)
-        return tuple(found)
+            if block not in blocks:
+                blocks.append(block)
+        return tuple(blocks)
 
-    async def find_other_hash(self, height: int, known: bytes) -> bytes | None:
-        """Return the hash that a node reports for a block; None if a node reports the known one, or none has it.
+    async def find_other_hash(self, height: int, indexed_hash: bytes) -> bytes | None:
+        """Return the hash that a node reports for a block; None if a node reports `indexed_hash`, or no node has it.
 
         Raises NodeUnavailable.
         """
         other: bytes | None = None
         for node in await self._nodes.candidates(NodeResource.BLOCKS, height):
             block_hash = await self._hash_from(node, height)
-            if block_hash == known:
+            if block_hash == indexed_hash:
                 return None
             other = other or block_hash
         return other
@@ -276,8 +276,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 while len(theirs) < len(ours) and all(events == ours[number] for number, events in theirs.items()):
                     first = min(ours) + len(theirs)
-                    found = await self._read_from(other, first, max(ours) + 1 - first)
-                    theirs |= {block.number: block.events for block in found}
+                    batch = await self._read_from(other, first, max(ours) + 1 - first)
+                    theirs |= {block.number: block.events for block in batch}
             except (CallFailure, NotHere, MalformedBlock, BlockContradiction):
                 continue
             wrong = next((number for number, events in theirs.items() if events != ours[number]), None)

@@ -116,8 +116,8 @@ class EvmCaller:
             open_calls = [index for index, result in enumerate(results) if result is None]
             if not open_calls:
                 break
-            found = await self._call_node(node, [calls[index] for index in open_calls], height)
-            for index, result in zip(open_calls, found, strict=True):
+            node_results = await self._call_node(node, [calls[index] for index in open_calls], height)
+            for index, result in zip(open_calls, node_results, strict=True):
                 results[index] = result
         return results
 

@@ -107,8 +107,8 @@ async def fetch_contract_facts(
     """Return what contracts say of themselves; nothing of those for which no node answers."""
     addresses = [contract.address for contract in contracts]
     first = await _call_contracts(caller, dict.fromkeys(addresses, _first_calls()), height)
-    left = {address: _second_calls(address, outputs) for address, outputs in first.items()}
-    second = await _call_contracts(caller, left, height)
+    second_calls = {address: _second_calls(address, outputs) for address, outputs in first.items()}
+    second = await _call_contracts(caller, second_calls, height)
     return [
         _contract_facts(contract, first[contract.address], second[contract.address], height)
         for contract in contracts
@@ -127,14 +127,14 @@ async def ask_erc721(caller: EvmCaller, contracts: Collection[bytes], height: in
     return {contract: _is_erc721(outputs[contract]) for contract in contracts}
 
 
-async def _call_contracts(caller: EvmCaller, asked: Mapping[bytes, Outputs], height: int) -> dict[bytes, Outputs]:
+async def _call_contracts(caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int) -> dict[bytes, Outputs]:
     """Return the outputs of several calls to each contract, without contracts for which no node answers a call."""
-    calls = [ContractCall(address, data) for address, all_data in asked.items() for data in all_data]
+    calls = [ContractCall(address, data) for address, all_data in calls_of.items() for data in all_data]
     results = iter(await caller.call_all(calls, height))
-    found = {address: [next(results) for _ in all_data] for address, all_data in asked.items()}
+    results_of = {address: [next(results) for _ in all_data] for address, all_data in calls_of.items()}
     return {
         address: tuple(b"" if isinstance(result, Reverted) else result for result in of_contract if result is not None)
-        for address, of_contract in found.items()
+        for address, of_contract in results_of.items()
         if None not in of_contract
     }
 

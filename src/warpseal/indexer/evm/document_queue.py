@@ -56,9 +56,9 @@ class DocumentQueue(Generic[J]):
     def remove(self, contract: bytes, is_wanted: Callable[[J], bool]) -> QueuedDocument[J] | None:
         """Remove a document of a contract, whatever its level, and return it; None if it does not wait."""
         for level in self._levels:
-            if (found := level.find(contract, is_wanted)) is not None:
-                level.remove(found)
-                return found
+            if (document := level.find(contract, is_wanted)) is not None:
+                level.remove(document)
+                return document
         return None
 
     def take(self) -> QueuedDocument[J] | None:

@@ -57,9 +57,9 @@ class EarlierTransactions:
                 counts = list(map(_count_in, await node.call(calls, is_background=True)))
             except CallFailure:
                 continue
-            found = counts[: counts.index(None)] if None in counts else counts
-            if found:
-                return [count for count in found if count is not None]
+            numbers = [count for count in counts[: (*counts, None).index(None)] if count is not None]
+            if numbers:
+                return numbers
         return []
 
 

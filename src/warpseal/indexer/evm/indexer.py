@@ -176,8 +176,10 @@ class IndexedChain:
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
-                if (known := await context.write(EvmIndexWriter.identity)) is not None:
-                    nodes.pool.identity.expected = ChainIdentity(known.evm_chain_id, "0x" + known.genesis_hash.hex())
+                if (identity := await context.write(EvmIndexWriter.identity)) is not None:
+                    nodes.pool.identity.expected = ChainIdentity(
+                        identity.evm_chain_id, "0x" + identity.genesis_hash.hex()
+                    )
                 await self._index(context, decoding)
             finally:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
@@ -49,7 +49,10 @@ _STORE_DOWN: Final = Backoff(1.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class _TokenUri:
-    """The URI of a token. result: if no server need be asked; document: else."""
+    """The URI of a token.
+
+    result: the outcome, if no server has to be called for it; document: where to read the document otherwise.
+    """
 
     token: TokenToFetch
     uri: str
@@ -117,11 +120,11 @@ class MetadataFetcher:
             while True:
                 wake.clear()
                 await slots.acquire()
-                found = await self._tokens_to_fetch(FetchReason.REINDEX, 1)
-                if not found:
+                tokens = await self._tokens_to_fetch(FetchReason.REINDEX, 1)
+                if not tokens:
                     slots.release()
                     await wait_for(wake, self._settings.idle_s)
-                for token in found:
+                for token in tokens:
                     tasks.create_task(self._reindex(token)).add_done_callback(lambda _: slots.release())
 
     async def _reindex(self, token: TokenToFetch) -> None:
@@ -133,9 +136,9 @@ class MetadataFetcher:
         try:
             async with asyncio.timeout_at(deadline):
                 async with self._reindex_calls:
-                    (found,) = await self._read_uris(self._caller, [token])
-                uri = found.uri
-                result = found.result or await self._read_document(found, FetchLane.REINDEX, deadline)
+                    (token_uri,) = await self._read_uris(self._caller, [token])
+                uri = token_uri.uri
+                result = token_uri.result or await self._read_document(token_uri, FetchLane.REINDEX, deadline)
         except TimeoutError:
             log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
         # Not before the request, which may be later than the second in which it was made.
@@ -167,32 +170,32 @@ class MetadataFetcher:
         if reason is FetchReason.SHOWN:
             unqueued = [token for token in tokens if not await self._move_up(token, level)]
             self._reading.difference_update(token.key for token in unqueued)
-            for found in await self._read_uris(self._caller, unqueued):
-                await self._queue_document(found, level)
+            for token_uri in await self._read_uris(self._caller, unqueued):
+                await self._queue_document(token_uri, level)
         else:
             self._reading.update(token.key for token in tokens)
-            for found in await self._read_uris(self._background_caller, tokens):
+            for token_uri in await self._read_uris(self._background_caller, tokens):
                 # Unless a page has shown the token meanwhile.
-                if found.token.key in self._reading:
-                    self._reading.discard(found.token.key)
-                    await self._queue_document(found, level)
+                if token_uri.token.key in self._reading:
+                    self._reading.discard(token_uri.token.key)
+                    await self._queue_document(token_uri, level)
         return bool(tokens)
 
     async def _move_up(self, token: TokenToFetch, level: int) -> bool:
         """Make a token that a page shows more urgent; return whether its document waits, or is requested now."""
-        waiting = self._queue.remove(token.contract, lambda found: found.token.key == token.key)
+        waiting = self._queue.remove(token.contract, lambda job: job.token.key == token.key)
         if waiting is not None:
             await self._add(level, waiting)
         return waiting is not None or token.key in self._fetching
 
-    async def _queue_document(self, found: _TokenUri, level: int) -> None:
+    async def _queue_document(self, token_uri: _TokenUri, level: int) -> None:
         """Queue a document that is on a server; finish a token without such a document."""
-        if found.document is None:
-            assert found.result is not None
-            await self._finish(found, found.result)
+        if token_uri.document is None:
+            assert token_uri.result is not None
+            await self._finish(token_uri, token_uri.result)
             return
-        host = next((url.raw_host or "" for url in found.document.urls), "")
-        await self._add(level, QueuedDocument(host, found.token.contract, len(found.uri), found))
+        host = next((url.raw_host or "" for url in token_uri.document.urls), "")
+        await self._add(level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri))
 
     async def _add(self, level: int, fetch: QueuedDocument[_TokenUri]) -> None:
         for displaced in self._queue.add(level, fetch):
@@ -220,12 +223,12 @@ class MetadataFetcher:
             self._queue.finish(fetch)
             self._queue_changed.set()
 
-    async def _finish(self, found: _TokenUri, result: DocumentResult) -> None:
-        await self._outcomes.put(self._outcome(found.token, found.uri, result, int(self._chain.now())))
+    async def _finish(self, token_uri: _TokenUri, result: DocumentResult) -> None:
+        await self._outcomes.put(self._outcome(token_uri.token, token_uri.uri, result, int(self._chain.now())))
 
-    async def _postpone(self, found: _TokenUri) -> None:
+    async def _postpone(self, token_uri: _TokenUri) -> None:
         """Return a token to the index, since too many documents of its host wait."""
-        token = found.token
+        token = token_uri.token
         next_attempt_at = int(self._chain.now() + self._settings.postponed_s)
         await self._outcomes.put(
             TokenDocument(
@@ -259,37 +262,39 @@ class MetadataFetcher:
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
         owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
-        found: list[_TokenUri] = []
+        uris: list[_TokenUri] = []
         for token, output in zip(tokens, outputs, strict=True):
             if isinstance(output, bytes):
-                found.append(self._parse_uri(token, output))
+                uris.append(self._parse_uri(token, output))
                 # Parsing a large document takes milliseconds.
                 await asyncio.sleep(0)
             else:
                 status = _status_without_uri(output, owner_of.get(token.key))
-                found.append(_TokenUri(token, "", DocumentResult(status)))
-        return found
+                uris.append(_TokenUri(token, "", DocumentResult(status)))
+        return uris
 
     def _parse_uri(self, token: TokenToFetch, output: bytes) -> _TokenUri:
         uri = (decode_uri(output) or "").replace("\0", "").strip()
         if token.standard is TokenStandard.ERC1155:
             uri = fill_token_id(uri.encode(), token.token_id).decode()
-        found = _TokenUri(token, uri)
         try:
             document = parse_token_uri(uri, self._settings.gateways)
         except MalformedTokenUri as error:
             return _TokenUri(token, uri if len(uri) <= len(output) else "", DocumentResult(URI_STATUS[error.fault]))
         if isinstance(document, RemoteDocument):
             return _TokenUri(token, uri, document=document)
-        return _TokenUri(token, uri, read_inline(document, uri, found.filled_id))
+        token_uri = _TokenUri(token, uri)
+        return replace(token_uri, result=read_inline(document, uri, token_uri.filled_id))
 
-    async def _read_document(self, found: _TokenUri, lane: FetchLane, deadline: float = math.inf) -> DocumentResult:
+    async def _read_document(self, token_uri: _TokenUri, lane: FetchLane, deadline: float = math.inf) -> DocumentResult:
         """Return what the server of a document says. deadline: of the loop's clock."""
-        assert found.document is not None
+        assert token_uri.document is not None
         left_s = deadline - asyncio.get_running_loop().time() - _WRITE_S
         timeout_s = max(_WRITE_S, min(self._settings.timeout_s, left_s))
         try:
-            return await read_remote(self._fetcher, found.document, found.uri, found.filled_id, lane, timeout_s)
+            return await read_remote(
+                self._fetcher, token_uri.document, token_uri.uri, token_uri.filled_id, lane, timeout_s
+            )
         except Exception:
             log.exception("metadata fetch failed", extra={"chain": self._chain.name})
             return DocumentResult(MetadataStatus.UNKNOWN)

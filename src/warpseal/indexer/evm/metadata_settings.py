@@ -23,15 +23,15 @@ def gateway_url(value: Any, path: str) -> str:
 
 def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
     """Accept a host name or address, with or without a port; an IPv6 address with a port is in brackets."""
-    given = text(value, path)
-    found = _HOST.fullmatch(f"[{given}]" if given.count(":") > 1 and "[" not in given else given)
+    host = text(value, path)
+    match = _HOST.fullmatch(f"[{host}]" if host.count(":") > 1 and "[" not in host else host)
     try:
-        parts = URL(f"http://{found[0]}") if found else None
+        parts = URL(f"http://{match[0]}") if match else None
     except ValueError:
         parts = None
-    if found is None or parts is None or not parts.raw_host:
+    if match is None or parts is None or not parts.raw_host:
         raise fault(path, "expected a host, or host:port")
-    return parts.raw_host, parts.port if found[2] else None
+    return parts.raw_host, parts.port if match[2] else None
 
 
 def display_origins(urls: Sequence[str]) -> tuple[str, ...]:

@@ -51,10 +51,10 @@ class ChainNodes:
 
         resource: nodes that are known to lack it at this height come last.
         """
-        found = [self.nodes[node.position] for node in await self.pool.candidates()]
-        if not found:
+        nodes = [self.nodes[node.position] for node in await self.pool.candidates()]
+        if not nodes:
             raise NodeUnavailable("eth_chainId")
-        return found if resource is None else sorted(found, key=lambda node: node.lacks(resource, height))
+        return nodes if resource is None else sorted(nodes, key=lambda node: node.lacks(resource, height))
 
     async def acquire(self, node: PoolNode, count: int) -> None:
         """Wait until `count` calls in the background may go to a node of this chain."""

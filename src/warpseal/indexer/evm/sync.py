@@ -61,11 +61,11 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         rules = await self._retrier.call(self._load_rules)
         self._blocks.rules = replace(rules, has_erc20=settings.has_holders and not settings.first_height)
         before = await self._context.write(EvmIndexWriter.identity)
-        found = await self._retrier.call(self._identify)
+        reported = await self._retrier.call(self._identify)
         identity = EvmChainIdentity(
             self._context.chain_id,
-            found.chain_id,
-            bytes.fromhex(found.genesis_hash[2:]),
+            reported.chain_id,
+            bytes.fromhex(reported.genesis_hash[2:]),
             settings.first_height,
             settings.has_holders,
         )
@@ -85,9 +85,9 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         self._context.note_written(checkpoint.height)
         return checkpoint.height
 
-    async def begin(self, wanted: int, tip: int) -> int:
-        """Begin at height `wanted`, or at the lowest above it whose receipts a node has."""
-        first = await super().begin(wanted, tip)
+    async def begin(self, min_height: int, tip: int) -> int:
+        """Begin at `min_height`, or at the lowest height above it whose receipts a node has."""
+        first = await super().begin(min_height, tip)
         (block, *_) = await self._blocks.read(first, 1)
         await self._context.write(EvmIndexWriter.begin, first, block.parent_hash)
         self._context.first_height = first
@@ -127,11 +127,11 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             raise NodeUnavailable("eth_chainId")
         return nodes.identity
 
-    async def _check_last(self, height: int, known: bytes) -> None:
+    async def _check_last(self, height: int, indexed_hash: bytes) -> None:
         """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
-        other = await self._retrier.call(partial(self._blocks.find_other_hash, height, known))
+        other = await self._retrier.call(partial(self._blocks.find_other_hash, height, indexed_hash))
         if other is not None:
-            detail = f"a node has {other.hex()}, block {height} is {known.hex()} in the index"
+            detail = f"a node has {other.hex()}, block {height} is {indexed_hash.hex()} in the index"
             raise IndexingStopped(StopReason.ANOTHER_HASH, height + 1, detail)
 
 

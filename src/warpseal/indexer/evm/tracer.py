@@ -59,8 +59,11 @@ class _Missing(Enum):
 
 
 @dataclass
-class _Found:
-    """Results of heights in order. gaps: no node has them. end: the first that a node may have later, None if none."""
+class _TraceResults:
+    """Results of heights, in order.
+
+    gaps: the heights that no node can trace. end: the first height that a node may trace later; None without one.
+    """
 
     traced: list[TracedBlock] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)
@@ -116,13 +119,13 @@ class Tracer:
     async def _trace_new(self) -> bool:
         """Trace the blocks behind the last traced one; return False if a node may trace the next one only later."""
         while blocks := await self._chain.write(lambda writer: writer.traces.next_blocks(_RANGE)):
-            found = await self._trace([height for height, needs_trace in blocks if needs_trace])
-            blocks = [block for block in blocks if found.end is None or block[0] < found.end]
+            results = await self._trace([height for height, needs_trace in blocks if needs_trace])
+            blocks = [block for block in blocks if results.end is None or block[0] < results.end]
             if blocks:
                 first, last = blocks[0][0], blocks[-1][0]
-                await self._write(first, last, found.traced, _widen(found.gaps, blocks))
+                await self._write(first, last, results.traced, _widen(results.gaps, blocks))
                 self._delays.reset()
-            if found.end is not None:
+            if results.end is not None:
                 return False
         return True
 
@@ -136,11 +139,11 @@ class Tracer:
                 # What a node lacks at a height it lacks below as well.
                 first += bisect_left(range(first, last + 1), True, key=partial(_can_any_trace, nodes))
                 heights = range(first, min(first + _RANGE, last + 1))
-                found = await self._trace(heights)
-                end = heights.stop if found.end is None else found.end
-                if len(found.gaps) < end - first:
-                    await self._write(first, end - 1, found.traced, found.gaps)
-                if found.end is not None:
+                results = await self._trace(heights)
+                end = heights.stop if results.end is None else results.end
+                if len(results.gaps) < end - first:
+                    await self._write(first, end - 1, results.traced, results.gaps)
+                if results.end is not None:
                     return False
                 first = end
         return True
@@ -151,38 +154,38 @@ class Tracer:
         if traced:
             self._chain.contracts_requested.set()
 
-    async def _trace(self, heights: Sequence[int]) -> _Found:
+    async def _trace(self, heights: Sequence[int]) -> _TraceResults:
         """Trace blocks at any node, up to the first that a node may trace later."""
-        found = _Found()
+        traces = _TraceResults()
         for start in range(0, len(heights), _BATCH):
             batch = heights[start : start + _BATCH]
             nodes = await self._tracing_nodes()
             results: _Results = dict.fromkeys(batch, _Missing.LACKING if nodes else _Missing.LATER)
             for node in nodes:
-                left = [height for height in batch if isinstance(results[height], _Missing)]
-                for height, result in (await self._trace_at(node, left)).items():
+                open_heights = [height for height in batch if isinstance(results[height], _Missing)]
+                for height, result in (await self._trace_at(node, open_heights)).items():
                     if result is not _Missing.LACKING:
                         results[height] = result
             for height, result in results.items():
                 if result is _Missing.LATER:
-                    found.end = height
-                    return found
+                    traces.end = height
+                    return traces
                 if isinstance(result, _Missing):
-                    found.gaps.append(height)
+                    traces.gaps.append(height)
                 elif result.creations:
-                    found.traced.append(result)
-        return found
+                    traces.traced.append(result)
+        return traces
 
     async def _trace_at(self, node: ChainNode, heights: Sequence[int]) -> _Results:
         """Return the traces of one node by height, or why it returns none."""
         results: _Results = {}
-        while left := heights[len(results) :]:
+        while rest := heights[len(results) :]:
             # As many as come in one answer: traces may be large.
-            part = left[: node.batch_size(TRACE_METHOD)]
-            asked = [height for height in part if not node.lacks(NodeResource.TRACES, height)]
+            part = rest[: node.batch_size(TRACE_METHOD)]
+            callable_heights = [height for height in part if not node.lacks(NodeResource.TRACES, height)]
             results |= dict.fromkeys(part, _Missing.LACKING)
-            if asked:
-                results |= await self._call_node(node, asked)
+            if callable_heights:
+                results |= await self._call_node(node, callable_heights)
         return results
 
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
@@ -194,11 +197,11 @@ class Tracer:
         results: _Results = {}
         for height, response in zip(heights, responses, strict=True):
             results[height] = await self._read(node, height, response)
-        lacking = [
+        untraceable = [
             height for height, response in zip(heights, responses, strict=True) if _lacks(node, height, response)
         ]
-        if lacking:
-            node.note_missing(NodeResource.TRACES, await self._find_lacking(node, lacking[-1]))
+        if untraceable:
+            node.note_missing(NodeResource.TRACES, await self._find_lacking(node, untraceable[-1]))
         return results | await self._confirm(node, results)
 
     async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: NodeFailure) -> _Results:
@@ -320,10 +323,10 @@ def _can_any_trace(nodes: Sequence[ChainNode], height: int) -> bool:
 def _widen(gaps: Sequence[int], blocks: Sequence[tuple[int, bool]]) -> list[int]:
     """Return the gaps with the blocks behind them that need no trace: one range of heights takes less than many."""
     widened: list[int] = []
-    lacking = set(gaps)
+    gap_heights = set(gaps)
     is_gap = False
     for height, needs_trace in blocks:
-        is_gap = height in lacking if needs_trace else is_gap
+        is_gap = height in gap_heights if needs_trace else is_gap
         if is_gap:
             widened.append(height)
     return widened
