@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -120,22 +121,22 @@ class Indexer:
     async def _report_rebuild(self, chain: PrimaryChain, height: int) -> None:
         """Say in the status of each chain that it waits for the rebuild."""
         waiting = f"rows of the {chain} are being rebuilt from stored blocks, now at height {height}"
-        for name in self.chains:
-            with suppress(StoreDown):
-                # No node has been asked, so nothing proves that the index is not behind.
-                status = ChainStatus(name, 0, True, waiting=waiting, written_at=int(time.time()))
-                await self._worker.write_status(status)
+        # No node has been called, so nothing proves that the index is not behind.
+        now = int(time.time())
+        await self._write_statuses(ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains)
 
     async def _report_failed_rebuild(self, error: RebuildFailed) -> None:
         reason = StopReason.CONTRADICTION.value
         log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
-        with suppress(StoreDown):
-            await self._worker.write_status(ChainStatus(error.chain, 0, False, reason, error.height, str(error)))
+        await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
 
     async def _report_damage(self, damage: IndexDamaged) -> None:
         """Write that every chain is stopped: the status may be in a part of the file that is not damaged."""
-        for name in self.chains:
-            status = ChainStatus(name, 0, False, StopReason.INDEX_DAMAGED.value, detail=damage.reason)
+        reason = StopReason.INDEX_DAMAGED.value
+        await self._write_statuses(ChainStatus(name, 0, False, reason, detail=damage.reason) for name in self.chains)
+
+    async def _write_statuses(self, statuses: Iterable[ChainStatus]) -> None:
+        for status in statuses:
             with suppress(StoreDown):
                 await self._worker.write_status(status)
 

@@ -69,14 +69,14 @@ class Worker:
 
     async def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
-        await self.call(_write_status, status)
+        await self.call(_run, IndexWriter, IndexWriter.write_status, (status,), {})
 
     async def rebuild(self) -> RebuildProgress | None:
         """Rebuild rows from stored blocks that have none, for a second; return the progress, None at the end.
 
         Raises StoreDown, RebuildFailed.
         """
-        return await self.call(_rebuild)
+        return await self.call(_run, RowRebuilder, RowRebuilder.step, (_REBUILD_STEP_S,), {})
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function of a module returns there, called between two calls of `run`."""
@@ -110,11 +110,9 @@ def gc_disabled() -> Iterator[None]:
 
 
 class _State(threading.local):
-    """The objects that the executor's thread has opened."""
+    """The objects that the executor's thread has opened: processors by chain, the others by class."""
 
-    index: IndexWriter
-    processors: Processors
-    rebuilder: RowRebuilder
+    objects: Mapping[Any, Any]
 
 
 _state = _State()
@@ -131,34 +129,22 @@ def _open(open_index: OpenIndex) -> str:
     Raises IndexDamaged, which can.
     """
     try:
-        _state.index, _state.processors, _state.rebuilder = open_index()
+        index, processors, rebuilder = open_index()
     except IndexDamaged:
         raise
     except (StartupError, StoreDown) as error:
         return str(error)
+    _state.objects = {**processors, IndexWriter: index, RowRebuilder: rebuilder}
     return ""
 
 
-def _run(chain: PrimaryChain, method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    return _with_picklable_errors(partial(method, _state.processors[chain], *args, **kwargs))
-
-
-def _write_status(status: ChainStatus) -> None:
-    _with_picklable_errors(partial(_state.index.write_status, status))
-
-
-def _rebuild() -> RebuildProgress | None:
-    return _with_picklable_errors(partial(_state.rebuilder.step, _REBUILD_STEP_S))
-
-
-def _with_picklable_errors(call: Callable[[], T]) -> T:
+def _run(key: Any, method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    """Run a method of an opened object. Every error that it raises is picklable."""
     failure: Exception
     try:
         with gc_disabled():
-            return call()
-    except (IndexingStopped, RebuildFailed):
-        raise
-    except IndexDamaged:
+            return method(_state.objects[key], *args, **kwargs)
+    except (IndexingStopped, RebuildFailed, IndexDamaged):
         raise
     except StoreDown as error:
         failure = StoreDown(error.reason)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import field
 
+from warpseal.chains.evm.facts import MetadataStatus as MetadataStatus
 from warpseal.resources.base import UNSET, Resource, SortOrder, UnsetType
 from warpseal.resources.queries import TimeRange
 
@@ -23,22 +24,6 @@ class ErcType(StrEnum):
     ERC721 = "ERC-721"
     ERC1155 = "ERC-1155"
     UNKNOWN = "UNKNOWN"
-
-
-class MetadataStatus(StrEnum):
-    """Outcome of the last attempt to fetch the metadata of a token."""
-
-    UNINDEXED = "UNINDEXED"
-    INDEXED = "INDEXED"
-    UNKNOWN = "UNKNOWN"
-    MISSING_TOKEN = "MISSING_TOKEN"
-    INVALID_TOKEN_URI = "INVALID_TOKEN_URI"
-    INVALID_TOKEN_URI_SCHEME = "INVALID_TOKEN_URI_SCHEME"
-    UNREACHABLE_TOKEN_URI = "UNREACHABLE_TOKEN_URI"
-    THROTTLED_TOKEN_URI = "THROTTLED_TOKEN_URI"
-    METADATA_CONTENT_TOO_LARGE = "METADATA_CONTENT_TOO_LARGE"
-    INVALID_METADATA = "INVALID_METADATA"
-    INVALID_METADATA_JSON = "INVALID_METADATA_JSON"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpseal.chains.evm.facts import MetadataStatus
 from warpseal.chains.evm.nft_document import (
     MAX_DOCUMENT_BYTES,
     MAX_LEVELS,
-    DocumentFault,
-    MalformedDocument,
     NftFields,
     image_document,
     parse_document,
 )
+from warpseal.chains.evm.token_uri import UnusableMetadata
 
 
 def fields_of(**document: Any) -> NftFields:
     return parse_document(json.dumps(document).encode())
 
 
-def fault_of(content: bytes) -> DocumentFault:
-    with pytest.raises(MalformedDocument) as raised:
+def status_of(content: bytes) -> MetadataStatus:
+    with pytest.raises(UnusableMetadata) as raised:
         parse_document(content)
-    return raised.value.fault
+    return raised.value.status
 
 
 def test_all_fields_of_a_document_are_read() -> None:
@@ -164,7 +164,7 @@ def test_an_erc1155_document_has_the_token_id_in_place() -> None:
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b'"text"', b"1", b"true"])
 def test_json_that_is_no_object_is_named_so(content: bytes) -> None:
-    assert fault_of(content) is DocumentFault.NOT_AN_OBJECT
+    assert status_of(content) is MetadataStatus.INVALID_METADATA
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_json_that_is_no_object_is_named_so(content: bytes) -> None:
     ids=range(11),
 )
 def test_what_is_no_json_is_named_so(content: bytes) -> None:
-    assert fault_of(content) is DocumentFault.NOT_JSON
+    assert status_of(content) is MetadataStatus.INVALID_METADATA_JSON
 
 
 def nested(levels: int) -> bytes:
@@ -194,7 +194,7 @@ def nested(levels: int) -> bytes:
 
 def test_a_document_has_at_most_64_levels() -> None:
     assert parse_document(nested(MAX_LEVELS)).properties == "[" * (MAX_LEVELS - 1) + "]" * (MAX_LEVELS - 1)
-    assert fault_of(nested(MAX_LEVELS + 1)) is DocumentFault.NOT_JSON
+    assert status_of(nested(MAX_LEVELS + 1)) is MetadataStatus.INVALID_METADATA_JSON
     assert parse_document(b'{"name":"%s"}' % (b"[" * 1000)).name == "[" * 1000
     assert parse_document(b'{"properties":[%s]}' % b",".join([b"{}"] * 1000)).properties is not None
 
@@ -204,8 +204,8 @@ def test_a_document_has_at_most_a_mebibyte_also_after_its_ids_are_filled() -> No
         return b'{"name":"%s"}' % (b"a" * (size - 11))
 
     assert parse_document(padded(MAX_DOCUMENT_BYTES)).name is not None
-    assert fault_of(padded(MAX_DOCUMENT_BYTES + 1)) is DocumentFault.TOO_LARGE
-    with pytest.raises(MalformedDocument):
+    assert status_of(padded(MAX_DOCUMENT_BYTES + 1)) is MetadataStatus.METADATA_CONTENT_TOO_LARGE
+    with pytest.raises(UnusableMetadata):
         parse_document(b'{"name":"%s"}' % (b"{id}" * 20_000), 1)
 
 
@@ -220,7 +220,7 @@ KEYS = st.sampled_from(["name", "image", "image_url", "attributes", "properties"
 def test_json_texts_of_any_document_hold_its_values(document: dict[str, Any]) -> None:
     try:
         fields = parse_document(json.dumps(document).encode())
-    except MalformedDocument:
+    except UnusableMetadata:
         return
     if document.get("properties") is not None:
         assert fields.properties is not None
@@ -229,9 +229,9 @@ def test_json_texts_of_any_document_hold_its_values(document: dict[str, Any]) ->
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_fields_or_a_named_fault(content: bytes) -> None:
+def test_any_bytes_are_fields_or_a_status(content: bytes) -> None:
     try:
         fields = parse_document(content, 1)
-    except MalformedDocument:
+    except UnusableMetadata:
         return
     assert isinstance(fields, NftFields)

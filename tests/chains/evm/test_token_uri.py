@@ -1,4 +1,4 @@
-"""Token URIs of contracts: each form leads to its document, and every other text to a named fault."""
+"""Token URIs of contracts: each form leads to its document, and every other text to a status."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warpseal.chains.evm.facts import MetadataStatus
 from warpseal.chains.evm.token_uri import (
     MAX_URI_BYTES,
     MAX_URL_BYTES,
     Gateways,
     InlineDocument,
-    MalformedTokenUri,
     RemoteDocument,
-    UriFault,
+    UnusableMetadata,
     fill_token_id,
     parse_token_uri,
 )
@@ -38,10 +38,10 @@ def contents_of(uri: str) -> tuple[bytes, ...]:
     return document.contents
 
 
-def fault_of(uri: str) -> UriFault:
-    with pytest.raises(MalformedTokenUri) as raised:
+def status_of(uri: str) -> MetadataStatus:
+    with pytest.raises(UnusableMetadata) as raised:
         parse_token_uri(uri, GATEWAYS)
-    return raised.value.fault
+    return raised.value.status
 
 
 def test_an_erc1155_id_is_written_as_64_lower_case_hex_digits() -> None:
@@ -126,12 +126,12 @@ def test_the_media_type_of_an_image_is_reported() -> None:
     ids=lambda uri: uri[:30],
 )
 def test_a_malformed_or_too_long_uri_is_named_so(uri: str) -> None:
-    assert fault_of(uri) is UriFault.MALFORMED
+    assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI
 
 
 @pytest.mark.parametrize("uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"])
 def test_another_scheme_is_named_so(uri: str) -> None:
-    assert fault_of(uri) is UriFault.UNKNOWN_SCHEME
+    assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI_SCHEME
 
 
 @pytest.mark.parametrize("start", ["https://a.test/", "ipfs://", "ar://"])
@@ -142,10 +142,10 @@ def test_a_url_that_no_server_would_read_is_not_requested(start: str) -> None:
 @given(
     st.sampled_from(["", "http://", "https://", "ipfs://", "ar://", "data:", "data:,", "data:;base64,", "{"]), st.text()
 )
-def test_any_text_leads_to_a_document_or_to_a_named_fault(start: str, rest: str) -> None:
+def test_any_text_leads_to_a_document_or_to_a_status(start: str, rest: str) -> None:
     try:
         document = parse_token_uri(start + rest, GATEWAYS)
-    except MalformedTokenUri:
+    except UnusableMetadata:
         return
     assert isinstance(document, InlineDocument | RemoteDocument)
     if isinstance(document, RemoteDocument):

@@ -43,32 +43,35 @@ _BALANCE_OF_BATCH: Final = _selector("balanceOfBatch(address[],uint256[])")
 
 def supports_interface_call(interface_id: bytes) -> bytes:
     """Return the call of supportsInterface (ERC-165) with the 4 bytes of an interface."""
-    return _SUPPORTS_INTERFACE + _encode(["bytes4"], [interface_id])
+    return _SUPPORTS_INTERFACE + interface_id.ljust(_WORD_BYTES, b"\0")
 
 
 def balance_of_call(owner: bytes) -> bytes:
     """Return the call of balanceOf (ERC-20, ERC-721)."""
-    return _BALANCE_OF + _encode(["address"], [owner])
+    return _BALANCE_OF + _word(owner)
 
 
 def owner_of_call(token_id: int) -> bytes:
     """Return the call of ownerOf (ERC-721)."""
-    return _OWNER_OF + _encode(["uint256"], [token_id])
+    return _OWNER_OF + _word(token_id)
 
 
 def token_uri_call(token_id: int) -> bytes:
     """Return the call of tokenURI (ERC-721)."""
-    return _TOKEN_URI + _encode(["uint256"], [token_id])
+    return _TOKEN_URI + _word(token_id)
 
 
 def uri_call(token_id: int) -> bytes:
     """Return the call of uri (ERC-1155)."""
-    return _URI + _encode(["uint256"], [token_id])
+    return _URI + _word(token_id)
 
 
 def balance_of_batch_call(owners: Sequence[bytes], token_ids: Sequence[int]) -> bytes:
     """Return the call of balanceOfBatch (ERC-1155): the balance of each owner in the token at the same place."""
-    return _BALANCE_OF_BATCH + _encode(["address[]", "uint256[]"], [owners, token_ids])
+    # The head has the offsets of both arrays; an array is its length and its elements.
+    offsets = [2 * _WORD_BYTES, (3 + len(owners)) * _WORD_BYTES]
+    words: list[int | bytes] = [*offsets, len(owners), *owners, len(token_ids), *token_ids]
+    return _BALANCE_OF_BATCH + b"".join(map(_word, words))
 
 
 def decode_flag(result: bytes) -> bool | None:
@@ -119,14 +122,13 @@ def _padded(result: bytes) -> bytes:
     return result + bytes(-len(result) % _WORD_BYTES)
 
 
-def _encode(types: Sequence[str], values: Sequence[Any]) -> bytes:
-    # eth_utils would import pydantic, which takes long.
-    from eth_abi.abi import encode
-
-    return encode(types, values)
+def _word(value: int | bytes) -> bytes:
+    """Return a number, or an address, as a word of the ABI."""
+    return value.to_bytes(_WORD_BYTES) if isinstance(value, int) else value.rjust(_WORD_BYTES, b"\0")
 
 
 def _decode(abi: str, result: bytes) -> Any:
+    # eth_utils would import pydantic, which takes long.
     from eth_abi.abi import decode
     from eth_abi.exceptions import DecodingError
 

@@ -17,6 +17,22 @@ class TokenStandard(StrEnum):
     ERC1155 = "ERC-1155"
 
 
+class MetadataStatus(StrEnum):
+    """Outcome of the last attempt to fetch the metadata of a token."""
+
+    UNINDEXED = "UNINDEXED"
+    INDEXED = "INDEXED"
+    UNKNOWN = "UNKNOWN"
+    MISSING_TOKEN = "MISSING_TOKEN"
+    INVALID_TOKEN_URI = "INVALID_TOKEN_URI"
+    INVALID_TOKEN_URI_SCHEME = "INVALID_TOKEN_URI_SCHEME"
+    UNREACHABLE_TOKEN_URI = "UNREACHABLE_TOKEN_URI"
+    THROTTLED_TOKEN_URI = "THROTTLED_TOKEN_URI"
+    METADATA_CONTENT_TOO_LARGE = "METADATA_CONTENT_TOO_LARGE"
+    INVALID_METADATA = "INVALID_METADATA"
+    INVALID_METADATA_JSON = "INVALID_METADATA_JSON"
+
+
 class NftTransfer(Struct, frozen=True, gc=False):
     """One token moved. position: its place among the NFT transfers of its block, from 0.
 

@@ -9,13 +9,13 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable
-from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from warpseal.chains.evm.token_uri import fill_token_id
+from warpseal.chains.evm.facts import MetadataStatus
+from warpseal.chains.evm.token_uri import UnusableMetadata, fill_token_id
 
 MAX_DOCUMENT_BYTES: Final = 1024 * 1024
 MAX_LEVELS: Final = 64
@@ -39,22 +39,6 @@ _PROPERTIES: Final = ("properties",)
 _DECIMALS: Final = ("decimals",)
 
 
-class DocumentFault(Enum):
-    """Why a document has no fields."""
-
-    TOO_LARGE = auto()
-    NOT_JSON = auto()
-    NOT_AN_OBJECT = auto()
-
-
-class MalformedDocument(ValueError):
-    """A document without fields."""
-
-    def __init__(self, fault: DocumentFault) -> None:
-        super().__init__(fault.name)
-        self.fault = fault
-
-
 class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """Fields of a metadata document; None: absent. attributes, properties: JSON text.
 
@@ -74,22 +58,22 @@ class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 
 
 def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
-    """Return the fields of a JSON document. Raises MalformedDocument.
+    """Return the fields of a JSON document. Raises UnusableMetadata.
 
     token_id: of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is replaced.
     """
     if token_id is not None:
         content = fill_token_id(content, token_id)
     if len(content) > MAX_DOCUMENT_BYTES:
-        raise MalformedDocument(DocumentFault.TOO_LARGE)
+        raise UnusableMetadata(MetadataStatus.METADATA_CONTENT_TOO_LARGE)
     try:
         document: Any = msgspec.json.decode(content.removeprefix(_BOM).strip())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedDocument(DocumentFault.NOT_JSON) from error
+        raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON) from error
     if not _is_shallow(content, document):
-        raise MalformedDocument(DocumentFault.NOT_JSON)
+        raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON)
     if not isinstance(document, dict):
-        raise MalformedDocument(DocumentFault.NOT_AN_OBJECT)
+        raise UnusableMetadata(MetadataStatus.INVALID_METADATA)
     values: dict[str, Any] = {}
     for key, value in document.items():
         values.setdefault(key.lower().replace("_", "").replace("-", ""), value)

@@ -9,11 +9,12 @@ import binascii
 import re
 from base64 import b64decode
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from yarl import URL
+
+from warpseal.chains.evm.facts import MetadataStatus
 
 MAX_URI_BYTES: Final = 1024 * 1024
 MAX_URL_BYTES: Final = 16 * 1024
@@ -29,19 +30,12 @@ _WHITE_SPACE: Final = re.compile(rb"\s+")
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 
 
-class UriFault(Enum):
-    """Why a token URI names no document."""
+class UnusableMetadata(Exception):
+    """A token URI that names no document, or a document without fields. status: the status of the token."""
 
-    MALFORMED = auto()
-    UNKNOWN_SCHEME = auto()
-
-
-class MalformedTokenUri(ValueError):
-    """A token URI that names no document."""
-
-    def __init__(self, fault: UriFault) -> None:
-        super().__init__(fault.name)
-        self.fault = fault
+    def __init__(self, status: MetadataStatus, detail: str = "") -> None:
+        super().__init__(detail or status.name)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +70,13 @@ def fill_token_id(text: bytes, token_id: int) -> bytes:
 
 
 def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
-    """Return where the document is. Raises MalformedTokenUri.
+    """Return where the document is. Raises UnusableMetadata.
 
     uri: without white space around it; `{id}` is replaced. An http(s) URL of an IPFS gateway is tried first, and then
     the configured gateways, since many gateways are gone.
     """
     if not uri or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
-        raise MalformedTokenUri(UriFault.MALFORMED)
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
     if uri[0] in "{[":
         return InlineDocument("", (_encode(uri),))
     scheme = _SCHEME.match(uri)
@@ -100,9 +94,9 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
         case "ar" if content := _ARWEAVE.fullmatch(uri):
             return _parse_urls(*(f"{base}/{content[1]}" for base in gateways.arweave))
         case "" | "ipfs" | "ar":
-            raise MalformedTokenUri(UriFault.MALFORMED)
+            raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
         case _:
-            raise MalformedTokenUri(UriFault.UNKNOWN_SCHEME)
+            raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI_SCHEME)
 
 
 def parse_http_url(text: str) -> URL:
@@ -117,7 +111,7 @@ def _parse_urls(*texts: str) -> RemoteDocument:
     try:
         return RemoteDocument(tuple(dict.fromkeys(map(parse_http_url, texts))))
     except ValueError as error:
-        raise MalformedTokenUri(UriFault.MALFORMED) from error
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
 
 
 def _parse_data(uri: str) -> InlineDocument:
@@ -128,7 +122,7 @@ def _parse_data(uri: str) -> InlineDocument:
     """
     match = _DATA.fullmatch(uri)
     if match is None:
-        raise MalformedTokenUri(UriFault.MALFORMED)
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
     media_type, *parameters = (part.strip().lower() for part in match[1].split(";"))
     payload, decoded = _encode(match[2]), unquote_to_bytes(_encode(match[2]))
     if "base64" not in parameters:
@@ -137,7 +131,7 @@ def _parse_data(uri: str) -> InlineDocument:
     try:
         return InlineDocument(media_type, (b64decode(digits + b"=" * (-len(digits) % 4), validate=True),))
     except binascii.Error as error:
-        raise MalformedTokenUri(UriFault.MALFORMED) from error
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
 
 
 def _encode(text: str) -> bytes:

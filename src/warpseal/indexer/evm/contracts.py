@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from typing import Final
 
 from warpseal.chains.evm.contract_calls import (
@@ -41,6 +40,10 @@ _RETRY: Final = Backoff(first_s=0.5, cap_s=10.0)
 
 Outputs = tuple[bytes, ...]
 """What a contract returned to each call; empty bytes for a call that reverted."""
+
+_FIRST_CALLS: Final = (supports_interface_call(NO_INTERFACE), NAME, SYMBOL, DECIMALS)
+_NFT_CALLS: Final = tuple(map(supports_interface_call, (ERC1155_INTERFACE, ERC721_INTERFACE)))
+_CANDIDATE_CALLS: Final = tuple(map(supports_interface_call, (NO_INTERFACE, ERC721_INTERFACE, EARLY_ERC721_INTERFACE)))
 
 
 class ContractResolver:
@@ -106,7 +109,7 @@ async def fetch_contract_facts(
 ) -> list[ContractFacts]:
     """Return what contracts say of themselves; nothing of those for which no node answers."""
     addresses = [contract.address for contract in contracts]
-    first = await _call_contracts(caller, dict.fromkeys(addresses, _first_calls()), height)
+    first = await _call_contracts(caller, dict.fromkeys(addresses, _FIRST_CALLS), height)
     second_calls = {address: _second_calls(address, outputs) for address, outputs in first.items()}
     second = await _call_contracts(caller, second_calls, height)
     return [
@@ -121,10 +124,13 @@ async def ask_erc721(caller: EvmCaller, contracts: Collection[bytes], height: in
 
     height: of a block in which all of them exist.
     """
-    outputs = await _call_contracts(caller, dict.fromkeys(contracts, _candidate_calls()), height)
+    outputs = await _call_contracts(caller, dict.fromkeys(contracts, _CANDIDATE_CALLS), height)
     if len(outputs) < len(contracts):
         raise NodeUnavailable("eth_call")
-    return {contract: _is_erc721(outputs[contract]) for contract in contracts}
+    return {
+        contract: _has_erc165(outputs[contract]) and any(map(decode_flag, outputs[contract][1:]))
+        for contract in contracts
+    }
 
 
 async def _call_contracts(caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int) -> dict[bytes, Outputs]:
@@ -139,25 +145,9 @@ async def _call_contracts(caller: EvmCaller, calls_of: Mapping[bytes, Outputs], 
     }
 
 
-# The encoder is imported on first use: it takes half of a second.
-@cache
-def _first_calls() -> Outputs:
-    return supports_interface_call(NO_INTERFACE), NAME, SYMBOL, DECIMALS
-
-
-@cache
-def _nft_calls() -> Outputs:
-    return tuple(map(supports_interface_call, (ERC1155_INTERFACE, ERC721_INTERFACE)))
-
-
-@cache
-def _candidate_calls() -> Outputs:
-    return tuple(map(supports_interface_call, (NO_INTERFACE, ERC721_INTERFACE, EARLY_ERC721_INTERFACE)))
-
-
 def _second_calls(address: bytes, first: Outputs) -> Outputs:
     """Return the calls that the outputs of the first leave: of ERC-165, and of ERC-20."""
-    nft = _nft_calls() if _has_erc165(first) else ()
+    nft = _NFT_CALLS if _has_erc165(first) else ()
     erc20 = () if _decimals(first) is None else (TOTAL_SUPPLY, balance_of_call(address))
     return (*nft, *erc20)
 
@@ -186,7 +176,3 @@ def _has_erc165(first: Outputs) -> bool:
 
 def _decimals(first: Outputs) -> int | None:
     return decode_number(first[3], 8)
-
-
-def _is_erc721(outputs: Outputs) -> bool:
-    return _has_erc165(outputs) and any(map(decode_flag, outputs[1:]))

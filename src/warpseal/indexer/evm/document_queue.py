@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 J = TypeVar("J")
-K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +23,9 @@ class QueuedDocument(Generic[J]):
 class DocumentQueue(Generic[J]):
     """One line for each level of urgency, 0 the most urgent. Hosts take turns, and the contracts of a host do.
 
-    max_queued, max_bytes: of one level. max_per_contract: from it on, no more of a contract should be added. per_host:
-    a host with so many running requests is passed over.
+    max_queued, max_bytes: the bounds of one level.
+    max_per_contract: the number of documents at which a contract has its share of a level.
+    per_host: the number of running requests at which a host is passed over.
     """
 
     def __init__(self, levels: int, max_queued: int, max_bytes: int, max_per_contract: int, per_host: int) -> None:
@@ -43,8 +43,8 @@ class DocumentQueue(Generic[J]):
 
     def crowded(self, level: int) -> frozenset[bytes]:
         """Return the contracts that have their share of a level."""
-        by_contract = self._levels[level].by_contract
-        return frozenset(key for key, count in by_contract.items() if count >= self._max_per_contract)
+        counts = self._levels[level].counts_by_contract()
+        return frozenset(contract for contract, count in counts.items() if count >= self._max_per_contract)
 
     def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
         """Add a document; yield those that it displaces: the newest of the host that has most of the level."""
@@ -53,16 +53,16 @@ class DocumentQueue(Generic[J]):
         while queued.count > self._max_queued or (queued.size_bytes > self._max_bytes and queued.count > 1):
             yield queued.drop_newest().job
 
-    def remove(self, contract: bytes, is_wanted: Callable[[J], bool]) -> QueuedDocument[J] | None:
+    def remove(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
         """Remove a document of a contract, whatever its level, and return it; None if it does not wait."""
         for level in self._levels:
-            if (document := level.find(contract, is_wanted)) is not None:
+            if (document := level.find(contract, is_match)) is not None:
                 level.remove(document)
                 return document
         return None
 
     def take(self) -> QueuedDocument[J] | None:
-        """Return the next document whose host has a free slot, which is taken until `finish`; None if there is none."""
+        """Return the next document whose host has a free slot, which is taken until `finish`; None without one."""
         for level in self._levels:
             host = next((host for host in level.hosts if self._running[host] < self._per_host), None)
             if host is not None:
@@ -72,53 +72,54 @@ class DocumentQueue(Generic[J]):
 
     def finish(self, fetch: QueuedDocument[J]) -> None:
         """Free the slot of a document that was taken."""
-        _subtract(self._running, fetch.host)
+        # Unlike `subtract`, this forgets hosts without requests.
+        self._running -= Counter((fetch.host,))
 
 
 class _Level(Generic[J]):
-    """Documents by host and contract, the next to take first. by_host, by_contract, count: how many there are."""
+    """The documents of a level by host and contract, the next ones to take first."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, dict[bytes, deque[QueuedDocument[J]]]] = {}
-        self.by_host: Counter[str] = Counter()
-        self.by_contract: Counter[bytes] = Counter()
         self.count = 0
         self.size_bytes = 0
 
     def add(self, fetch: QueuedDocument[J]) -> None:
-        contracts = self.hosts.setdefault(fetch.host, {})
-        contracts.setdefault(fetch.contract, deque()).append(fetch)
-        self.by_host[fetch.host] += 1
-        self.by_contract[fetch.contract] += 1
+        self.hosts.setdefault(fetch.host, {}).setdefault(fetch.contract, deque()).append(fetch)
         self.count += 1
         self.size_bytes += fetch.size_bytes
 
     def take(self, host: str) -> QueuedDocument[J]:
         """Remove the first document of a host; the host and its contract go to the end of their lines."""
-        contracts = self.hosts.pop(host)
-        contract = next(iter(contracts))
-        queued = contracts.pop(contract)
-        fetch = queued.popleft()
-        if queued:
-            contracts[contract] = queued
+        contracts = self.hosts[host]
+        contract, documents = next(iter(contracts.items()))
+        fetch = documents[0]
+        self.remove(fetch)
+        if documents:
+            contracts[contract] = contracts.pop(contract)
         if contracts:
-            self.hosts[host] = contracts
-        self._forget(fetch)
+            self.hosts[host] = self.hosts.pop(host)
         return fetch
 
     def drop_newest(self) -> QueuedDocument[J]:
         """Remove the last document of the contract that has most, of the host that has most."""
-        host = max(self.by_host, key=self.by_host.__getitem__)
-        contracts = self.hosts[host]
-        contract = max(contracts, key=lambda key: len(contracts[key]))
-        fetch = contracts[contract][-1]
+        contracts = max(self.hosts.values(), key=lambda contracts: sum(map(len, contracts.values())))
+        fetch = max(contracts.values(), key=len)[-1]
         self.remove(fetch)
         return fetch
 
-    def find(self, contract: bytes, is_wanted: Callable[[J], bool]) -> QueuedDocument[J] | None:
-        """Return a document of a contract; None if there is none."""
-        queued = (fetch for contracts in self.hosts.values() for fetch in contracts.get(contract, ()))
-        return next((fetch for fetch in queued if is_wanted(fetch.job)), None)
+    def counts_by_contract(self) -> Counter[bytes]:
+        """Return how many documents of each contract wait."""
+        counts: Counter[bytes] = Counter()
+        for contracts in self.hosts.values():
+            for contract, documents in contracts.items():
+                counts[contract] += len(documents)
+        return counts
+
+    def find(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
+        """Return a document of a contract; None without a match."""
+        documents = (fetch for contracts in self.hosts.values() for fetch in contracts.get(contract, ()))
+        return next((fetch for fetch in documents if is_match(fetch.job)), None)
 
     def remove(self, fetch: QueuedDocument[J]) -> None:
         """Remove a document that waits."""
@@ -128,16 +129,5 @@ class _Level(Generic[J]):
             del contracts[fetch.contract]
         if not contracts:
             del self.hosts[fetch.host]
-        self._forget(fetch)
-
-    def _forget(self, fetch: QueuedDocument[J]) -> None:
-        _subtract(self.by_host, fetch.host)
-        _subtract(self.by_contract, fetch.contract)
         self.count -= 1
         self.size_bytes -= fetch.size_bytes
-
-
-def _subtract(counts: Counter[K], key: K) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]

@@ -30,8 +30,8 @@ import dns.resolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from warpseal.chains.evm.nft_document import DocumentFault, MalformedDocument, NftFields, image_document, parse_document
-from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UriFault, parse_http_url
+from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
+from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import new_session
@@ -57,16 +57,15 @@ _AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
 """zlib's window bits for gzip or zlib, whichever the data begins with."""
 
 
-class FetchFailed(Exception):
+class FetchFailed(UnusableMetadata):
     """A document could not be read.
 
-    status: one of unreachable, throttled and too large. detail: the reason for the log.
+    status: unreachable, throttled or too large. detail: the reason for the log.
     retry_after_s: the delay that the server asks for, None without one.
     """
 
     def __init__(self, status: MetadataStatus, detail: str, retry_after_s: float | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
+        super().__init__(status, detail)
         self.retry_after_s = retry_after_s
 
 
@@ -309,15 +308,6 @@ async def open_fetcher(
 
 log = logging.getLogger(__name__)
 
-URI_STATUS: Final = {
-    UriFault.MALFORMED: MetadataStatus.INVALID_TOKEN_URI,
-    UriFault.UNKNOWN_SCHEME: MetadataStatus.INVALID_TOKEN_URI_SCHEME,
-}
-_DOCUMENT_STATUS: Final = {
-    DocumentFault.TOO_LARGE: MetadataStatus.METADATA_CONTENT_TOO_LARGE,
-    DocumentFault.NOT_JSON: MetadataStatus.INVALID_METADATA_JSON,
-    DocumentFault.NOT_AN_OBJECT: MetadataStatus.INVALID_METADATA,
-}
 # The failure of the URL that came furthest is reported: the last of these.
 _PROGRESS: Final = (
     MetadataStatus.UNREACHABLE_TOKEN_URI,
@@ -374,8 +364,8 @@ def _parse(media_type: str, content: bytes, uri: str, filled_id: int | None) -> 
         return DocumentResult(MetadataStatus.INDEXED, image_document(uri))
     try:
         return DocumentResult(MetadataStatus.INDEXED, parse_document(content, filled_id))
-    except MalformedDocument as error:
-        return DocumentResult(_DOCUMENT_STATUS[error.fault])
+    except UnusableMetadata as error:
+        return DocumentResult(error.status)
 
 
 def _furthest(results: Iterable[DocumentResult]) -> DocumentResult:

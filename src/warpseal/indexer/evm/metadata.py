@@ -15,13 +15,12 @@ from typing import Final
 
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
-from warpseal.chains.evm.token_uri import MalformedTokenUri, RemoteDocument, fill_token_id, parse_token_uri
+from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.fetcher import (
-    URI_STATUS,
     DocumentFetcher,
     DocumentResult,
     FetchLane,
@@ -279,8 +278,8 @@ class MetadataFetcher:
             uri = fill_token_id(uri.encode(), token.token_id).decode()
         try:
             document = parse_token_uri(uri, self._settings.gateways)
-        except MalformedTokenUri as error:
-            return _TokenUri(token, uri if len(uri) <= len(output) else "", DocumentResult(URI_STATUS[error.fault]))
+        except UnusableMetadata as error:
+            return _TokenUri(token, uri if len(uri) <= len(output) else "", DocumentResult(error.status))
         if isinstance(document, RemoteDocument):
             return _TokenUri(token, uri, document=document)
         token_uri = _TokenUri(token, uri)
