@@ -46,7 +46,7 @@ _INDEX_API_RETRY_S: Final = 600.0
 class BlockSource(ABC, Generic[T]):
     """The accepted blocks of one chain. `read` waits until nodes return them.
 
-    tip_heights: returns the height of each available node, of the node in use first. Raises NodeUnavailable.
+    tip_heights: returns the height of each available node, the node in use first; raises NodeUnavailable.
     """
 
     def __init__(self, tip_heights: Callable[[], Awaitable[tuple[int, ...]]], retrier: Retrier) -> None:

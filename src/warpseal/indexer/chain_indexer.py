@@ -53,9 +53,11 @@ _TRIES_ALTERNATIVES: Final = (
 
 
 class ChainIndexer(Generic[T]):
-    """Used from one event loop. write_status: stores the chain's status; check_bootstrapped: asks the node.
+    """Indexes one chain, on one event loop.
 
-    first_height: the first one to index, if a node has it. wait_for_block: waits at most for the time that it is given.
+    write_status: stores the status of the chain. check_bootstrapped: returns whether the node is bootstrapped.
+    first_height: the first height to index, if a node has it.
+    wait_for_block: waits for a new block, at most for the seconds of its argument.
     """
 
     def __init__(

@@ -100,6 +100,7 @@ class PChainProcessor:
         txs = (tx for block in unwrapped for tx in block.block.txs)
         self._index.outputs.prefetch(utxo_id for tx in txs for utxo_id in spent_ids(tx.unsigned))
         records, stop = apply_blocks(unwrapped, self._apply, stop)
+        # The blocks before a bad one are written before the stop is raised: they are right, and are not read again.
         if records:
             self._last = unwrapped[len(records) - 1]
             self._append(records, is_sound=stop is None)

@@ -44,10 +44,13 @@ _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the inde
 
 @dataclass(frozen=True, slots=True)
 class IndexFinding:
-    """The result of one check. fault: "" if it passed; is_compared: False if it could not be made, for this reason.
+    """The result of one check.
 
-    is_comparable: False if it never can be made, since the index begins later than the chain. remark: what the operator
-    should know although the index is right, with the contract that it concerns. chain: of an EVM chain.
+    fault: the difference between the index and the node; empty if the check passed.
+    is_compared: False if the check could not be made; `reason` says why.
+    is_comparable: False if the check can never be made, because the index begins later than the chain.
+    remark: a fact for the operator although the index is right; `contract` is the contract that it concerns.
+    chain: the name of the EVM chain; empty for the primary chains.
     """
 
     subject: str

@@ -83,6 +83,8 @@ def reward_auto_renewed(
         return
     renewal = state.renewals.pop(staker.tx_id)
     validation, delegation = staker.potential_reward, state.delegation_rewards.pop(staker.tx_id, 0)
+    # Removed first: the next cycle is another entry of the same transaction (ACP-236), and a removal after it would
+    # remove the new entry.
     state.current.remove(staker)
     if is_committed and renewal.next_period_s:
         _renew(builder, effects, staker, renewal, (validation, delegation))

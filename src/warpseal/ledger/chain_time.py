@@ -70,6 +70,8 @@ def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
     state = builder.state
     if time_s < state.time_s:
         raise builder.fault(f"time goes back from {state.time_s} to {time_s}")
+    # Pending stakers start before current ones leave: a period may begin and end within the time that passes
+    # (`state_changes.go`, advanceTimeTo).
     while (waiting := state.waiting.first()) is not None and waiting.next_s <= time_s:
         start_staker(builder, waiting)
     while (current := state.current.first()) is not None and current.next_s <= time_s:
@@ -78,6 +80,8 @@ def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
             break
         state.current.remove(current)
         builder.ended.append(current.tx_id)
+    # Fees come last and with the validators that were active until now: a transaction of the block pays from the new
+    # time on (ACP-77, continuous fee).
     if time_s >= state.params.upgrades.etna_s:
         _pay_fees(builder, time_s - state.time_s)
     state.time_s = time_s
@@ -100,6 +104,7 @@ def _pay_fees(builder: BlockEffectsBuilder, seconds: int) -> None:
     except ValueError as refused:
         raise builder.fault(str(refused)) from None
     state.l1_excess = advance_excess(config, state.l1.active, state.l1_excess, seconds)
+    # A balance that the fees have used up exactly is empty, so the bound is included.
     _deactivate(builder, state.l1_accrued_fees + 1, after_transactions=False)
 
 

@@ -31,12 +31,13 @@ class TxOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StakingPeriod:
-    """The staking of the transaction tx_id. potential_reward: None before it starts and if the supply is unknown, 0 if
-    it earns nothing.
+    """The staking of the transaction tx_id.
 
-    shares: parts per million of its delegators' rewards that the validator takes; None for a delegator. stake_asset_id,
-    validation_owner, delegation_owner: None on permissioned subnets, which pay no rewards. A delegator's reward goes to
-    validation_owner; its delegation_owner is None. auto_renewed: the Helicon kind.
+    shares: the parts per million of its delegators' rewards that a validator takes; None for a delegator.
+    potential_reward: None before the staking starts and if the supply is unknown; 0 if the staking earns nothing.
+    stake_asset_id, validation_owner, delegation_owner: None on permissioned subnets, which pay no rewards.
+        A delegator's reward goes to validation_owner; its delegation_owner is None.
+    auto_renewed: True for validators of ACP-236.
     """
 
     tx_id: TxID

@@ -42,13 +42,16 @@ class OutputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerOutput:
-    """An output. id: follows from tx_id and output_index; for rewards and returned stake those of the staking.
+    """An output.
 
-    amount: in the asset's smallest unit; 1 for an NFT, 0 for the right to mint and for a property. locktime: unix
-    seconds from which it is spendable; stakeable_locktime: until which it can only be staked, 0 for none. created_on,
-    held_on: chains, which differ for exports. staked: not spendable before the staking is over. is_complete: False if
-    it was reconstructed from the input that spends it; addresses are then the recovered signers, threshold their
-    number.
+    id: follows from tx_id and output_index, which of rewards and returned stake are those of the staking.
+    amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a property.
+    locktime: the Unix second from which the output is spendable.
+    stakeable_locktime: the Unix second until which the output can only be staked; 0 without one.
+    created_on, held_on: the chains of the output, which differ for exports.
+    staked: True before the staking is over; the output is not spendable until then.
+    is_complete: False if the output was reconstructed from the input that spends it. Its addresses are then the
+        recovered signers, and its threshold is their number.
     """
 
     id: UtxoID

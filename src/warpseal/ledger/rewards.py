@@ -157,6 +157,8 @@ def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
     is_deferred = False
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
         share, own = split_reward(staker.potential_reward, validator.period.shares)
+        # Since Cortina a validator gets its part of all delegations at once, when it leaves itself. The start of its
+        # own staking decides (`proposal_tx_executor.go`, rewardDelegatorTx).
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
         payments = [(own, period.validation_owner, RewardType.DELEGATOR)]
         if not is_deferred:

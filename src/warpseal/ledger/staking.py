@@ -51,6 +51,8 @@ def begin_staking(builder: BlockEffectsBuilder, effects: TxEffects, tx: StakingT
     if not stake and not isinstance(tx, AddSubnetValidatorTx):
         raise builder.fault("nothing is staked", effects.tx)
     staker = Staker(period, priority, period.start_s, stake, len(effects.emitted))
+    # Before Durango a transaction names a start time, until which its staker is pending. Since Durango the staker
+    # starts when the block is accepted (`standard_tx_executor.go`, putStaker).
     if state.time_s < state.params.upgrades.durango_s:
         add_staker(builder, effects, state.waiting, staker)
     else:

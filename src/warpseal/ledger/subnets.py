@@ -138,6 +138,7 @@ def set_weight(builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1Valida
     validator = _known(builder, effects, request.validation_id)
     if validator is None:
         return
+    # ACP-77, SetL1ValidatorWeightTx: nonces may be skipped, never repeated, so that an old message cannot be replayed.
     if request.nonce < validator.min_nonce:
         raise builder.fault(f"nonce {request.nonce} is below {validator.min_nonce}", effects.tx)
     if request.weight:
@@ -177,6 +178,7 @@ def disable_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: Disa
 def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, balance: int) -> None:
     if validator.validation_id in builder.state.l1.by_id:
         raise builder.fault(f"validation {validator.validation_id.hex()} exists already", effects.tx)
+    # ACP-77: the fees that all validators have paid so far mark the beginning, so that one sum serves all balances.
     effects.l1_balance += balance
     end = balance + builder.state.l1_accrued_fees if balance else 0
     funded = replace(validator, end_accumulated_fee=end)

@@ -77,7 +77,10 @@ AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Ma
 
 @dataclass(frozen=True, slots=True)
 class EvmIndexerParts:
-    """What all chains share. locate: returns the URL of a chain's index; raises StartupError."""
+    """The parts that all chains share.
+
+    locate: returns the URL of the index of a chain; raises StartupError.
+    """
 
     sessions: Sessions
     rpc: EvmRpcSettings
@@ -128,7 +131,10 @@ class EvmIndexer:
 
 
 class IndexedChain:
-    """One chain. rates, prover: of the nodes and the blocks of all chains. indexer: while its index is open."""
+    """One chain, which shares the rates of nodes and the prover with the other chains.
+
+    indexer: the indexer of the chain; None while its index is not open.
+    """
 
     def __init__(
         self,

@@ -69,6 +69,7 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
             settings.first_height,
             settings.has_holders,
         )
+        # After a node has reported the right identity, because this drops an index with other settings.
         checkpoint = await self._context.write(EvmIndexWriter.start, identity)
         if before is not None and before != identity:
             changed = f"`from` has changed from {before.first} to {identity.first}"
