@@ -50,7 +50,7 @@ class UtxoFlow:
             key = utxo_id(spending.tx_id, spending.output_index)
             amount = spending.input.amount
             reconstructed = None
-            # The input of an unknown output has the amount, and its signatures give the addresses. A recovery takes forty
+            # The input of an unknown output has the amount, and its signatures give the addresses. A recovery takes 40
             # microseconds, so known outputs are not recovered.
             if self.spend(tx, key, spending.asset_id, amount, created_on):
                 digest = digest or hash_unsigned_tx(tx.encode_unsigned())
