@@ -34,9 +34,11 @@ def test_every_module_and_package_that_the_architecture_page_names_exists() -> N
     assert [name for name in missing if name != "__init__.py"] == []
 
 
-def test_every_package_is_in_the_table_of_the_architecture_page() -> None:
+def test_every_package_is_in_the_picture_and_in_the_table_of_the_architecture_page() -> None:
     text = (DOCS / "architecture.md").read_text()
+    picture = text.partition("```\n")[2].partition("```\n")[0]
     packages = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()]
+    assert [name for name in packages if not re.search(rf"(?<![\w/]){name}/", picture)] == []
     assert [name for name in packages if f"| `{name}/` |" not in text] == []
 
 

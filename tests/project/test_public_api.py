@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import doctest
+import re
 
 import pytest
 
 import warpseal
+from tests.paths import DOCS
 
 
 def test_the_examples_of_the_public_interface_are_true() -> None:
     outcome = doctest.testmod(warpseal)
     assert outcome.failed == 0
     assert outcome.attempted > 5
+
+
+def test_the_examples_of_the_page_about_the_package_are_true() -> None:
+    page = DOCS / "python.md"
+    examples = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(examples, {}, page.name, str(page), 0)
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert outcome.failed == 0
+    assert outcome.attempted > 25
+
+
+def test_the_page_about_the_package_names_everything_public() -> None:
+    text = (DOCS / "python.md").read_text()
+    assert [name for name in warpseal.__all__ if f"`{name}`" not in text] == []
 
 
 def test_every_public_name_exists() -> None:
