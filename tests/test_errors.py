@@ -66,7 +66,7 @@ from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodeFailure, NodesDisagree, NodeUnavailable
 from warpseal.usage.errors import TooManyPageTokens, UsageDamaged, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
-from warpseal.warp.quorum_shortfall import MissingValidator, QuorumShortfall, Verdict
+from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
 
 DOCUMENT = paths.DOCS / "errors.md"
 # Every module of errors, so that none is missed because no other test imported it.
@@ -103,7 +103,7 @@ NEVER = QuorumShortfall(
     19,
     "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5",
     {"no_bls_key": 1},
-    (MissingValidator((), None, 40, "no_bls_key", -1, "x"),),
+    (MissingSigner(node_ids=(), weight="40", reason="no_bls_key", error_code=-1, error_message="x"),),
 )
 PROGRESS = {
     "follower": {"from": "1", "to": "5", "percent": 20.0, "eta": 3},

@@ -26,7 +26,7 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, ValidationID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-from warpseal.warp.quorum_shortfall import MissingConnection
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set
 
 NETWORK_ID = 88888
@@ -189,7 +189,7 @@ class Network:
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
     open_asks: list[_OpenAsk] = field(default_factory=list)
     redialled: list[NodeID] = field(default_factory=list)
-    connections: dict[NodeID, MissingConnection] = field(default_factory=dict)
+    connections: dict[NodeID, DisconnectedNode] = field(default_factory=dict)
     started_s_ago: float = 3_600.0
     app_bytes: list[bytes] = field(default_factory=list)
     next_dial_at: float | None = None
@@ -207,7 +207,7 @@ class Network:
     def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None:
         return None if self.is_connected(node_id) else self.unreachable_nodes.get(node_id)
 
-    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
+    def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
         return self.connections.get(node_id)
 
     def running_s(self) -> float:

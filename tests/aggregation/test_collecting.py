@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import pytest
+from msgspec import UNSET, to_builtins
 
 from tests.aggregation.fixtures import (
     HEIGHT,
@@ -44,7 +45,7 @@ from warpseal.protocol.requests import PeerResponse
 from warpseal.warp.ids import P_CHAIN, ValidationID, node_id_text
 from warpseal.warp.l1_messages import ValidatorUptime
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-from warpseal.warp.quorum_shortfall import MissingConnection, Verdict
+from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict, rfc3339
 from warpseal.warp.validator_set import build_canonical_set
 
 
@@ -182,7 +183,13 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
 
 def test_a_missing_connection_is_reported_with_address_error_and_times() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.9, 1_060.0)
+        lost = DisconnectedNode(
+            node_id="NodeID-1",
+            address="10.0.0.1:9651",
+            last_error="unreachable: Connection refused",
+            disconnected_since=rfc3339(1_000.9),
+            next_try_at=rfc3339(1_060.0),
+        )
         for number in (1, 2):
             setup.network.disconnected.add(node(number))
             setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
@@ -193,16 +200,16 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
         _, error = await taken(setup.service.aggregate(request(67)))
         assert isinstance(error, QuorumNotReached)
         missing = {validator.node_ids[0]: validator for validator in error.shortfall.missing}
-        assert missing[node_id_text(node(1))].as_json()["connections"] == [
+        assert to_builtins(missing[node_id_text(node(1))].connections) == (
             {
                 "nodeId": "NodeID-1",
                 "address": "10.0.0.1:9651",
                 "lastError": "unreachable: Connection refused",
                 "disconnectedSince": "1970-01-01T00:16:40Z",
                 "nextTryAt": "1970-01-01T00:17:40Z",
-            }
-        ]
-        assert "connections" not in missing[node_id_text(node(2))].as_json()
+            },
+        )
+        assert missing[node_id_text(node(2))].connections is UNSET
         assert not any(validator.connections for name, validator in missing.items() if name == node_id_text(node(3)))
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)

@@ -328,7 +328,9 @@ def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> 
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
         assert (error.shortfall.signed_weight, error.shortfall.required_weight) == (60, 80)
-        assert {missing.public_key for missing in error.shortfall.missing} == {public_key(4), public_key(5)}
+        assert {missing.public_key for missing in error.shortfall.missing} == {
+            "0x" + public_key(number).hex() for number in (4, 5)
+        }
         assert error.shortfall.counts == {"not_asked": 2}
         assert (seconds, setup.network.asks, setup.tracked.used, setup.network.redialled) == (0.0, [], [], [])
 

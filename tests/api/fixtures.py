@@ -39,7 +39,7 @@ from warpseal.resources.chains import PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator, QuorumShortfall, Verdict
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall, Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 NETWORK_ID = 88888
@@ -98,7 +98,14 @@ def aggregation(signed: bytes = SIGNED) -> Aggregation:
 
 def shortfall(verdict: Verdict, retry_after_s: float | None = None) -> QuorumShortfall:
     """What the service says when weight is missing."""
-    missing = MissingValidator(("NodeID-111111111111111111116DBWJs",), b"\x80" * 48, 40, "refused", 6, "no")
+    missing = MissingSigner(
+        node_ids=("NodeID-111111111111111111116DBWJs",),
+        weight="40",
+        reason="refused",
+        public_key="0x" + "80" * 48,
+        error_code=6,
+        error_message="no",
+    )
     return QuorumShortfall(verdict, 60, 67, 100, 19, "subnet", {"refused": 1}, (missing,), retry_after_s)
 
 
@@ -195,8 +202,8 @@ class ScriptedReadiness:
 
     subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
     is_fresh: bool = True
-    connections: Mapping[NodeID, MissingConnection] = field(default_factory=dict)
-    underfunded: Mapping[SubnetID, Sequence[MissingValidator]] = field(default_factory=dict)
+    connections: Mapping[NodeID, DisconnectedNode] = field(default_factory=dict)
+    underfunded: Mapping[SubnetID, Sequence[MissingSigner]] = field(default_factory=dict)
 
     def readiness(self) -> Sequence[SubnetReadiness]:
         return self.subnets

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from tests.eventually import stopped_clock, until
 from tests.peers.fixtures import Requester, all_connected, client, introduce, let_pass, plan, started_network
@@ -21,6 +22,7 @@ from warpseal.simnet.settings import NodeSettings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
+from warpseal.warp.quorum_shortfall import rfc3339
 
 # Of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001
@@ -295,11 +297,16 @@ async def test_a_missing_connection_has_address_last_error_start_and_next_try(tm
         assert lost is not None
         assert (lost.node_id, lost.address) == (closed.name, f"127.0.0.1:{closed.address.port}")
         assert lost.last_error == "unreachable: Connection refused"
-        assert started_at <= lost.since + ROUNDING_S
-        assert lost.since < (lost.next_try_at or 0.0)
+        assert rfc3339(started_at - ROUNDING_S) <= lost.disconnected_since
+        assert lost.next_try_at is not UNSET
+        assert lost.disconnected_since <= lost.next_try_at
         without_address = peers.missing_connection(unknown)
         assert without_address is not None
-        assert (without_address.address, without_address.last_error, without_address.next_try_at) == ("", "", None)
+        assert (without_address.address, without_address.last_error, without_address.next_try_at) == (
+            UNSET,
+            UNSET,
+            UNSET,
+        )
 
 
 async def test_a_lost_connection_reports_why_it_ended_and_when(tmp_path: Path) -> None:
@@ -312,8 +319,8 @@ async def test_a_lost_connection_reports_why_it_ended_and_when(tmp_path: Path) -
         await until(lambda: peers.missing_connection(validator.node_id) is not None)
         lost = peers.missing_connection(validator.node_id)
         assert lost is not None
-        assert lost.last_error.startswith(("hung_up", "unreachable"))
-        assert lost.since + ROUNDING_S >= connected_at
+        assert str(lost.last_error).startswith(("hung_up", "unreachable"))
+        assert lost.disconnected_since >= rfc3339(connected_at - ROUNDING_S)
         assert validator.name == lost.node_id
 
 

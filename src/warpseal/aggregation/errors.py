@@ -112,7 +112,7 @@ class QuorumNotReached(WarpsealError):
             self.retry_after_s = shortfall.retry_after_s
 
     def detail(self) -> Mapping[str, Any]:
-        return {**self.shortfall.as_json(), **self._detail}
+        return {**self.shortfall.detail(), **self._detail}
 
 
 class QuorumImpossible(WarpsealError):
@@ -129,4 +129,4 @@ class QuorumImpossible(WarpsealError):
         self.shortfall = shortfall
 
     def detail(self) -> Mapping[str, Any]:
-        return {**self.shortfall.as_json(), **self._detail}
+        return {**self.shortfall.detail(), **self._detail}

@@ -14,6 +14,7 @@ from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.round import AggregationRound
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.resources.base import UNSET, or_unset
 from warpseal.validators.balances import (
     FIXED_HEIGHT_ADVICE,
     UNDERFUNDED_ADVICE,
@@ -21,7 +22,7 @@ from warpseal.validators.balances import (
     describe_underfunded,
 )
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator, QuorumShortfall
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall
 
 _SHOWN_VALIDATORS: Final = 50
 _MAX_ADVICE: Final = 5
@@ -38,7 +39,7 @@ _KEYLESS_ADVICE: Final = (
 # A quorum that fails for want of connections in the first minute is probably a matter of time.
 _STARTING_S: Final = 60.0
 
-FindConnection = Callable[[NodeID], MissingConnection | None]
+FindConnection = Callable[[NodeID], DisconnectedNode | None]
 """Returns why a node is not connected."""
 
 
@@ -124,24 +125,24 @@ def _missing_validator(
     goal: QuorumGoal,
     find_connection: FindConnection,
     underfunded: Mapping[NodeID, CurrentValidation],
-) -> MissingValidator:
+) -> MissingSigner:
     member = share.member
     if member is None:
-        without_node = MissingValidator((), None, share.weight, share.reason)
+        without_node = MissingSigner(node_ids=(), weight=str(share.weight), reason=share.reason)
         return without_node if share.validation is None else describe_underfunded(share.validation)
     validation = next((underfunded[node_id] for node_id in member.node_ids if node_id in underfunded), None)
     funds = {} if validation is None else balance_fields(validation)
     node_ids = member.node_ids[:_SHOWN_NODES]
     is_cut_off = not member.connections and not goal.stored_only
-    connections = [find_connection(node_id) for node_id in node_ids] if is_cut_off else ()
-    return MissingValidator(
-        connections=tuple(connection for connection in connections if connection is not None),
+    connections = tuple(filter(None, map(find_connection, node_ids))) if is_cut_off else ()
+    return MissingSigner(
+        connections=connections or UNSET,
         node_ids=tuple(node_id_text(node_id) for node_id in node_ids),
-        public_key=member.public_key,
-        weight=share.weight,
+        public_key="0x" + member.public_key.hex(),
+        weight=str(share.weight),
         reason=share.reason,
-        error_code=share.reply.code if share.reply else None,
-        error_message=share.reply.text if share.reply else None,
+        error_code=or_unset(share.reply.code if share.reply else None),
+        error_message=(share.reply.text if share.reply else None) or UNSET,
         **funds,
     )
 

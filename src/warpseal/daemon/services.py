@@ -53,7 +53,7 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingValidator
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 
 class Service(Protocol):
@@ -92,7 +92,7 @@ class Services:
             for service in services:
                 tasks.create_task(service.run())
 
-    def underfunded(self, subnet_id: SubnetID) -> tuple[MissingValidator, ...]:
+    def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
         current = self.current.latest(subnet_id) or ()
         return tuple(map(describe_underfunded, underfunded_validations(current, self.min_balance_navax)))

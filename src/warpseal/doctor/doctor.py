@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from msgspec import to_builtins
+
 from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
@@ -39,7 +41,7 @@ from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingConnection
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 CLOCK_TOLERANCE_S = 30.0
@@ -193,16 +195,16 @@ def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Find
         more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
         text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{more}"
         validators = [
-            {"nodeId": node_id_text(node_id), "weight": str(weight), **(connection.as_json() if connection else {})}
+            {"nodeId": node_id_text(node_id), "weight": str(weight), **(to_builtins(connection) if connection else {})}
             for node_id, weight, connection in missing
         ]
         detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
         yield Finding(Grade.WARNING, text, ADVICE.get(reason, OPEN_PORT), detail)
 
 
-def _describe_missing(node_id: NodeID, weight: int, connection: MissingConnection | None) -> str:
+def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode | None) -> str:
     details = [connection.address, connection.last_error] if connection is not None else []
-    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *filter(None, details)))})"
+    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
 
 
 async def _check_balances(services: Services) -> list[Finding]:
@@ -220,10 +222,7 @@ async def _check_balances(services: Services) -> list[Finding]:
             )
             more = f" and {len(underfunded) - MAX_NAMED} more" if len(underfunded) > MAX_NAMED else ""
             text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {descriptions}{more}"
-            detail = {
-                "subnetId": id_text(subnet.subnet_id),
-                "underfunded": [validator.as_json() for validator in underfunded],
-            }
+            detail = {"subnetId": id_text(subnet.subnet_id), "underfunded": to_builtins(underfunded)}
             findings.append(Finding(Grade.WARNING, text, UNDERFUNDED_ADVICE, detail))
     return findings
 

@@ -200,7 +200,7 @@ class _Explanation:
         if not inactive:
             return ""
         heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
-        self._parts["inactive"] = [describe_underfunded(validation).as_json() for validation in heaviest]
+        self._parts["inactive"] = to_builtins([describe_underfunded(validation) for validation in heaviest])
         is_height_fixed = bool(self._request.height)
         return f". {UNDERFUNDED_ADVICE}" + (f" {FIXED_HEIGHT_ADVICE}" if is_height_fixed else "")
 

@@ -10,6 +10,8 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import UNSET
+
 from warpseal import bls
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint
@@ -39,7 +41,7 @@ from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandl
 from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, node_id_text
-from warpseal.warp.quorum_shortfall import MissingConnection
+from warpseal.warp.quorum_shortfall import DisconnectedNode, rfc3339
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF
 # As a fraction of the ping interval, which is about the same for nodes and for this daemon.
@@ -145,7 +147,7 @@ class PeerNetwork:
         is_late = self._now() >= self._address_deadline(subnet_id)
         return Unreachable(UnreachableReason.NO_ADDRESS) if is_late else None
 
-    def missing_connection(self, node_id: NodeID) -> MissingConnection | None:
+    def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
         """Return why a tracked node is not connected; None for a connected node and for this daemon itself."""
         state = self._schedule.get(node_id)
         if state is None or node_id in self._registry.connected:
@@ -154,12 +156,12 @@ class PeerNetwork:
         next_try_at = {DialStage.WAITING: max(state.due_at, now), DialStage.DIALING: now}.get(state.stage)
         unix_minus_now = self._unix_clock() - now
         last_error = f"{state.reason}: {state.detail}" if state.detail else state.reason
-        return MissingConnection(
+        return DisconnectedNode(
             node_id=node_id_text(node_id),
-            address=state.address or str(self._book.first_known(node_id) or ""),
-            last_error=last_error[:_MAX_ERROR_TEXT],
-            since=unix_minus_now + state.disconnected_at,
-            next_try_at=None if next_try_at is None else unix_minus_now + next_try_at,
+            address=state.address or str(self._book.first_known(node_id) or "") or UNSET,
+            last_error=last_error[:_MAX_ERROR_TEXT] or UNSET,
+            disconnected_since=rfc3339(unix_minus_now + state.disconnected_at),
+            next_try_at=UNSET if next_try_at is None else rfc3339(unix_minus_now + next_try_at),
         )
 
     def running_s(self) -> float:

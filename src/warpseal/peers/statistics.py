@@ -98,7 +98,7 @@ class NetworkStatistics:
 class PeerStatus:
     """The connection to one tracked node, up or down, for the status page. None: not known, or never.
 
-    Times are on the loop's clock. `errors.MissingConnection` is what error responses say of a connection that is down.
+    Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a connection that is down.
 
     stage: connected, dialing, waiting (for the next dial), no_address. address: of the connection, else the one to dial
     next. failure: why the last dial failed. next_dial_at: while waiting. version: of the node's handshake.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.warp.ids import NodeID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingValidator
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 UNDERFUNDED_ADVICE: Final = (
     "The weight of inactive L1 validators counts in the total, and they cannot sign: top up their balance, or disable "
@@ -36,14 +36,14 @@ def underfunded_validations(
     return tuple(entry for entry in current if entry.balance is not None and entry.balance < min_balance_navax)
 
 
-def describe_underfunded(validation: CurrentValidation) -> MissingValidator:
+def describe_underfunded(validation: CurrentValidation) -> MissingSigner:
     """Return an underfunded L1 validator as errors and `/ready` name it; it has no key of a set."""
     reason = "inactive" if validation.balance == 0 else "underfunded"
     node_ids = (node_id_text(validation.node_id),)
-    return MissingValidator(node_ids, None, validation.weight, reason, **balance_fields(validation))
+    return MissingSigner(node_ids=node_ids, weight=str(validation.weight), reason=reason, **balance_fields(validation))
 
 
 def balance_fields(validation: CurrentValidation) -> dict[str, Any]:
-    """Return the fields of a MissingValidator that say what an L1 validator has left."""
+    """Return the fields of a MissingSigner that say what an L1 validator has left."""
     state = f"underfunded: balance {validation.balance} nAVAX" if validation.balance else "inactive: balance 0"
-    return {"validation_id": id_text(validation.validation_id), "balance": validation.balance, "state": state}
+    return {"validation_id": id_text(validation.validation_id), "balance": str(validation.balance), "state": state}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
 import zlib
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import structs
+from msgspec.json import encode
 
 from tests.api.fixtures import (
     KEBAB,
@@ -37,7 +40,7 @@ from warpseal.runtime.request_id import request_id
 from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
 from warpseal.validators.errors import HeightTooNew, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import id_text
-from warpseal.warp.quorum_shortfall import MissingConnection, Verdict
+from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict
 
 BODY = {"message": MESSAGE.raw.hex()}
 
@@ -153,7 +156,7 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
             assert (reply["message"], reply["code"], reply["detail"]) == (
                 str(error),
                 code,
-                error.detail(),
+                json.loads(encode(error.detail())),
             )
         async with client.post(KEBAB, json=BODY) as answer:
             reply = await answer.json()
@@ -173,8 +176,8 @@ async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None,
 
 
 async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
-    lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "", 0.0, None)
-    missing = replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
+    lost = DisconnectedNode(node_id="NodeID-1", address="10.0.0.1:9651", disconnected_since="1970-01-01T00:00:00Z")
+    missing = structs.replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
     lacking = replace(shortfall(Verdict.WAIT), missing=(missing,))
     setup = ApiSetup(aggregator=failing(QuorumNotReached(lacking, at_deadline=False)))
     async with client_of(setup) as client:

@@ -14,7 +14,7 @@ from warpseal.node.p_chain import CurrentValidation
 from warpseal.validators.balances import describe_underfunded
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingConnection
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 from warpseal.warp.validator_set import Validator
 
 HEAVY = Validator(b"\x80" + bytes(47), 30, (NodeID(bytes(20)),))
@@ -73,7 +73,12 @@ async def test_ready_says_for_each_subnet_what_is_missing() -> None:
 
 
 async def test_ready_shows_missing_connections_and_hides_addresses_from_other_machines() -> None:
-    lost = MissingConnection("NodeID-1", "10.0.0.1:9651", "unreachable: Connection refused", 1_000.0, None)
+    lost = DisconnectedNode(
+        node_id="NodeID-1",
+        address="10.0.0.1:9651",
+        last_error="unreachable: Connection refused",
+        disconnected_since="1970-01-01T00:16:40Z",
+    )
     readiness = ScriptedReadiness((SHORT,), connections={HEAVY.node_ids[0]: lost})
     async with client_of(ApiSetup(readiness=readiness)) as client:
         local = await (await client.get("/ready")).json()

@@ -15,39 +15,7 @@ from warpseal.delivery.advice import DeliveryAdvice
 from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.upstream.errors import PublicFailure
-
-
-class DisconnectedNode(Resource, frozen=True, gc=False, kw_only=True):
-    """A node that is not connected. Times are RFC 3339 in UTC.
-
-    address: for callers on the daemon's machine alone. last_error: of the last dial or connection. next_try_at: left
-    out if no dial is planned.
-    """
-
-    node_id: str
-    disconnected_since: str
-    address: str | UnsetType = UNSET
-    last_error: str | UnsetType = UNSET
-    next_try_at: str | UnsetType = UNSET
-
-
-class MissingSigner(Resource, frozen=True, gc=False, kw_only=True):
-    """A validator whose signature is missing, and why.
-
-    error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1 validator without
-    enough balance. connections: if none of its nodes is connected.
-    """
-
-    node_ids: tuple[str, ...]
-    weight: str
-    reason: str
-    public_key: str | UnsetType = UNSET
-    error_code: int | UnsetType = UNSET
-    error_message: str | UnsetType = UNSET
-    validation_id: str | UnsetType = UNSET
-    balance: str | UnsetType = UNSET
-    state: str | UnsetType = UNSET
-    connections: tuple[DisconnectedNode, ...] | UnsetType = UNSET
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 
 class FailedNode(Resource, frozen=True, gc=False, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from http import HTTPStatus
@@ -17,12 +17,15 @@ from math import ceil
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response
 
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout
 from warpseal.api.signing.errors import UnknownField
 from warpseal.errors import InvalidRequest, WarpsealError
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 
 MIN_RETRY_AFTER_S: Final = 1
 _MAX_CACHED_NAMES: Final = 1_024
@@ -59,9 +62,13 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
         content = {"message": message, "error": HTTPStatus(status).phrase, "statusCode": status}
     else:
         content = {"error": _kebab_text(error)}
-    detail: dict[str, Any] = msgspec.to_builtins(error.detail())
+    facts = dict(error.detail())
     if not shows_addresses and isinstance(error, QuorumNotReached | QuorumImpossible):
-        detail["validators"] = [without_addresses(validator) for validator in detail["validators"]]
+        facts["validators"] = [
+            replace(signer, connections=without_addresses(signer.connections) if signer.connections else UNSET)
+            for signer in error.shortfall.missing
+        ]
+    detail: dict[str, Any] = msgspec.to_builtins(facts)
     if dialect is Dialect.KEBAB:
         if "field" in detail and not isinstance(error, UnknownField):
             detail["field"] = kebab_name(detail["field"])
@@ -103,13 +110,9 @@ def with_kebab_names(value: Any) -> Any:
     return [with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def without_addresses(validator: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a missing validator in its JSON form without the addresses of its nodes."""
-    connections = validator.get("connections")
-    if connections is None:
-        return dict(validator)
-    hidden = [{name: item for name, item in found.items() if name != "address"} for found in connections]
-    return {**validator, "connections": hidden}
+def without_addresses(nodes: Iterable[DisconnectedNode]) -> tuple[DisconnectedNode, ...]:
+    """Return nodes as callers on other machines see them."""
+    return tuple(replace(node, address=UNSET) for node in nodes)
 
 
 def status_of(error: WarpsealError | type[WarpsealError], dialect: Dialect) -> int:

@@ -55,7 +55,7 @@ from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import NodeID, SubnetID, id_text
-from warpseal.warp.quorum_shortfall import MissingConnection, MissingValidator
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
 _KEBAB_METHODS: Final = ("POST", "PUT")
@@ -91,8 +91,8 @@ class SigningServices:
     readiness: Callable[[], Sequence[SubnetReadiness]]
     is_height_fresh: Callable[[], bool]
     background_status: Callable[[], Mapping[str, Any]]
-    missing_connection: Callable[[NodeID], MissingConnection | None] = lambda node_id: None
-    underfunded: Callable[[SubnetID], Sequence[MissingValidator]] = lambda subnet_id: ()
+    missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
+    underfunded: Callable[[SubnetID], Sequence[MissingSigner]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
     verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] = field(kw_only=True)
     primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from warpseal.api.http.error_bodies import MissingSigner, OriginProgress
+from warpseal.api.http.error_bodies import OriginProgress
 from warpseal.l1.origins import Source as OriginSource
 from warpseal.l1.request import HeightSource, PresentStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 
 class ExplainedTransaction(Resource, frozen=True, gc=False, kw_only=True):

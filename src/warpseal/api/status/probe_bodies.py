@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec import field
 
-from warpseal.api.http.error_bodies import DisconnectedNode, MissingSigner
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 
 class SigningHealth(Resource, frozen=True, gc=False, kw_only=True):

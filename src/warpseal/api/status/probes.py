@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from heapq import nlargest
-from operator import attrgetter
 from typing import Any, Final
 
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -114,7 +114,7 @@ class ProbeEndpoints:
                     await services.refresh_status()
 
     def _subnet_json(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> dict[str, Any]:
-        missing = [self._validator_json(validator) for validator in subnet.missing[:MAX_SHOWN]]
+        missing = [self._validator_json(validator, shows_addresses) for validator in subnet.missing[:MAX_SHOWN]]
         services = self._gate.services
         underfunded = services.underfunded(subnet.subnet_id) if services is not None else ()
         content: dict[str, Any] = {
@@ -124,16 +124,16 @@ class ProbeEndpoints:
             "requiredWeight": str(subnet.needed),
             "totalWeight": str(subnet.total),
             "missingValidators": len(subnet.missing),
-            "missing": missing if shows_addresses else [without_addresses(validator) for validator in missing],
+            "missing": missing,
         }
         if underfunded:
-            heaviest = nlargest(MAX_SHOWN, underfunded, key=attrgetter("weight"))
+            heaviest = nlargest(MAX_SHOWN, underfunded, key=lambda signer: int(signer.weight))
             content["underfundedValidators"] = len(underfunded)
-            content["underfunded"] = [validator.as_json() for validator in heaviest]
+            content["underfunded"] = to_builtins(heaviest)
             content["advice"] = UNDERFUNDED_ADVICE
         return content
 
-    def _validator_json(self, validator: Validator) -> dict[str, Any]:
+    def _validator_json(self, validator: Validator, shows_addresses: bool) -> dict[str, Any]:
         content: dict[str, Any] = {
             "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids[:MAX_SHOWN]],
             "publicKey": "0x" + validator.public_key.hex(),
@@ -142,8 +142,9 @@ class ProbeEndpoints:
         services = self._gate.services
         if services is not None:
             found = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
-            connections = [connection.as_json() for connection in found if connection is not None]
-            content |= {"connections": connections} if connections else {}
+            connections = tuple(connection for connection in found if connection is not None)
+            shown = connections if shows_addresses else without_addresses(connections)
+            content |= {"connections": to_builtins(shown)} if shown else {}
         return content
 
     def counting(self, subnets: Sequence[SubnetReadiness]) -> Sequence[SubnetReadiness]:
