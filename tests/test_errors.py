@@ -59,7 +59,15 @@ from warpseal.api.signing.errors import FieldTooLarge, InvalidQuorum, Undecodabl
 from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.errors import InternalError, InvalidRequest, WarpsealError
 from warpseal.index.errors import IndexDamaged, IndexMoved
-from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, TransactionNotFound
+from warpseal.l1.errors import (
+    FollowerProgress,
+    InitialValidatorsProgress,
+    ManagerLogsProgress,
+    MessageSuperseded,
+    OriginNotIndexed,
+    OriginProgress,
+    TransactionNotFound,
+)
 from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
@@ -105,11 +113,11 @@ NEVER = QuorumShortfall(
     {"no_bls_key": 1},
     (MissingSigner(node_ids=(), weight="40", reason="no_bls_key", error_code=-1, error_message="x"),),
 )
-PROGRESS = {
-    "follower": {"from": "1", "to": "5", "percent": 20.0, "eta": 3},
-    "initialValidators": {"subnetsTried": 1, "subnets": 2},
-    "managerChainLogs": {"configured": False},
-}
+PROGRESS = OriginProgress(
+    follower=FollowerProgress(from_="1", to="5", percent=20.0, eta=3),
+    initial_validators=InitialValidatorsProgress(subnets_tried=1, subnets=2),
+    manager_chain_logs=ManagerLogsProgress(configured=False),
+)
 SAMPLES: tuple[WarpsealError, ...] = (
     WrongNetwork(1, 5),
     NetworkNotServed("devnet", ("mainnet",), 1),
@@ -266,7 +274,7 @@ def test_a_never_is_not_in_the_range_that_clients_retry() -> None:
 
 
 def test_an_error_that_names_its_moment_is_answered_with_it() -> None:
-    response = error_response(OriginNotIndexed("v", {}, 29.5), Dialect.V1)
+    response = error_response(OriginNotIndexed("v", PROGRESS, 29.5), Dialect.V1)
     assert (response.status_code, response.headers["retry-after"]) == (503, "30")
 
 

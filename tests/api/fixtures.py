@@ -33,6 +33,7 @@ from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import DestinationQuorum, DestinationReport
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
+from warpseal.l1.explain import ExplainedTransaction, Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.chains import PrimaryChains
@@ -160,9 +161,9 @@ class ScriptedDeliveries:
         signed = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
         return L1Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
 
-    async def explain_l1(self, request: L1DeliveryRequest) -> Mapping[str, Any]:
+    async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         self.explained.append(request)
-        return {"transaction": {"id": "a"}}
+        return Explanation(transaction=ExplainedTransaction(tx_hash="a"), checks=(), failing=None)
 
 
 PRIMARY_TEXT = id_text(PRIMARY_NETWORK)

@@ -17,6 +17,7 @@ from warpseal.forwarding.evm.build import forward_chain
 from warpseal.forwarding.evm.forwarder import LoadChainConfig
 from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.l1.context import L1Deps
+from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
@@ -174,7 +175,7 @@ def _build(
         heights=heights,
         sets=sets,
         aggregator=aggregator,
-        progress=lambda: follower,
+        progress=lambda: FollowerProgress(**follower),
         find_quorum=_unknown_quorum,
     )
     messages = L1MessageService(l1_deps, network_id, settings, config.aggregation)

@@ -11,6 +11,7 @@ from hashlib import sha256
 import pytest
 
 from warpseal.l1.bootstrap import BootstrapSearch, search_initial_validators
+from warpseal.l1.errors import InitialValidatorsProgress
 from warpseal.l1.settings import L1Settings
 from warpseal.store.values import BootstrapOrigin
 from warpseal.upstream.errors import NodeUnavailable
@@ -120,7 +121,7 @@ async def test_a_repeated_search_does_not_hash_subnets_again(monkeypatch: pytest
     for _ in range(3):
         assert await search.find(ValidationID(bytes(32)), (subnet(1),)) is None
     assert sum(hashed) == 101
-    assert search.progress(ValidationID(bytes(32))) == {"subnetsTried": 100, "subnets": 100}
+    assert search.progress(ValidationID(bytes(32))) == InitialValidatorsProgress(subnets_tried=100, subnets=100)
 
 
 async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypatch: pytest.MonkeyPatch) -> None:

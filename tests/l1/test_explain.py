@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.json import encode
+
 from tests.l1.fixtures import L1Setup, build_request, started_l1_service
 from tests.l1.test_service import QUICK, validation_id_of
 from warpseal.simnet.ledger import Transaction
@@ -15,7 +17,7 @@ from warpseal.warp.ids import id_text
 
 async def explain(running: L1Setup, transaction: Transaction, **changes: Any) -> dict[str, Any]:
     result = await running.messages.explain(build_request(transaction.tx_id, **changes))
-    parsed: dict[str, Any] = json.loads(json.dumps(result))
+    parsed: dict[str, Any] = json.loads(encode(result))
     return parsed
 
 
@@ -61,11 +63,14 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
 async def test_an_unknown_transaction_fails_the_first_check(tmp_path: Path) -> None:
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         result = await running.messages.explain(build_request(bytes(31) + b"\x01"))
-        assert result["failing"] == "transaction_accepted"
-        assert result["transaction"]["status"] == "Unknown"
+        assert result.failing == "transaction_accepted"
+        assert result.transaction.status == "Unknown"
         await running.network.nodes[0].down()
         result = await running.messages.explain(build_request(bytes(31) + b"\x02"))
-        assert (result["failing"], outcomes(result)) == (None, {"transaction_accepted": None})
+        assert (result.failing, [(check.check, check.ok) for check in result.checks]) == (
+            None,
+            [("transaction_accepted", None)],
+        )
 
 
 async def test_a_transaction_without_a_message_fails_the_has_message_check(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from tests import paths
 from tests.eventually import TIMEOUT_S, stopped_clock
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings
 from warpseal.upstream.errors import NodeUnavailable
@@ -107,7 +108,7 @@ async def test_refused_ranges_are_split() -> None:
     logs = ManagerLogs({CHAIN: chain}, L1Settings())
     assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is not None
     assert await logs.find(registration(9).validation_id, CHAIN, MANAGER) is None
-    assert logs.progress(CHAIN, MANAGER) == {"configured": True, "fromBlock": "0", "toBlock": "5000"}
+    assert logs.progress(CHAIN, MANAGER) == ManagerLogsProgress(configured=True, from_block="0", to_block="5000")
 
 
 async def test_a_search_stops_at_its_timeout_and_the_next_search_continues_it() -> None:
@@ -119,9 +120,9 @@ async def test_a_search_stops_at_its_timeout_and_the_next_search_continues_it() 
         )
         logs = ManagerLogs({CHAIN: chain}, PATIENT)
         assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
-        first = logs.progress(CHAIN, MANAGER)["fromBlock"]
+        first = logs.progress(CHAIN, MANAGER).from_block
         assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is None
-        assert int(logs.progress(CHAIN, MANAGER)["fromBlock"]) < int(first) < 10_000_000
+        assert int(str(logs.progress(CHAIN, MANAGER).from_block)) < int(str(first)) < 10_000_000
 
 
 async def test_an_unavailable_or_unconfigured_chain_has_no_registration() -> None:
@@ -129,7 +130,7 @@ async def test_an_unavailable_or_unconfigured_chain_has_no_registration() -> Non
     assert await logs.find(REGISTERED, CHAIN, MANAGER) is None
     assert await logs.find(REGISTERED, ChainID(bytes(32)), MANAGER) is None
     assert await logs.find(REGISTERED, CHAIN, b"short") is None
-    assert logs.progress(ChainID(bytes(32)), MANAGER) == {"configured": False}
+    assert logs.progress(ChainID(bytes(32)), MANAGER) == ManagerLogsProgress(configured=False)
     assert logs.has_chain(CHAIN)
     refused = ManagerLogs({CHAIN: Chain(tip=5, longest=0)}, PATIENT)
     assert await refused.find(REGISTERED, CHAIN, MANAGER) is None

@@ -11,7 +11,8 @@ from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
-from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.errors import FollowerProgress, MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.explain import ExplainedTruth
 from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.errors import NoMessage
@@ -229,7 +230,7 @@ async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(tm
         await deliver(running, first)
         await first_node.down()
         explained = await running.messages.explain(build_request(first.tx_id))
-        assert explained["truth"] == {"state": "unknown"}
+        assert explained.truth == ExplainedTruth(state="unknown")
         await deliver(running, first)
 
 
@@ -314,8 +315,8 @@ async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_tak
         with pytest.raises(OriginNotIndexed) as caught:
             await running.messages.get(build_request(removal.tx_id))
         assert caught.value.retry_after_s == 40
-        assert caught.value.detail()["progress"]["follower"] == {"eta": 40}
-        assert caught.value.detail()["progress"]["initialValidators"]["subnetsTried"] >= 1
+        assert caught.value.detail()["progress"].follower == FollowerProgress(eta=40)
+        assert caught.value.detail()["progress"].initial_validators.subnets_tried >= 1
         with pytest.raises(ProofMismatch):
             await running.messages.get(build_request(removal.tx_id, registration_tx_id=other.tx_id))
         with pytest.raises(ProofMismatch):

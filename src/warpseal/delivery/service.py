@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -30,6 +30,7 @@ from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1D
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
 from warpseal.errors import WarpsealError
+from warpseal.l1.explain import Explanation
 from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
 from warpseal.l1.service import L1MessageService
 from warpseal.node.chain_apis import NO_EPOCH
@@ -298,12 +299,11 @@ class DeliveryService:
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
         return L1Delivery(signed, report, report.headers(), True, following)
 
-    async def explain_l1(self, request: L1DeliveryRequest) -> Mapping[str, Any]:
-        """Return the explanation of a transaction's message, JSON-ready. Raises DestinationMismatch, InvalidTimeout."""
+    async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
+        """Return the explanation of a transaction's message. Raises DestinationMismatch, InvalidTimeout."""
         explanation = await self._deps.l1_messages.explain(request.l1)
-        message = explanation.get("message")
-        if message is not None:
-            _require_manager_chain(request, message["managerChainId"])
+        if explanation.message:
+            _require_manager_chain(request, explanation.message.manager_chain_id)
         return explanation
 
     async def _l1_report(

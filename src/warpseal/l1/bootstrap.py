@@ -13,10 +13,11 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from cachetools import LRUCache
 
+from warpseal.l1.errors import InitialValidatorsProgress
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import BootstrapOrigin
@@ -70,9 +71,9 @@ class BootstrapSearch:
         origin = self._origins.get(validation_id) or await self._try_likely(validation_id, likely)
         return origin or await self._try_all(validation_id)
 
-    def progress(self, validation_id: ValidationID) -> dict[str, Any]:
+    def progress(self, validation_id: ValidationID) -> InitialValidatorsProgress:
         """Return the number of subnets that were tried, and of those that are known."""
-        return {"subnetsTried": self._position(validation_id), "subnets": len(self._subnets)}
+        return InitialValidatorsProgress(subnets_tried=self._position(validation_id), subnets=len(self._subnets))
 
     async def _try_likely(self, validation_id: ValidationID, likely: Iterable[SubnetID]) -> BootstrapOrigin | None:
         candidates = dict.fromkeys((*likely, *self._likely))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from msgspec import field
 
 from warpseal.errors import RETRY_LATER_S, InvalidRequest, WarpsealError
 from warpseal.l1.request import SupersededStatement
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.quorum_shortfall import Verdict
 
 
@@ -50,17 +50,48 @@ class MessageSuperseded(WarpsealError):
         )
 
 
-class OriginNotIndexed(WarpsealError):
-    """Where a validation began is not known yet, and validators ask for that before they attest its removal.
+class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How far the daemon has read the P-Chain. percent: of the backfill. eta: seconds. off: it does not read it."""
 
-    progress: how far each way of finding it has come, JSON-ready.
-    """
+    off: bool | UnsetType = UNSET
+    from_: str | UnsetType = field(name="from", default=UNSET)
+    to: str | UnsetType = UNSET
+    percent: float | UnsetType = UNSET
+    eta: int | UnsetType = UNSET
+    stopped: str | UnsetType = UNSET
+
+
+class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How many subnets were searched for an initial validator, and how many are known."""
+
+    subnets_tried: int
+    subnets: int
+
+
+class ManagerLogsProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """Which blocks of the manager's chain were searched. configured: whether the daemon has a node of the chain."""
+
+    configured: bool
+    from_block: str | UnsetType = UNSET
+    to_block: str | UnsetType = UNSET
+
+
+class OriginProgress(Resource, frozen=True, gc=False, kw_only=True):
+    """How far each way of finding the origin of a validation has come."""
+
+    follower: FollowerProgress
+    initial_validators: InitialValidatorsProgress
+    manager_chain_logs: ManagerLogsProgress
+
+
+class OriginNotIndexed(WarpsealError):
+    """Where a validation began is not known yet, and validators ask for that before they attest its removal."""
 
     code = "origin_not_indexed"
     http_status = 503
     retry_after_s: float = RETRY_LATER_S
 
-    def __init__(self, validation_id: str, progress: Mapping[str, Any], retry_after_s: float) -> None:
+    def __init__(self, validation_id: str, progress: OriginProgress, retry_after_s: float) -> None:
         text = f"where validation {validation_id} began is not known yet"
-        super().__init__(text, validationId=validation_id, progress=dict(progress))
+        super().__init__(text, validationId=validation_id, progress=progress)
         self.retry_after_s = retry_after_s

@@ -10,20 +10,21 @@ import asyncio
 from collections.abc import Awaitable
 from heapq import nlargest
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components
-from warpseal.l1.errors import OriginNotIndexed, TransactionNotFound
+from warpseal.l1.errors import OriginNotIndexed, OriginProgress, TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChoice
-from warpseal.l1.origins import FoundOrigin
-from warpseal.l1.request import L1Request
+from warpseal.l1.origins import FoundOrigin, Source
+from warpseal.l1.request import HeightSource, L1Request, PresentStatement
 from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage
+from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
 from warpseal.upstream.errors import RpcRefusal
@@ -33,6 +34,7 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
 T = TypeVar("T")
@@ -41,6 +43,110 @@ _MAX_INACTIVE: Final = 50
 _TIMED_OUT: Final = "no answer in time"
 # A search ends at the deadline by itself, with its progress.
 _SEARCH_GRACE_S: Final = 1.0
+
+
+class ExplainedTransaction(Resource, frozen=True, gc=False, kw_only=True):
+    """The transaction. status: at a node. type, chain: of an accepted one. p_chain_height_at_most: as far as known."""
+
+    tx_hash: str
+    type: str | UnsetType = UNSET
+    chain: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    p_chain_height: str | UnsetType = UNSET
+    p_chain_height_at_most: str | UnsetType = UNSET
+
+
+class ExplainedFields(Resource, frozen=True, gc=False, kw_only=True):
+    """The fields of the message, by its kind."""
+
+    conversion_id: str | UnsetType = UNSET
+    validation_id: str | UnsetType = UNSET
+    registered: bool | UnsetType = UNSET
+    nonce: str | UnsetType = UNSET
+    weight: str | UnsetType = UNSET
+
+
+class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
+    """The message of the transaction. hex: of the unsigned message, with 0x."""
+
+    hex: str
+    id: str
+    kind: str
+    fields: ExplainedFields
+    manager_chain_id: str
+    manager_address: str
+    subnet_id: str | UnsetType = UNSET
+
+
+class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
+    """The justification. hex: with 0x, null if it is not known. source: where it was found. progress: of the search."""
+
+    hex: str | None
+    source: Source | UnsetType = UNSET
+    progress: OriginProgress | UnsetType = UNSET
+
+
+class ExplainedTruth(Resource, frozen=True, gc=False, kw_only=True):
+    """Whether the statement holds. The other fields are those of a superseded one."""
+
+    state: Literal["true", "superseded", "unknown"]
+    now: PresentStatement | UnsetType = UNSET
+    by_tx_hash: str | UnsetType = UNSET
+    p_chain_height: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    justification: str | UnsetType = UNSET
+
+
+class ExplainedHeight(Resource, frozen=True, gc=False, kw_only=True):
+    """The P-Chain height of the validator set, and how it is chosen."""
+
+    height: str
+    source: HeightSource
+
+
+class ExplainedWeights(Resource, frozen=True, gc=False, kw_only=True):
+    """The weights of the validator set. with_key: of validators that can sign; validators: their number."""
+
+    total: str
+    required: str
+    with_key: str
+    validators: int
+
+
+class ExplainedArchive(Resource, frozen=True, gc=False, kw_only=True):
+    """The stored signatures, and the weight of the set that signed them."""
+
+    signatures: int
+    shares: int
+    weight: str
+
+
+class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
+    """A check. ok: null if its result is not known."""
+
+    check: str
+    ok: bool | None
+    why: str
+
+
+class Explanation(Resource, frozen=True, gc=False, kw_only=True):
+    """The plan for signing a transaction's message: as far as it is known, and every check in order.
+
+    truth: whether the statement holds. inactive: the heaviest inactive L1 validators. stored: what was signed before.
+    failing: the first check that fails, or null.
+    """
+
+    transaction: ExplainedTransaction
+    message: ExplainedMessage | UnsetType = UNSET
+    justification: ExplainedJustification | UnsetType = UNSET
+    truth: ExplainedTruth | UnsetType = UNSET
+    signing_subnet_id: str | UnsetType = UNSET
+    p_chain_height: ExplainedHeight | UnsetType = UNSET
+    weights: ExplainedWeights | UnsetType = UNSET
+    inactive: tuple[MissingSigner, ...] | UnsetType = UNSET
+    stored: ExplainedArchive | UnsetType = UNSET
+    checks: tuple[ExplainedCheck, ...]
+    failing: str | None
 
 
 class Explainer:
@@ -54,13 +160,13 @@ class Explainer:
         self.sets = sets
         self.archive = archive
 
-    async def explain(self, request: L1Request, deadline: float) -> dict[str, Any]:
-        """Return the explanation of a request, JSON-ready; a lookup that takes longer than `deadline` is not known."""
+    async def explain(self, request: L1Request, deadline: float) -> Explanation:
+        """Return the explanation of a request; a lookup that takes longer than `deadline` is not known."""
         explanation = _Explanation(self, request, deadline)
         located = await explanation.add_transaction()
         if located is not None and located.attestation is not None:
             await explanation.add_message(located, located.attestation)
-        return explanation.as_json()
+        return explanation.result()
 
 
 class _Explanation:
@@ -71,24 +177,35 @@ class _Explanation:
         self._components = services.components
         self._request = request
         self._deadline = deadline
-        self._parts: dict[str, Any] = {"transaction": {"txHash": id_text(request.tx_id)}}
-        self._checks: list[dict[str, Any]] = []
+        # By their fields of Explanation.
+        self._parts: dict[str, Any] = {"transaction": ExplainedTransaction(tx_hash=id_text(request.tx_id))}
+        self._checks: list[ExplainedCheck] = []
 
-    def as_json(self) -> dict[str, Any]:
+    def result(self) -> Explanation:
         """Return the explanation, with the name of the first check that fails."""
-        failing = next((check["check"] for check in self._checks if check["ok"] is False), None)
-        return {**self._parts, "checks": self._checks, "failing": failing}
+        failing = next((check.check for check in self._checks if check.ok is False), None)
+        return Explanation(**self._parts, checks=tuple(self._checks), failing=failing)
 
     async def add_transaction(self) -> LocatedTransaction | None:
         """Return the transaction if it is accepted."""
         check = "transaction_accepted"
         located = await self._try(self._components.transactions.find(self._request.tx_id))
         if isinstance(located, TransactionNotFound):
-            self._parts["transaction"]["status"] = located.status or "Unknown"
+            self._parts["transaction"] = ExplainedTransaction(
+                tx_hash=id_text(self._request.tx_id), status=located.status or "Unknown"
+            )
         if not isinstance(located, LocatedTransaction):
             self._check(check, False if isinstance(located, TransactionNotFound) else None, str(located))
             return None
-        self._parts["transaction"] |= _transaction_as_json(located)
+        height = or_unset(None if located.height is None else str(located.height))
+        self._parts["transaction"] = ExplainedTransaction(
+            tx_hash=id_text(self._request.tx_id),
+            type=located.kind,
+            chain=located.chain,
+            status="Committed",
+            p_chain_height=height if located.is_exact else UNSET,
+            p_chain_height_at_most=UNSET if located.is_exact else height,
+        )
         self._check(check, True, f"accepted, by the report of a node or the store ({located.chain})")
         if located.attestation is None:
             self._check("has_message", False, str(NoMessage(located.kind, located.chain)))
@@ -99,7 +216,7 @@ class _Explanation:
     async def add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
         """Add the message of an accepted transaction, and all checks that it would pass or fail."""
         self._components.origins.learn(attestation)
-        self._parts["message"] = _message_as_json(attestation)
+        self._parts["message"] = _explain_message(attestation)
         self._check(
             "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
         )
@@ -112,7 +229,7 @@ class _Explanation:
         if isinstance(subnet_id, str | WarpsealError):
             self._check("signing_subnet", None, str(subnet_id))
             return
-        self._parts["signingSubnetId"] = id_text(subnet_id)
+        self._parts["signing_subnet_id"] = id_text(subnet_id)
         self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
         choice = await self._components.heights.choose(self._request.height, manager)
         members = await self._add_set(subnet_id, choice, await self._components.quorum(self._request, manager))
@@ -124,17 +241,16 @@ class _Explanation:
     async def _add_justification(self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str) -> None:
         check = "justification"
         if attestation.justification is not None:
-            self._parts[check] = {"hex": _hex(attestation.justification), "source": "transaction"}
+            self._parts[check] = ExplainedJustification(hex=_hex(attestation.justification), source="transaction")
             self._check(check, True, "it follows from the transaction, or none is needed (codes 5 to 10)")
             return
         origin = await self._find_origin(attestation, subnet_id)
         if isinstance(origin, FoundOrigin):
-            self._parts[check] = {"hex": _hex(origin.origin.justification), "source": origin.source}
+            self._parts[check] = ExplainedJustification(hex=_hex(origin.origin.justification), source=origin.source)
             self._check(check, True, f"the origin of the validation is known ({origin.source})")
             return
-        self._parts[check] = {"hex": None}
-        if isinstance(origin, OriginNotIndexed):
-            self._parts[check]["progress"] = origin.detail()["progress"]
+        progress = origin.detail()["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
+        self._parts[check] = ExplainedJustification(hex=None, progress=progress)
         self._check(check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin))
 
     async def _find_origin(
@@ -151,14 +267,14 @@ class _Explanation:
         if isinstance(validity, Valid):
             is_forever = validity.height is None
             reason = "a conversion is valid forever" if is_forever else f"at a node of height {validity.height}"
-            self._parts["truth"] = {"state": "true"}
+            self._parts["truth"] = ExplainedTruth(state="true")
             self._check(check, True, reason)
         elif isinstance(validity, Superseded):
-            self._parts["truth"] = {"state": "superseded", **to_builtins(validity.statement())}
+            self._parts["truth"] = ExplainedTruth(state="superseded", **asdict(validity.statement()))
             refused = f"validators refuse it with code {validity.refusal}, only stored signatures can serve it"
             self._check(check, False, f"superseded: {refused}")
         else:
-            self._parts["truth"] = {"state": "unknown"}
+            self._parts["truth"] = ExplainedTruth(state="unknown")
             self._check(check, None, validity.reason if isinstance(validity, Unknown) else str(validity))
 
     async def _add_set(self, subnet_id: SubnetID, choice: HeightChoice, quorum: int) -> CanonicalValidatorSet | None:
@@ -172,19 +288,16 @@ class _Explanation:
         if not isinstance(height, int):
             self._check("p_chain_height", None, str(height))
             return None
-        self._parts["pChainHeight"] = {"height": str(height), "source": choice.source}
+        self._parts["p_chain_height"] = ExplainedHeight(height=str(height), source=choice.source)
         self._check("p_chain_height", True, reason)
         if not isinstance(members, CanonicalValidatorSet):
             self._check("validator_set", None, str(members))
             return None
         total, able = members.total_weight, members.total_weight - members.keyless_weight
         required = required_weight(total, quorum)
-        self._parts["weights"] = {
-            "total": str(total),
-            "required": str(required),
-            "withKey": str(able),
-            "validators": len(members),
-        }
+        self._parts["weights"] = ExplainedWeights(
+            total=str(total), required=str(required), with_key=str(able), validators=len(members)
+        )
         self._check("validator_set", total > 0, f"{len(members)} validators that can sign")
         advice = await self._add_inactive(subnet_id) if members.keyless_weight else ""
         self._check("quorum_possible", 0 < required <= able, f"{able} of {total} can sign, {required} must{advice}")
@@ -200,7 +313,7 @@ class _Explanation:
         if not inactive:
             return ""
         heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
-        self._parts["inactive"] = to_builtins([describe_underfunded(validation) for validation in heaviest])
+        self._parts["inactive"] = tuple(map(describe_underfunded, heaviest))
         is_height_fixed = bool(self._request.height)
         return f". {UNDERFUNDED_ADVICE}" + (f" {FIXED_HEIGHT_ADVICE}" if is_height_fixed else "")
 
@@ -224,15 +337,13 @@ class _Explanation:
         for signature in entry.signatures:
             keys.update(signature.public_keys)
         indices = [index for index in map(members.index_of_key, keys) if index is not None]
-        self._parts["stored"] = {
-            "signatures": len(entry.signatures),
-            "shares": len(entry.shares),
-            "weight": str(members.weight_of(indices)),
-        }
+        self._parts["stored"] = ExplainedArchive(
+            signatures=len(entry.signatures), shares=len(entry.shares), weight=str(members.weight_of(indices))
+        )
 
     def _check(self, name: str, is_ok: bool | None, reason: str) -> None:
         """Add a check. is_ok: None if its result is not known."""
-        self._checks.append({"check": name, "ok": is_ok, "why": reason})
+        self._checks.append(ExplainedCheck(check=name, ok=is_ok, why=reason))
 
     async def _try(self, work: Awaitable[T], grace_s: float = 0.0) -> T | WarpsealError | str:
         """Return the result of work, or the reason why it failed."""
@@ -252,37 +363,28 @@ def _is_unusable(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
     return isinstance(members, HeightTooNew)
 
 
-def _transaction_as_json(located: LocatedTransaction) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": located.kind, "chain": located.chain, "status": "Committed"}
-    if located.height is not None:
-        body["pChainHeight" if located.is_exact else "pChainHeightAtMost"] = str(located.height)
-    return body
+def _explain_message(attestation: Attestation) -> ExplainedMessage:
+    return ExplainedMessage(
+        hex=_hex(attestation.message.raw),
+        id=id_text(attestation.message.id),
+        kind=type(attestation.payload).__name__,
+        fields=_describe_payload(attestation)[0],
+        manager_chain_id=id_text(attestation.manager_chain_id),
+        manager_address=_hex(attestation.manager_address),
+        subnet_id=UNSET if attestation.subnet_id is None else id_text(attestation.subnet_id),
+    )
 
 
-def _message_as_json(attestation: Attestation) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "hex": _hex(attestation.message.raw),
-        "id": id_text(attestation.message.id),
-        "kind": type(attestation.payload).__name__,
-        "fields": _describe_payload(attestation)[0],
-        "managerChainId": id_text(attestation.manager_chain_id),
-        "managerAddress": _hex(attestation.manager_address),
-    }
-    if attestation.subnet_id is not None:
-        body["subnetId"] = id_text(attestation.subnet_id)
-    return body
-
-
-def _describe_payload(attestation: Attestation) -> tuple[dict[str, Any], str]:
+def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:
     """Return the fields, and the check that validators make of their state (codes 6, 7, 11, 12, 14, 16, 17)."""
     match attestation.payload:
         case SubnetToL1Conversion(conversion_id=conversion_id):
-            return {"conversionId": id_text(conversion_id)}, "conversion_recorded"
+            return ExplainedFields(conversion_id=id_text(conversion_id)), "conversion_recorded"
         case L1ValidatorRegistration(validation_id=validation_id, registered=registered):
             check = "validation_exists" if registered else "validation_removed"
-            return {"validationId": id_text(validation_id), "registered": registered}, check
+            return ExplainedFields(validation_id=id_text(validation_id), registered=registered), check
         case L1ValidatorWeight(validation_id=validation_id, nonce=nonce, weight=weight):
-            fields = {"validationId": id_text(validation_id), "nonce": str(nonce), "weight": str(weight)}
+            fields = ExplainedFields(validation_id=id_text(validation_id), nonce=str(nonce), weight=str(weight))
             return fields, "latest_weight"
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cachetools import LRUCache
 
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
@@ -78,12 +79,12 @@ class ManagerLogs:
         payload = scan.registrations.get(validation_id)
         return RegistrationOrigin(payload) if payload is not None else None
 
-    def progress(self, chain_id: ChainID, manager_address: bytes) -> dict[str, Any]:
+    def progress(self, chain_id: ChainID, manager_address: bytes) -> ManagerLogsProgress:
         """Return the range of blocks that were read."""
         scan = self._scans.get((chain_id, manager_address))
         if scan is None or scan.low is None:
-            return {"configured": chain_id in self._chains}
-        return {"configured": True, "fromBlock": str(scan.low), "toBlock": str(scan.high)}
+            return ManagerLogsProgress(configured=chain_id in self._chains)
+        return ManagerLogsProgress(configured=True, from_block=str(scan.low), to_block=str(scan.high))
 
     async def _read_range(self, manager: _Manager, scan: _Scan) -> None:
         """Read one more range: the new blocks first, then older ones."""

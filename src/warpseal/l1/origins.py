@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from cachetools import LRUCache
 
 from warpseal.l1.bootstrap import BootstrapSearch
-from warpseal.l1.errors import OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.errors import OriginNotIndexed, OriginProgress, ProofMismatch, TransactionNotFound
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.ports import L1TransactionIndex, ReadProgress
 from warpseal.l1.request import L1Request
@@ -127,15 +127,12 @@ class OriginFinder:
     def not_indexed(self, attestation: Attestation) -> OriginNotIndexed:
         """Return the error, with the progress of each way to find the origin."""
         validation_id = attestation.required_validation_id
-        follower = dict(self._progress())
-        eta_s = follower.get("eta")
-        retry_after_s = float(eta_s) if isinstance(eta_s, int | float) else 0.0
-        progress: dict[str, Any] = {
-            "follower": follower,
-            "initialValidators": self._bootstrap.progress(validation_id),
-            "managerChainLogs": self._logs.progress(attestation.manager_chain_id, attestation.manager_address),
-        }
-        retry_after_s = min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, retry_after_s))
+        progress = OriginProgress(
+            follower=self._progress(),
+            initial_validators=self._bootstrap.progress(validation_id),
+            manager_chain_logs=self._logs.progress(attestation.manager_chain_id, attestation.manager_address),
+        )
+        retry_after_s = min(_MAX_RETRY_AFTER_S, max(_MIN_RETRY_AFTER_S, float(progress.follower.eta or 0)))
         return OriginNotIndexed(id_text(validation_id), progress, retry_after_s)
 
     async def _store(self, origin: Origin, source: Source) -> FoundOrigin:

@@ -5,16 +5,17 @@ The tests implement each of them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from warpseal.forwarding.evm.logs import EvmLog, LogFilter
+from warpseal.l1.errors import FollowerProgress
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, ValidationID
 
-ReadProgress = Callable[[], Mapping[str, Any]]
-"""Returns the progress of the P-Chain follower, JSON-ready."""
+ReadProgress = Callable[[], FollowerProgress]
+"""Returns the progress of the P-Chain follower."""
 FindQuorum = Callable[[ChainID], Awaitable[int | None]]
 """Returns the quorum in percent that a chain demands; None if it is not known now. Raises nothing."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
@@ -19,7 +19,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.errors import MessageSuperseded
-from warpseal.l1.explain import Explainer
+from warpseal.l1.explain import Explainer, Explanation
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
@@ -91,8 +91,8 @@ class L1MessageService:
         """
         return (await self._components.transactions.find(request.tx_id)).message().manager_chain_id
 
-    async def explain(self, request: L1Request) -> dict[str, Any]:
-        """Return how the message would be signed and which check would fail, JSON-ready; asks no validator.
+    async def explain(self, request: L1Request) -> Explanation:
+        """Return how the message would be signed and which check would fail; asks no validator.
 
         Raises InvalidTimeout.
         """

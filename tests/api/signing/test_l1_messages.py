@@ -11,13 +11,27 @@ from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.api.signing.errors import MalformedTransactionHash
 from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import WarpsealError
-from warpseal.l1.errors import MessageSuperseded, OriginNotIndexed, ProofMismatch, TransactionNotFound
+from warpseal.l1.errors import (
+    FollowerProgress,
+    InitialValidatorsProgress,
+    ManagerLogsProgress,
+    MessageSuperseded,
+    OriginNotIndexed,
+    OriginProgress,
+    ProofMismatch,
+    TransactionNotFound,
+)
 from warpseal.l1.request import L1Request, PresentStatement, SupersededStatement
 from warpseal.messages.errors import NoMessage
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
 from warpseal.warp.quorum_shortfall import Verdict
 
+PROGRESS = OriginProgress(
+    follower=FollowerProgress(off=True),
+    initial_validators=InitialValidatorsProgress(subnets_tried=0, subnets=0),
+    manager_chain_logs=ManagerLogsProgress(configured=False),
+)
 TX_ID = bytes(range(100, 132))
 PATH = f"{V1}/{id_text(TX_ID)}"
 
@@ -83,7 +97,7 @@ async def test_explain_mode_answers_200_without_a_message() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client, client.get(PATH, params={"explain": "true"}) as response:
         assert response.status == 200
-        assert await response.json() == {"transaction": {"id": "a"}}
+        assert await response.json() == {"transaction": {"txHash": "a"}, "checks": [], "failing": None}
     assert setup.l1_messages.requests == []
     assert setup.deliveries.explained == [L1DeliveryRequest(L1Request(TX_ID, 67, 0, is_default_quorum=True))]
 
@@ -129,7 +143,7 @@ async def test_a_malformed_hash_is_a_400(text: str) -> None:
         (MalformedTransactionHash("txHash", "too short"), 400),
         (QuorumImpossible(shortfall(Verdict.NEVER)), 400),
         (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=True), 503),
-        (OriginNotIndexed("a", {}, 3.0), 503),
+        (OriginNotIndexed("a", PROGRESS, 3.0), 503),
         (NodeUnavailable("a transaction"), 502),
     ],
 )

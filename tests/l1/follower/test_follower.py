@@ -22,6 +22,7 @@ from tests.l1.follower.fixtures import (
     recorded_blocks,
     recorded_l1_txs,
 )
+from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
@@ -318,12 +319,12 @@ async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCapt
             await until(lambda: any(line.__dict__.get("remaining_blocks") == 56 for line in caplog.records))
             store.up()
             await until(lambda: is_done(follower.status()))
-            assert follower.status().progress() == {"from": "1", "to": "1", "percent": 100.0}
+            assert follower.status().progress() == FollowerProgress(from_="1", to="1", percent=100.0)
     assert (status.remaining_blocks, status.backfilled) == (56, 0.3)
     assert status.rate_blocks_s is not None
     assert status.eta_s is not None
     assert status.eta_s == pytest.approx(56 / status.rate_blocks_s)
-    assert progress == {"from": "57", "to": "1", "percent": 30.0, "eta": round(status.eta_s)}
+    assert progress == FollowerProgress(from_="57", to="1", percent=30.0, eta=round(status.eta_s))
     line = next(line for line in caplog.records if line.__dict__.get("remaining_blocks") == 56)
     assert (line.message, line.__dict__["to"]) == ("reading P-Chain blocks", 1)
 
@@ -334,4 +335,4 @@ async def test_following_can_be_switched_off() -> None:
         follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
-    assert (follower.status().progress(), follower.status().as_json()) == ({"off": True}, {"off": True})
+    assert (follower.status().progress(), follower.status().as_json()) == (FollowerProgress(off=True), {"off": True})

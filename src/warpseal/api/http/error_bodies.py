@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import field
-
 from warpseal.delivery.advice import DeliveryAdvice
+from warpseal.l1.errors import OriginProgress
 from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.upstream.errors import PublicFailure
@@ -30,40 +29,6 @@ class EqualAnswers(Resource, frozen=True, gc=False, kw_only=True):
 
     positions: tuple[int, ...]
     digest: str
-
-
-class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How far the daemon has read the P-Chain. percent: of the backfill. eta: seconds. off: it does not read it."""
-
-    off: bool | UnsetType = UNSET
-    from_: str | UnsetType = field(name="from", default=UNSET)
-    to: str | UnsetType = UNSET
-    percent: float | UnsetType = UNSET
-    eta: int | UnsetType = UNSET
-    stopped: str | UnsetType = UNSET
-
-
-class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How many subnets were searched for an initial validator, and how many are known."""
-
-    subnets_tried: int
-    subnets: int
-
-
-class ManagerLogsProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """Which blocks of the manager's chain were searched. configured: whether the daemon has a node of the chain."""
-
-    configured: bool
-    from_block: str | UnsetType = UNSET
-    to_block: str | UnsetType = UNSET
-
-
-class OriginProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How far each way of finding the origin of a validation has come."""
-
-    follower: FollowerProgress
-    initial_validators: InitialValidatorsProgress
-    manager_chain_logs: ManagerLogsProgress
 
 
 class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):

@@ -53,10 +53,10 @@ from warpseal.api.signing.bodies import (
     SignedMessage,
     VerifyRequest,
 )
-from warpseal.api.signing.explanation_body import Explanation
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
+from warpseal.l1.explain import Explanation
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"

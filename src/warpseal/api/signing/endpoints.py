@@ -48,6 +48,7 @@ from warpseal.delivery.report import (
 )
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
 from warpseal.errors import WarpsealError
+from warpseal.l1.explain import Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.base import UNSET, or_unset
@@ -85,7 +86,7 @@ class SigningServices:
     network_id: int
     aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
     l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
-    explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Mapping[str, Any]]]
+    explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Explanation]]
     deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
     deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
     readiness: Callable[[], Sequence[SubnetReadiness]]

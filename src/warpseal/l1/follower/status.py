@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from warpseal.l1.errors import FollowerProgress
 from warpseal.metrics.samples import FollowerSample
+from warpseal.resources.base import UNSET, or_unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +61,17 @@ class FollowerStatus(FollowerSample):
             "eta_s": None if self.eta_s is None else round(self.eta_s),
         }
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> FollowerProgress:
         """Return the progress of the backfill, for the detail of an error."""
         if self.is_off:
-            return {"off": True}
-        fields = {
-            "from": _text(self.first_height),
-            "to": _text(self.target_height),
-            "percent": round(100 * self.backfilled, 1),
-            "eta": None if self.eta_s is None else round(self.eta_s),
-            "stopped": self.stopped,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+            return FollowerProgress(off=True)
+        return FollowerProgress(
+            from_=or_unset(_text(self.first_height)),
+            to=or_unset(_text(self.target_height)),
+            percent=round(100 * self.backfilled, 1),
+            eta=UNSET if self.eta_s is None else round(self.eta_s),
+            stopped=or_unset(self.stopped),
+        )
 
 
 def _text(height: int | None) -> str | None:
