@@ -32,6 +32,8 @@ from warpseal.index.database import index_url
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.metrics.registry import Metrics
+from warpseal.ops.health.registry import HealthRegistry
+from warpseal.ops.settings import HealthSettings
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.ports import Connectivity
@@ -92,7 +94,8 @@ async def serve_data_api(services: DataServices) -> None:
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
     status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), lambda: 0, asyncio.Event())
-    app = api_app(aggregator, ProbeEndpoints(signing), status, data_api, api_settings, metrics)
+    probes = ProbeEndpoints(signing, HealthRegistry(HealthSettings()))
+    app = api_app(aggregator, probes, status, data_api, api_settings, metrics)
     server = HttpServer(app, api_settings.api_host, 0, api_settings)
     server.bind()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

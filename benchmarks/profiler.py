@@ -14,7 +14,7 @@ from benchmarks.report import Aim, Figure, Report, quantile
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles.cpu import CpuSampler
-from warpseal.ops.profiles.stalls import LoopStalls
+from warpseal.ops.profiles.profiler import LoopStalls
 
 TURNS = 30
 QUICK_TURNS = 2

@@ -36,6 +36,11 @@ from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
+from warpseal.ops.health.check import HealthCheck
+from warpseal.ops.health.checks import quorum_check
+from warpseal.ops.health.nodes import STALE_HEIGHT
+from warpseal.ops.health.registry import HealthRegistry
+from warpseal.ops.settings import HealthSettings
 from warpseal.resources.chains import PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
@@ -269,7 +274,7 @@ class ApiSetup:
         if self.network_id is not None:
             self.open(self.network_id)
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
-        probes = ProbeEndpoints(self.gate, self.counted)
+        probes = ProbeEndpoints(self.gate, self._checks(), self.counted)
         data = DataApi(StartupGate[DataServices](), self.settings, self.data)
         status = StatusEndpoints(
             self.status,
@@ -291,7 +296,6 @@ class ApiSetup:
             self.deliveries.sign,
             self.deliveries.sign_l1,
             self.readiness.readiness,
-            lambda: self.readiness.is_fresh,
             lambda: self.background,
             self.readiness.connections.get,
             lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
@@ -301,6 +305,15 @@ class ApiSetup:
             first_signed=lambda: self.first_signed,
         )
         self.gate.open(services)
+
+    def _checks(self) -> HealthRegistry:
+        subnets = {subnet.subnet_id: subnet for subnet in self.readiness.subnets}
+        checks = HealthRegistry(HealthSettings())
+        checks.register(
+            HealthCheck("nodes", blocking_error=lambda: None if self.readiness.is_fresh else STALE_HEIGHT),
+            *(quorum_check(subnet_id, subnets.get) for subnet_id in dict.fromkeys((*subnets, *self.counted))),
+        )
+        return checks
 
     async def _primary_chains(self) -> PrimaryChains:
         self.chain_lookups += 1

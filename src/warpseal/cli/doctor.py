@@ -9,8 +9,8 @@ from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.doctor.doctor import run_checks
-from warpseal.doctor.finding import Grade
-from warpseal.ops.logs.settings import LogSettings
+from warpseal.ops.health.check import Grade
+from warpseal.ops.settings import LogSettings
 
 DESCRIPTION = (
     "Check whether this configuration can sign: nodes, store, validators, weight, clock; compare the nodes at one "

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TextIO, TypeVar
 from warpseal.errors import StartupError
 from warpseal.ops.logs.lines import JsonFormatter, LogFormat
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.ops.logs.settings import LogSettings
+from warpseal.ops.settings import LogSettings
 from warpseal.runtime.locks import WorkerThreads
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,7 @@ from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
 from warpseal.node.settings import NodeSettings
-from warpseal.ops.health.settings import HealthSettings
-from warpseal.ops.logs.settings import LogSettings
-from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault

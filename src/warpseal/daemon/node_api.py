@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
@@ -17,28 +16,24 @@ from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.routes import INDEX, ROUTES
-from warpseal.indexer.status import EvmIndexStatus, IndexStatus
+from warpseal.indexer.status import IndexStatus
 from warpseal.indexer.subprocess import HeartbeatReader
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
-from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, gateway_check
-from warpseal.ops.health.check import CheckOutcome, HealthCheck
-from warpseal.ops.health.daemon_checks import (
-    PeerTraffic,
-    clock_check,
+from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, evm_index_check, gateway_check
+from warpseal.ops.health.checks import (
+    BootstrapCheck,
     database_check,
     diskspace_check,
     indexer_check,
-    network_check,
-    router_check,
+    peer_checks,
+    quorum_check,
 )
 from warpseal.ops.health.nodes import NodeMonitor
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
 from warpseal.ops.logs.loggers import DaemonLoggers
-from warpseal.ops.plugins.aliases import VM_ALIASES_NAME
-from warpseal.ops.plugins.aliases import read_aliases as read_vm_aliases
-from warpseal.ops.plugins.registry import PluginRegistry
+from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
+from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
 from warpseal.ops.profiles.profiler import PROFILES_NAME, open_profiler
 from warpseal.resources.aliases import (
     PRIMARY_NAMES,
@@ -51,38 +46,30 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.pool import NodePool
 from warpseal.usage.recorder import UsageRecorder
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, id_text, node_id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
 if TYPE_CHECKING:
     from warpseal.daemon.services import Services
     from warpseal.l1.follower.follower import PChainFollower
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
-    from warpseal.peers.network import PeerNetwork
     from warpseal.validators.subnet_tracker import SubnetReadiness
 
 log = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
-_EVM_INDEX_AGE_S: Final = 1.0
 
 
 class NodeApi:
     """Answers from the start; the checks that need the network are registered by `open`.
 
-    readiness: connected weight of each tracked subnet; empty while the daemon starts. node_monitor: the state of the
-    upstream nodes, once they are watched. usage: of forwarded routes; None if it is not recorded.
+    node_monitor: the state of the upstream nodes, once they are known. usage: of forwarded routes; None if it is not
+    recorded.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        readiness: Callable[[], Sequence[SubnetReadiness]],
-        loggers: DaemonLoggers,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, config: Config, loggers: DaemonLoggers, metrics: Metrics) -> None:
         self._config = config
-        self._readiness = readiness
+        self._services: Services | None = None
         self._info: InfoClient | None = None
         self._loggers = loggers
         self._followed_chains: dict[str, FollowedChain] = {}
@@ -96,12 +83,11 @@ class NodeApi:
         self.health = HealthRegistry(config.health)
         self.usage = UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
-        pinned = tuple(dict.fromkeys((PRIMARY_NETWORK, *config.validators.tracked_subnet_ids)))
-        self.bootstrapped = BootstrapCheck(pinned, readiness, lambda: self._followed_chains)
+        tracked, counted = config.validators.tracked_subnet_ids, config.validators.ready_subnet_ids
         self.health.register(
-            self.bootstrapped.check(),
+            BootstrapCheck(tracked, self._readiness, lambda: self._followed_chains).check(),
             diskspace_check(config.peers.data_dir, config.health),
-            *(quorum_check(subnet_id, readiness) for subnet_id in pinned),
+            *(quorum_check(name, self._readiness_of) for name in dict.fromkeys((PRIMARY_NETWORK, *tracked, *counted))),
         )
 
     def mount(self) -> None:
@@ -125,10 +111,14 @@ class NodeApi:
         admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler.take)
         self.interfaces.add_admin(admin)
 
-    def open(self, services: Services, node_id: NodeID, index: IndexStatus) -> None:
-        """Register the checks of the services, and add our node id to responses."""
+    def open(self, services: Services, upstream: Upstream, node_id: NodeID, index: IndexStatus) -> None:
+        """Register the checks of the services and of the upstream nodes, and add our node id to responses."""
         config, network = self._config, services.network
         now = asyncio.get_running_loop().time
+        self._services = services
+        probes = (upstream.platform.probe, upstream.info.probe)
+        quorum = config.node.p_chain_quorum
+        monitor = self.node_monitor = NodeMonitor(*probes, services.heights, config.health, now, quorum)
         self.interfaces.node_id = node_id_text(node_id)
         if not services.follower.status().is_off:
             self._followed_chains["P"] = FollowedChain(
@@ -138,25 +128,18 @@ class NodeApi:
             (*self._followed_chains, *(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains))
         )
 
-        def traffic() -> PeerTraffic:
-            return _traffic(network, config.peers.max_outstanding)
-
-        def store_fault() -> str | None:
-            status = services.store.status()
-            return None if status.is_up else f"the store is down: {status.reason}"
-
         chains = (*self._followed_chains.values(), *self._indexed(index))
         self.health.register(
-            *(chain_check(chain, self._readiness, config.health.max_lag_s, now) for chain in chains),
-            database_check(store_fault),
-            network_check(traffic, now),
-            router_check(traffic, now),
-            clock_check(lambda: network.clock_offset_s, config.peers.clock_tolerance_s),
+            monitor.check(),
+            *(chain_check(chain, self._readiness_of, config.health.max_lag_s, now) for chain in chains),
+            database_check(services.store.status),
+            *peer_checks(network, services.subnet_tracker, services.underfunded, config.peers, now),
         )
         if self._has_indexer:
             self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))
         if config.node.has_evm_index:
-            self.health.register(evm_index_check(index.evm))
+            evm = index.evm
+            self.health.register(evm_index_check(evm.refresh_if_old, evm.as_json, evm.stopped_chains))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.subnet_tracker.watch(self.health.trigger)
@@ -167,15 +150,17 @@ class NodeApi:
             calls = {str(outcome): count for outcome, count in usage.by_outcome().items()}
             yield UsageSample(path, method, calls, usage.credits, usage.credits_wasted, usage.time_ms / 1_000)
 
-    async def watch_nodes(self, services: Services, upstream: Upstream) -> None:
+    def _readiness(self) -> Sequence[SubnetReadiness]:
+        """Return the connected weight of each tracked subnet; empty while the daemon starts."""
+        return () if self._services is None else self._services.subnet_tracker.readiness()
+
+    def _readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
+        return None if self._services is None else self._services.subnet_tracker.readiness_of(subnet_id)
+
+    async def watch_nodes(self) -> None:
         """Probe the upstream nodes until cancelled."""
-        now = asyncio.get_running_loop().time
-        probes = (upstream.platform.probe, upstream.info.probe)
-        monitor = self.node_monitor = NodeMonitor(
-            *probes, services.heights, self._config.health, now, self._config.node.p_chain_quorum
-        )
-        self.health.register(monitor.check())
-        await monitor.run(self.health.trigger)
+        assert self.node_monitor is not None
+        await self.node_monitor.run(self.health.trigger)
 
     async def run(self) -> None:
         """Run the health checks until cancelled."""
@@ -285,33 +270,3 @@ def _indexed_progress(status: IndexStatus, chain: PrimaryChain) -> ChainProgress
         return ChainProgress(None, note.node_height if note is not None else None, None, stopped, is_backfilling=True)
     is_catching_up = note is not None and note.rate_blocks_s is not None
     return ChainProgress(fresh.height, fresh.node_height, fresh.block_id, stopped, is_catching_up)
-
-
-def evm_index_check(status: EvmIndexStatus) -> HealthCheck:
-    """Return the check of the indexes of EVM chains, which reads the status of each; it fails for a stopped chain."""
-
-    async def run() -> CheckOutcome:
-        await status.refresh_if_old()
-        return CheckOutcome(status.as_json(), "; ".join(status.stopped_chains()) or None)
-
-    return HealthCheck("evm-index", run, max_age_s=_EVM_INDEX_AGE_S)
-
-
-def _traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
-    connections = list(network.connected.values())
-    oldest = [moment for connection in connections if (moment := connection.oldest_request_at) is not None]
-    return PeerTraffic(
-        peers=len(connections),
-        received_at=_latest(connection.received_at for connection in connections),
-        sent_at=_latest(connection.sent_at for connection in connections),
-        sent=sum(peer.requests for peer in network.statistics.values()),
-        unsent=sum(peer.refused for peer in network.statistics.values()),
-        outstanding=sum(connection.outstanding for connection in connections),
-        capacity=max_outstanding * len(connections),
-        oldest_request_at=min(oldest, default=None),
-    )
-
-
-def _latest(moments: Iterable[float]) -> float | None:
-    """Return the latest moment; None if there was none yet."""
-    return max((moment for moment in moments if isfinite(moment)), default=None)

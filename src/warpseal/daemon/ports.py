@@ -61,9 +61,9 @@ def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event)
     """Build the servers; nothing listens yet. stopping: set when the daemon stops. Raises StartupError."""
     metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
     signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
-    probes = ProbeEndpoints(signing, config.validators.ready_subnet_ids)
-    node_api = NodeApi(config, probes.readiness, loggers, metrics)
+    node_api = NodeApi(config, loggers, metrics)
     node_api.mount()
+    probes = ProbeEndpoints(signing, node_api.health, config.validators.ready_subnet_ids)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
     data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access)
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)

@@ -100,11 +100,7 @@ class Services:
     def background_status(self) -> Mapping[str, Any]:
         """Return the state of the store and of the P-Chain follower, JSON-ready."""
         store = self.store.status()
-        status: dict[str, Any] = {"store": {"url": store.url, "up": store.is_up}}
-        if not store.is_up:
-            status["degraded"] = [f"the store is down: {store.reason}; signatures are kept in memory until it is up"]
-        status["follower"] = self.follower.status().as_json()
-        return status
+        return {"store": {"url": store.url, "up": store.is_up}, "follower": self.follower.status().as_json()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
-"""Start of the services, once both ports listen: the network id, the identity, all services, the gates of the APIs."""
+"""Start of the services, once both ports listen: the network id, the identity, all services, the gates of the APIs.
+
+The services of EVM chains and of the validators endpoints are last.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,36 +16,49 @@ from typing import Any, Final
 
 from warpseal import bls
 from warpseal.api.data.contract_info import ContractInfoFolder
-from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.node.admin import CHAINS
+from warpseal.api.node.app import NodeInterfaces
+from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.api.signing.endpoints import SigningServices
+from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
-from warpseal.daemon.evm_chains import EvmDataServices
 from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
+from warpseal.daemon.forwarding_api import EvmApi
 from warpseal.daemon.ports import DaemonPorts
-from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
+from warpseal.daemon.services import Services, Upstreams, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
-from warpseal.daemon.validators_api import ValidatorsApi
-from warpseal.errors import StartupError
+from warpseal.errors import CallRefused, StartupError
+from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
+from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.database import index_url
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
+from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
+from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
+from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
-from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 
 log = logging.getLogger(__name__)
@@ -105,7 +121,9 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             metrics.watch(sources)
             ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
             ports.signing.open(_signing_services(network_id, services, upstream, index_status, usage))
-            node_api.open(services, node_id, index_status)
+            node_api.open(services, upstream, node_id, index_status)
+            if usage is not None:
+                node_api.health.register(usage.check())
             services.store.confirm_start()
 
             async def data_services() -> DataServices:
@@ -135,7 +153,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(ports.gateway_api.run(network_id))
-                tasks.create_task(node_api.watch_nodes(services, upstream))
+                tasks.create_task(node_api.watch_nodes())
                 tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
                 tasks.create_task(contract_infos.run())
                 tasks.create_task(
@@ -165,7 +183,6 @@ def _signing_services(
         first_signed=lambda: services.aggregator.first_signed,
         primary_chains=partial(upstream.view.primary_chains, network_id),
         readiness=services.subnet_tracker.readiness,
-        is_height_fresh=lambda: services.heights.is_fresh,
         background_status=background_status,
         missing_connection=services.network.missing_connection,
         underfunded=services.underfunded,
@@ -302,3 +319,108 @@ async def _open_data_api(
             index_status.index = index
             gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
             await index.run()
+
+
+class EvmDataServices:
+    """Builds the services of EVM chains, and adds them to `chains`.
+
+    folder: of the network in data-dir; None: it is read-only.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        network_id: int,
+        folder: Path | None,
+        evm_api: EvmApi,
+        upstreams: Upstreams,
+        chains: EvmChainServices,
+    ) -> None:
+        self._config = config
+        self._network_id = network_id
+        self._folder = folder
+        self._evm_api = evm_api
+        self._upstreams = upstreams
+        self._stack = AsyncExitStack()
+        self.chains = chains
+
+    @asynccontextmanager
+    async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[EvmChainServices]:
+        """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
+        async with self._stack:
+            # Chains that were added to the configured ones come after them.
+            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
+                self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
+            yield self.chains
+
+    async def find_l1s(self) -> None:
+        """Add the chains that the node of `index-l1s-at` serves, until cancelled."""
+        node = self._config.node
+        if node.index_l1s_at is None:
+            return
+        configured_ids = [chain.blockchain_id for chain in node.evm_chains]
+        subnet_ids = self._config.validators.tracked_subnet_ids
+        blockchains_of = self._upstreams.upstream.platform.blockchains_of
+        sessions, settings = self._evm_api.sessions, self._config.evm_rpc
+        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
+
+        def add(entry: EvmChain) -> None:
+            self._add(entry, self._evm_api.add(entry), is_c_chain=False)
+
+        await served.run(add)
+
+    def indexes(self) -> Mapping[str, EvmIndex]:
+        """Return the indexes by blockchain id as text."""
+        return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
+
+    def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
+        index = None
+        if entry.index is not None:
+            url = evm_index_url(self._config.index, self._folder, entry.blockchain_id)
+            index = EvmIndex(url, self._config.index)
+            self._stack.push_async_exit(index)
+        load_rules = self._c_chain_rules if is_c_chain else _l1_rules
+        timeout_s, executor = self._config.node.call_timeout_s, self._upstreams.decoding
+        reader = EvmChainReader(chain.forwarder, load_rules, timeout_s, executor)
+        self.chains.add(EvmChainService(entry, reader, index))
+
+    async def _c_chain_rules(self) -> BlockRules:
+        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
+        times = await self._evm_api.upgrade_times()
+        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self._network_id, times)
+
+
+async def _l1_rules() -> BlockRules:
+    return BlockRules()
+
+
+class ValidatorsApi:
+    """Serves the configured chains, and the chains of tracked subnets as soon as they are known."""
+
+    def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
+        self._config = config
+        self._interfaces = interfaces
+        self._chains: dict[ChainID, ChainValidatorList] = {}
+
+    async def run(self, services: Services, upstream: Upstream) -> None:
+        """Mount the chains, and refresh their validators until cancelled."""
+        settings, current = self._config.validators, services.current
+        local_view = LocalView(services.chains, current, services.network.is_connected, services.uptime.uptime)
+
+        def appeared(chain_id: ChainID) -> None:
+            if chain_id not in self._chains:
+                self._mount(chain_id, ChainValidatorsClient(()), local_view)
+
+        for chain_id, nodes in upstream.validators.items():
+            self._mount(chain_id, nodes, local_view)
+        rounds = ValidatorRefresher(services.chains, current, services.subnet_tracker, settings, appeared)
+        await rounds.run(tuple(self._chains.values()))
+
+    def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, local_view: LocalView) -> None:
+        chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, local_view)
+        routes = ValidatorsEndpoint(chain, self._config.api).routes()
+        try:
+            self._interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")
+        except CallRefused as error:
+            # The path is one that an operator has given away already.
+            log.warning("validators of a chain cannot be served", extra={"reason": str(error)})

@@ -132,8 +132,7 @@ class DaemonStatus:
                 missing = await describe.rows(subnet.subnet_id, subnet.missing[:limit])
                 inactive = [member for member in listed if not isinstance(member, Validator)]
                 subnets.append(_subnet(subnet, missing, inactive, limit, is_pinned=is_pinned))
-        pinned = [subnet for subnet in readiness if subnet.subnet_id in self._pinned]
-        faults = list(self._probes.faults(self._probes.counting(pinned)))
+        faults = self._probes.faults()
         height = None if sources is None else sources.services.heights.last
         recent = () if sources is None else tuple(sources.services.aggregator.recent)
         return StatusDocument(
@@ -147,7 +146,7 @@ class DaemonStatus:
             node_id=None if sources is None else _node_text(sources.node_id),
             proposed_height=None if height is None else str(height),
             faults=faults,
-            degraded=list(self._probes.background_status().get("degraded", ())),
+            degraded=self._node_api.health.degraded(),
             subnets=subnets,
             forecasts=[] if sources is None else list(map(forecast_status, sources.forecasts.latest())),
             aggregations=[_aggregation(record) for record in reversed(recent)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
+from warpseal.ops.health.check import HealthCheck
+from warpseal.ops.health.checks import usage_check
 from warpseal.runtime.process import running
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
@@ -124,16 +126,16 @@ class UsageRecording:
             with suppress(OSError):  # An empty file does no harm.
                 path.with_name(path.name + suffix).unlink()
 
-    def extend(self, status: dict[str, Any]) -> dict[str, Any]:
+    def check(self) -> HealthCheck:
+        """Return the check of the metrics database."""
+        return usage_check(self._flusher.status, lambda: self._rollup.damaged)
+
+    def extend(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the background work with that of the recording, JSON-ready."""
         flusher = self._flusher.status()
         state: dict[str, Any] = {"url": self._database.url.redacted, "up": flusher.reason is None}
-        degraded = list(status.get("degraded", ()))
         if self._rollup.damaged:
             state["damagedRows"] = self._rollup.damaged
-            degraded.append(f"{self._rollup.damaged} rows of the metrics database are damaged and set aside")
-        if flusher.reason is None:
-            return {**status, "usage": state, **({"degraded": degraded} if degraded else {})}
-        reason = f"the metrics database is down: {flusher.reason}; usage is kept in memory until it is up"
-        state["waitingBytes"] = flusher.waiting_bytes
-        return {**status, "usage": state, "degraded": [*degraded, reason]}
+        if flusher.reason is not None:
+            state["waitingBytes"] = flusher.waiting_bytes
+        return {**status, "usage": state}

@@ -9,22 +9,20 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from msgspec import to_builtins
 
 from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.doctor.evm import check_evm_indexes
-from warpseal.doctor.finding import Finding, Grade
 from warpseal.doctor.nodes import check_gateway, check_heights, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.settings import NodeSettings
+from warpseal.ops.health.check import Finding, Grade
+from warpseal.ops.health.checks import peer_checks, quorum_check
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
@@ -38,23 +36,9 @@ from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.node import open_session
 from warpseal.upstream.pool import NodeResult
 from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
-from warpseal.validators.balances import UNDERFUNDED_ADVICE
-from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode
-from warpseal.warp.validator_set import DEFAULT_QUORUM
+from warpseal.warp.ids import PRIMARY_NETWORK
 
-CLOCK_TOLERANCE_S = 30.0
-MAX_NAMED = 10
 _POLL_S = 0.1
-
-OPEN_PORT = "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
-ADVICE = {
-    "no_address": "no node knows their address: are they online? Try manually-tracked-peers",
-    "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
-    "not_connected": OPEN_PORT,
-    "wrong_identity": "another node answers at their address",
-}
 
 
 async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
@@ -113,10 +97,18 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
     async with AsyncExitStack() as stack:
         identity = stack.enter_context(lock_identity(config.peers, network_id))
         services = await stack.enter_async_context(build_services(config, upstreams, identity, network_id, Metrics()))
+        tracker, network = services.subnet_tracker, services.network
         async with running(services.run()):
             await _until_connected(services, timeout_s)
-            findings = (_check_subnets(services), _check_clock(services), _check_versions(config, services))
-            return [*chain.from_iterable(findings), *await _check_balances(services), *_check_files(services)]
+            subnet_ids = [subnet.subnet_id for subnet in tracker.readiness()]
+            for subnet_id in subnet_ids:
+                if subnet_id != PRIMARY_NETWORK:
+                    with suppress(NodeUnavailable, RpcRefusal):
+                        await services.current.of(subnet_id)
+            now = asyncio.get_running_loop().time
+            checks = [quorum_check(subnet_id, tracker.readiness_of, lambda: network) for subnet_id in subnet_ids]
+            checks += peer_checks(network, tracker, services.underfunded, config.peers, now)
+            return [finding for check in checks if check.findings is not None for finding in check.findings()]
 
 
 async def _until_connected(services: Services, timeout_s: float) -> None:
@@ -159,117 +151,6 @@ def _check_nodes(
             yield Finding(Grade.GOOD, f"{where} answers: {answer}", detail=detail)
     if len(results) > 1 and all(result.failure is not None for result in results):
         yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
-
-
-def _check_subnets(services: Services) -> Iterator[Finding]:
-    for subnet in services.subnet_tracker.readiness():
-        name = f"subnet {id_text(subnet.subnet_id)}"
-        if not subnet.is_known:
-            yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
-            continue
-        grade = Grade.BAD if subnet.connected < subnet.needed else Grade.WARNING if subnet.missing else Grade.GOOD
-        share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
-        weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
-        detail = {
-            "subnetId": id_text(subnet.subnet_id),
-            "connectedWeight": str(subnet.connected),
-            "requiredWeight": str(subnet.needed),
-            "totalWeight": str(subnet.total),
-        }
-        text = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
-        yield Finding(grade, text, detail=detail)
-        yield from _check_missing(services, subnet)
-        yield from _check_keyless(name, subnet)
-
-
-def _check_missing(services: Services, subnet: SubnetReadiness) -> Iterator[Finding]:
-    by_reason: dict[str, list[tuple[NodeID, int]]] = {}
-    for validator in subnet.missing:
-        for node_id in validator.node_ids:
-            unreachable = services.network.unreachable(node_id, subnet.subnet_id)
-            reason = "not_connected" if unreachable is None else unreachable.reason
-            by_reason.setdefault(reason, []).append((node_id, validator.weight))
-    for reason, nodes in by_reason.items():
-        missing = [(*node, services.network.missing_connection(node[0])) for node in nodes]
-        descriptions = ", ".join(_describe_missing(*node) for node in missing[:MAX_NAMED])
-        more = f" and {len(nodes) - MAX_NAMED} more" if len(nodes) > MAX_NAMED else ""
-        text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{more}"
-        validators = [
-            {"nodeId": node_id_text(node_id), "weight": str(weight), **(to_builtins(connection) if connection else {})}
-            for node_id, weight, connection in missing
-        ]
-        detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
-        yield Finding(Grade.WARNING, text, ADVICE.get(reason, OPEN_PORT), detail)
-
-
-def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode | None) -> str:
-    details = [connection.address, connection.last_error] if connection is not None else []
-    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
-
-
-async def _check_balances(services: Services) -> list[Finding]:
-    """Name the L1 validators that are inactive or nearly drained."""
-    findings = []
-    for subnet in services.subnet_tracker.readiness():
-        if subnet.subnet_id == PRIMARY_NETWORK:
-            continue
-        with suppress(NodeUnavailable, RpcRefusal):
-            await services.current.of(subnet.subnet_id)
-        underfunded = services.underfunded(subnet.subnet_id)
-        if underfunded:
-            descriptions = ", ".join(
-                f"{member.node_ids[0]} (weight {member.weight}, {member.state})" for member in underfunded[:MAX_NAMED]
-            )
-            more = f" and {len(underfunded) - MAX_NAMED} more" if len(underfunded) > MAX_NAMED else ""
-            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {descriptions}{more}"
-            detail = {"subnetId": id_text(subnet.subnet_id), "underfunded": to_builtins(underfunded)}
-            findings.append(Finding(Grade.WARNING, text, UNDERFUNDED_ADVICE, detail))
-    return findings
-
-
-def _check_keyless(name: str, subnet: SubnetReadiness) -> Iterator[Finding]:
-    if subnet.keyless:
-        share = 100 * subnet.keyless / subnet.total
-        grade = Grade.BAD if share > 100 - DEFAULT_QUORUM else Grade.WARNING
-        text = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
-        advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
-        yield Finding(grade, text, advice)
-
-
-def _check_clock(services: Services) -> Iterator[Finding]:
-    peers_offset_s = services.network.clock_offset_s
-    if peers_offset_s is None:
-        return
-    offset_s = -peers_offset_s
-    if abs(offset_s) > CLOCK_TOLERANCE_S:
-        text = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
-        yield Finding(Grade.BAD, text, "set it right (NTP)")
-    else:
-        # A sum with 0.0 is never -0.0.
-        shown_s = round(offset_s, 1) + 0.0
-        yield Finding(Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median")
-
-
-def _check_versions(config: Config, services: Services) -> Iterator[Finding]:
-    advertised = config.peers.advertised_version
-    newer = [version for version in services.network.versions() if version > advertised]
-    if newer:
-        newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
-        text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
-        yield Finding(Grade.WARNING, text, "raise advertised-version before the network asks for it")
-
-
-def _check_files(services: Services) -> Iterator[Finding]:
-    missing = sum(len(subnet.missing) for subnet in services.subnet_tracker.readiness())
-    connections = missing + len(services.network.connected)
-    needed = services.network.file_limit.needed_for(connections)
-    if needed is not None:
-        limit = services.network.file_limit.files
-        yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
-
-
-def _counted(count: int) -> str:
-    return "1 validator is" if count == 1 else f"{count} validators are"
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:

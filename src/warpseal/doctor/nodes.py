@@ -10,12 +10,12 @@ from itertools import combinations
 from typing import Final, TypeVar
 
 from warpseal.config.keys import Config
-from warpseal.doctor.finding import Finding, Grade
 from warpseal.forwarding.primary.gateway import build_gateway
 from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.p_chain import compare_subnets
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
+from warpseal.ops.health.check import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.answers import (

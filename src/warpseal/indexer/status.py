@@ -163,17 +163,14 @@ class IndexStatus:
         self._now = now
 
     def extend(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of /ready with the status of the index; a stopped chain is listed under "degraded"."""
+        """Return the body of /ready with the status of the index."""
         extended = dict(body)
         reports = self._read_primary().items()
-        # A chain without blocks that stopped is listed as degraded only.
+        # A chain that stopped before its first block is listed under "degraded" only.
         chains = {chain: report.as_json() for chain, report in reports if report.freshness or report.waiting}
         chains |= self.evm.as_json()
         if self.index is not None or chains:
             extended["index"] = chains
-        stopped = self.stopped_chains()
-        if stopped:
-            extended["degraded"] = [*extended.get("degraded", ()), *stopped]
         return extended
 
     def stopped_chains(self) -> list[str]:

@@ -151,6 +151,11 @@ class SubnetTracker:
         """Return the connected part of the Primary Network and of each configured subnet."""
         return tuple(self._readiness(subnet) for subnet in self._tracked.pinned)
 
+    def readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
+        """Return the connected part of the Primary Network or of a configured subnet; None for any other."""
+        subnets = (subnet for subnet in self._tracked.pinned if subnet.subnet_id == subnet_id)
+        return next(map(self._readiness, subnets), None)
+
     def validators_of(self, subnet_id: SubnetID) -> CanonicalValidatorSet | None:
         """Return the set by which the connected weight of a tracked subnet is counted; None if it is not known."""
         subnet = self._tracked.get(subnet_id)

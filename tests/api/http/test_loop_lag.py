@@ -27,7 +27,7 @@ from warpseal.api.node.settings import NodeApiSettings
 from warpseal.api.node.validators import NodeIdsParams, ValidatorsEndpoint
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.settings import HealthSettings
 from warpseal.warp.ids import id_text
 
 LIMIT_S = 0.020

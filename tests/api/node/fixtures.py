@@ -23,14 +23,21 @@ from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import CallRefused
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
-from warpseal.ops.health.daemon_checks import PeerTraffic, database_check, diskspace_check, network_check, router_check
+from warpseal.ops.health.checks import (
+    BootstrapCheck,
+    PeerTraffic,
+    database_check,
+    diskspace_check,
+    network_check,
+    router_check,
+)
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.ops.health.settings import HealthSettings
-from warpseal.ops.health.subnets import BootstrapCheck
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.ops.profiles.profiler import ProfileStep
+from warpseal.ops.settings import HealthSettings
 from warpseal.resources.aliases import ChainAliases
+from warpseal.store.values import StoreStatus
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, parse_id
 
@@ -160,18 +167,18 @@ async def serving(app: ASGIApp, settings: ApiSettings = SETTINGS) -> AsyncIterat
 
 def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
     """Register checks as a node of the recorded network has them, of a healthy daemon."""
-    readiness = (
-        SubnetReadiness(PRIMARY_NETWORK, True, 100, 100, ()),
-        SubnetReadiness(L1_SUBNET, True, 99, 100, ()),
-    )
+    readiness = {
+        PRIMARY_NETWORK: SubnetReadiness(PRIMARY_NETWORK, True, 100, 100, ()),
+        L1_SUBNET: SubnetReadiness(L1_SUBNET, True, 99, 100, ()),
+    }
     standing = ChainProgress(10, 10, bytes(32))
     chains = [FollowedChain(name, PRIMARY_NETWORK, lambda: standing) for name in ("C", "P", "X")]
     chains.append(FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54)))
     traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
     registry.register(
-        *(chain_check(chain, lambda: readiness, 120.0, lambda: 10.0) for chain in chains),
-        BootstrapCheck((PRIMARY_NETWORK,), lambda: readiness, dict).check(),
-        database_check(lambda: None),
+        *(chain_check(chain, readiness.get, 120.0, lambda: 10.0) for chain in chains),
+        BootstrapCheck((PRIMARY_NETWORK,), lambda: list(readiness.values()), dict).check(),
+        database_check(lambda: StoreStatus("off", True)),
         diskspace_check(folder, HealthSettings(warn_disk_percent=0, fail_disk_percent=0)),
         network_check(lambda: traffic, lambda: 10.0),
         router_check(lambda: traffic, lambda: 10.0),

@@ -21,8 +21,8 @@ from tests.forwarding.primary.serving import NETWORK_ID, TX_ID, GatewayNode, ser
 from tests.indexer.replay import serving
 from tests.integration.daemon import Daemon, run_daemon
 from warpseal.config.load import load
-from warpseal.doctor.finding import Grade
 from warpseal.doctor.nodes import check_gateway
+from warpseal.ops.health.check import Grade
 from warpseal.warp.ids import P_CHAIN, id_text
 
 PORTS = {"api-port": 0, "metrics-port": 0}

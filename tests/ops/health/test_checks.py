@@ -11,17 +11,19 @@ import pytest
 
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
-from warpseal.ops.health.daemon_checks import (
+from warpseal.ops.health.checks import (
+    BootstrapCheck,
     PeerTraffic,
     clock_check,
     database_check,
     diskspace_check,
     indexer_check,
     network_check,
+    quorum_check,
     router_check,
 )
-from warpseal.ops.health.settings import HealthSettings
-from warpseal.ops.health.subnets import BootstrapCheck, quorum_check
+from warpseal.ops.settings import HealthSettings
+from warpseal.store.values import StoreStatus
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
@@ -55,7 +57,7 @@ class FollowedChainSetup:
         return FollowedChain("P", PRIMARY_NETWORK, lambda: self.progress)
 
     def check(self) -> HealthCheck:
-        return chain_check(self.chain(), lambda: (connected(self.weight),), 120.0, lambda: self.now)
+        return chain_check(self.chain(), lambda _: connected(self.weight), 120.0, lambda: self.now)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
 
 @pytest.mark.parametrize(("weight", "fails"), [(100, False), (67, False), (66, True), (0, True)])
 def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
-    check = quorum_check(SUBNET, lambda: [connected(weight, SUBNET)])
+    check = quorum_check(SUBNET, lambda _: connected(weight, SUBNET))
     assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
     outcome = run_check(check)
     assert outcome.message == {"connectedWeight": str(weight), "requiredWeight": "67", "totalWeight": "100"}
@@ -183,9 +185,9 @@ def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
 
 
 def test_the_quorum_check_of_an_unknown_subnet_fails() -> None:
-    assert run_check(quorum_check(SUBNET, list)).error == "the network is not known yet"
+    assert run_check(quorum_check(SUBNET, lambda _: None)).error == "the network is not known yet"
     unknown = SubnetReadiness(SUBNET, False, 0, 0, ())
-    assert "not known yet" in str(run_check(quorum_check(SUBNET, lambda: [unknown])).error)
+    assert "not known yet" in str(run_check(quorum_check(SUBNET, lambda _: unknown)).error)
 
 
 def network(traffic: PeerTraffic) -> CheckOutcome:
@@ -273,10 +275,11 @@ async def test_low_disk_space_is_a_warning_below_the_first_limit_and_a_failure_b
 
 
 def test_the_database_check_reports_the_error_of_the_store() -> None:
-    assert run_check(database_check(lambda: None)) == CheckOutcome()
-    assert run_check(database_check(lambda: "the store is down: no disk")) == CheckOutcome(
-        error="the store is down: no disk"
-    )
+    assert run_check(database_check(lambda: StoreStatus("sqlite:///store.db", True))) == CheckOutcome()
+    check = database_check(lambda: StoreStatus("sqlite:///store.db", False, reason="no disk"))
+    assert run_check(check) == CheckOutcome(error="the store is down: no disk")
+    assert check.degraded is not None
+    assert list(check.degraded()) == ["the store is down: no disk; signatures are kept in memory until it is up"]
 
 
 def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:

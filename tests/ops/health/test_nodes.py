@@ -11,7 +11,7 @@ import pytest
 from tests.eventually import until
 from warpseal.ops.health.check import CheckOutcome
 from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
-from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.errors import NodeFailure
 from warpseal.upstream.pool import NodeResult
 

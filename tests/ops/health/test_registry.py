@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from tests.eventually import finish, stopped_clock, until
 from warpseal.ops.health import registry as health_registry
 from warpseal.ops.health.check import CheckOutcome, HealthCheck, rfc3339
 from warpseal.ops.health.registry import HealthRegistry
-from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.settings import HealthSettings
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+
+L1 = SubnetID(bytes([7]) * 32)
 
 
 @dataclass
@@ -278,3 +282,22 @@ async def test_a_request_does_not_wait_long_for_a_check(monkeypatch: pytest.Monk
     await setup.registry.run_checks(["a"])
     await finish(setup.registry.run_old_checks())
     assert (runs, setup.checks()["a"]["message"]) == (2, {"runs": 1})
+
+
+def test_one_check_is_read_by_ready_by_the_status_and_by_the_doctor() -> None:
+    registry = HealthRegistry(HealthSettings())
+    errors: dict[SubnetID | None, str] = {PRIMARY_NETWORK: "too little weight", L1: "no weight"}
+    quorums = [
+        HealthCheck(subnet_id.hex(), blocking_error=partial(errors.get, subnet_id), subnet_id=subnet_id)
+        for subnet_id in (PRIMARY_NETWORK, L1)
+    ]
+    height = HealthCheck("height", blocking_error=lambda: errors.get(None))
+    registry.register(*quorums, height, HealthCheck("store", degraded=lambda: ["the store is down"]))
+    assert registry.blocking_errors() == ["too little weight", "no weight"]
+    errors[None] = "stale"
+    assert registry.blocking_errors([L1]) == ["stale", "no weight"], "what concerns all subnets comes first"
+    del errors[L1]
+    assert registry.blocking_errors([L1]) == ["stale"]
+    assert registry.degraded() == ["the store is down"]
+    assert registry.results() == {}
+    assert registry.health().is_healthy, "none of them is for /ext/health"

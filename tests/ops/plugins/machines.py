@@ -6,9 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from warpseal.ops.plugins.aliases import VMAliases
-from warpseal.ops.plugins.registry import PluginRegistry
-from warpseal.ops.plugins.settings import OutputBounds, PluginSettings
+from warpseal.ops.plugins.registry import PluginRegistry, VMAliases
+from warpseal.ops.settings import OutputBounds, PluginSettings
 from warpseal.warp.ids import cb58_encode
 
 SOURCE = Path(__file__).with_name("machine.py")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.ops.plugins.machines import vm_id
 from warpseal.errors import StartupError
-from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id, read_aliases
+from warpseal.ops.plugins.registry import VMAliases, parse_vm_id, read_aliases
 from warpseal.warp.ids import MalformedID, cb58_encode
 
 EVM = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"

@@ -13,9 +13,8 @@ from tests.eventually import finish, until
 from tests.ops.plugins.machines import install, is_alive, no_node, open_files, read_events, registry, vm_id
 from warpseal.cli.process import run_on_loop
 from warpseal.errors import CallRefused
-from warpseal.ops.plugins.aliases import VMAliases, parse_vm_id
-from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry
-from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry, VMAliases, parse_vm_id
+from warpseal.ops.settings import PluginSettings
 
 NOT_FOUND = "handshake failed: vm process not found"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.ops.plugins.process import PluginOutput
-from warpseal.ops.plugins.settings import OutputBounds
+from warpseal.ops.settings import OutputBounds
 
 BOUNDS = OutputBounds(bytes=200, lines=10, line_bytes=30)
 

@@ -19,10 +19,8 @@ from tests.eventually import TIMEOUT_S, until
 from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profile
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
-from warpseal.ops.profiles import stalls as stalls_module
 from warpseal.ops.profiles.cpu import NATIVE, PROFILER
-from warpseal.ops.profiles.profiler import AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, open_profiler
-from warpseal.ops.profiles.stalls import STALL
+from warpseal.ops.profiles.profiler import STALL, AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, open_profiler
 from warpseal.runtime import locks
 from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
 
@@ -33,7 +31,7 @@ WORK_S = 0.3
 def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
     """A profiler that counts the waits of this test only."""
     fresh = ContentionProfile()
-    for module in (locks, profiler_module, stalls_module):
+    for module in (locks, profiler_module, profiler_module):
         monkeypatch.setattr(module, "CONTENTION", fresh)
     with open_profiler(tmp_path / "made" / "profiles") as opened:
         yield opened

@@ -76,11 +76,10 @@ class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
     Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight.
-    readiness: of the Primary Network and each tracked subnet. is_height_fresh: whether the proposed height
-    is recent. background_status: state of what signing does not need, JSON-ready. missing_connection: why a node is not
-    connected. underfunded: the L1 validators of a tracked subnet without enough balance. refresh_status: reads the old
-    parts of the background status again. primary_chains: raises NodeUnavailable. first_signed: the first
-    message that was signed since the start.
+    readiness: of the Primary Network and each tracked subnet. background_status: state of what signing does not need,
+    JSON-ready. missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet
+    without enough balance. refresh_status: reads the old parts of the background status again. primary_chains: raises
+    NodeUnavailable. first_signed: the first message that was signed since the start.
     """
 
     network_id: int
@@ -90,7 +89,6 @@ class SigningServices:
     deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
     deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
     readiness: Callable[[], Sequence[SubnetReadiness]]
-    is_height_fresh: Callable[[], bool]
     background_status: Callable[[], Mapping[str, Any]]
     missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingSigner]] = lambda subnet_id: ()

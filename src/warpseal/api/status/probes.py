@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from heapq import nlargest
@@ -25,6 +25,7 @@ from warpseal.api.signing.request_fields import decode_id, unknown_field
 from warpseal.errors import InvalidRequest
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
 from warpseal.ops.health.nodes import STALE_HEIGHT
+from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
@@ -40,16 +41,19 @@ _REFRESH_TIMEOUT_S: Final = 1.0
 class ProbeEndpoints:
     """Reports the state of the daemon at the time of each request; a starting daemon is not ready.
 
-    counted: the subnets that decide; empty: the Primary Network and all tracked ones.
+    checks: decide whether it can sign. counted: the subnets that decide; empty: the Primary Network and all tracked
+    ones.
     """
 
     def __init__(
         self,
         gate: StartupGate[SigningServices],
+        checks: HealthRegistry,
         counted: Collection[SubnetID] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._gate = gate
+        self._checks = checks
         self._counted = counted
         self._now = now
 
@@ -58,11 +62,11 @@ class ProbeEndpoints:
         services = self._gate.services
         return services.readiness() if services is not None else ()
 
-    def faults(self, subnets: Sequence[SubnetReadiness]) -> Iterator[str]:
-        """Yield the reasons why the daemon is not ready, one sentence each."""
-        if self._gate.services is None or not self._gate.services.is_height_fresh():
-            yield STALE_HEIGHT
-        yield from (subnet.shortfall for subnet in subnets if subnet.shortfall is not None)
+    def faults(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
+        """Return the reasons why the daemon is not ready. subnet_ids: the subnets that decide for this request."""
+        if self._gate.services is None:
+            return [STALE_HEIGHT]
+        return self._checks.blocking_errors(subnet_ids or self._counted)
 
     def background_status(self) -> Mapping[str, Any]:
         """Return the state of what signing does not need, JSON-ready; empty while the daemon starts."""
@@ -71,7 +75,7 @@ class ProbeEndpoints:
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
-        faults = list(self.faults(self.counting(self.readiness())))
+        faults = self.faults()
         status = "down" if faults else "up"
         check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
         if faults:
@@ -87,22 +91,25 @@ class ProbeEndpoints:
         for name in request.query_params:
             if name != _SUBNET:
                 raise unknown_field(name, (_SUBNET,))
-        named = request.query_params.get(_SUBNET)
-        if named is None:
-            shown = self.readiness()
-            counting = self.counting(shown)
-        else:
-            shown = counting = self._named(decode_id(_SUBNET, named, InvalidRequest))
-        faults = list(self.faults(counting))
+        subnets, subnet_text = self.readiness(), request.query_params.get(_SUBNET)
+        subnet_ids: tuple[SubnetID, ...] = ()
+        if subnet_text is not None:
+            subnet_ids = (SubnetID(decode_id(_SUBNET, subnet_text, InvalidRequest)),)
+            if subnets and not any(subnet.subnet_id in subnet_ids for subnet in subnets):
+                raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
+            subnets = [subnet for subnet in subnets if subnet.subnet_id in subnet_ids]
+        faults = self.faults(subnet_ids)
         shows_addresses = is_from_this_machine(request.scope)
         content: dict[str, Any] = {
             "ready": not faults,
-            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in shown],
+            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in subnets],
         }
         if faults:
             content["faults"] = faults
         await self._refresh()
         content.update(self.background_status())
+        if degraded := self._checks.degraded():
+            content["degraded"] = degraded
         return JSONResponse(content, 503 if faults else 200)
 
     async def _refresh(self) -> None:
@@ -146,21 +153,6 @@ class ProbeEndpoints:
             shown = connections if shows_addresses else without_addresses(connections)
             content |= {"connections": to_builtins(shown)} if shown else {}
         return content
-
-    def counting(self, subnets: Sequence[SubnetReadiness]) -> Sequence[SubnetReadiness]:
-        """Return the readiness of the subnets that decide; one that is not among `subnets` is not ready."""
-        if not self._counted or not subnets:
-            return subnets
-        known = {subnet.subnet_id: subnet for subnet in subnets}
-        return [known.get(subnet_id, SubnetReadiness(subnet_id, False, 0, 0, ())) for subnet_id in self._counted]
-
-    def _named(self, subnet_id: bytes) -> Sequence[SubnetReadiness]:
-        """Return the readiness of one subnet; empty while the daemon starts."""
-        subnets = self.readiness()
-        found = [subnet for subnet in subnets if subnet.subnet_id == subnet_id]
-        if subnets and not found:
-            raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
-        return found
 
 
 class MetricsPage:

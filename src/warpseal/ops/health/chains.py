@@ -6,7 +6,7 @@ Source of truth: the specification's chain message; its texts are of avalanchego
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from warpseal.warp.ids import SubnetID, id_text, node_id_text
 REQUIRED_SHARE: Final = 0.67
 _MAX_TIPS: Final = 4_096
 _MAX_LISTED: Final = 1_000
+_EVM_INDEX_AGE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class LagTimer:
 
 def chain_check(
     chain: FollowedChain,
-    readiness: Callable[[], Sequence[SubnetReadiness]],
+    readiness_of: Callable[[SubnetID], SubnetReadiness | None],
     max_lag_s: float,
     now: Callable[[], float],
 ) -> HealthCheck:
@@ -74,9 +75,8 @@ def chain_check(
 
     def run() -> CheckOutcome:
         progress = chain.progress()
-        subnet = next((subnet for subnet in readiness() if subnet.subnet_id == chain.subnet_id), None)
         age_s = lag.age_s(progress, now())
-        networking, share = _networking(subnet)
+        networking, share = _networking(readiness_of(chain.subnet_id))
         message = {"engine": {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}, "networking": networking}
         errors = []
         if progress.stopped is not None:
@@ -108,6 +108,18 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck(f"evm-{id_text(chain.chain_id)}", run)
+
+
+def evm_index_check(
+    refresh: Callable[[], Awaitable[None]], content: Callable[[], Mapping[str, Any]], stops: Callable[[], Sequence[str]]
+) -> HealthCheck:
+    """Return the check of the indexes of EVM chains; it fails for each of `stops`, the chains that stopped."""
+
+    async def run() -> CheckOutcome:
+        await refresh()
+        return CheckOutcome(content(), "; ".join(stops()) or None)
+
+    return HealthCheck("evm-index", run, max_age_s=_EVM_INDEX_AGE_S)
 
 
 def gateway_check(pools: Mapping[str, NodePool[int]]) -> HealthCheck:

@@ -1,4 +1,4 @@
-"""Health checks and their results: what the registry runs, and what an answer of `/ext/health` shows of it.
+"""Checks of the daemon and their results: what `/ext/health`, `/ready`, the status and `warpseal doctor` read of one.
 
 Source of truth: the specification's health API; texts of durations and moments are those of Go.
 """
@@ -6,15 +6,18 @@ Source of truth: the specification's health API; texts of durations and moments 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
+from warpseal.warp.ids import SubnetID
+
 APPLICATION: Final = "application"
-"""Tag of the global checks, which are in every answer."""
+"""Tag of the global checks, which are in every response."""
 ALL: Final = "all"
 """Tag that stands for every check."""
 NOT_YET_RUN: Final = "not yet run"
@@ -36,24 +39,60 @@ CheckFunction = Callable[[], CheckOutcome | Awaitable[CheckOutcome]]
 """Runs a check once. An exception counts as a failure."""
 
 
+def not_shown() -> CheckOutcome:
+    """Stand for the run of a check that `/ext/health` does not show."""
+    return CheckOutcome()
+
+
+class Grade(StrEnum):
+    """Severity of a finding. BAD: the daemon cannot sign."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence of `warpseal doctor`, and the advice to the operator. detail: for programs, JSON-ready."""
+
+    grade: Grade
+    text: str
+    advice: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding with its detail."""
+        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.text}
+        return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}
+
+
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One check. tags: select it in requests; latches: it stays passed once it has passed.
+    """One check, and what each of its readers sees; a reader skips a check that has nothing for it.
 
-    is_startup: it belongs to readiness. is_prompt: it runs when its input changes, and often while it fails.
+    run: for `/ext/health` and the metrics, in rounds. tags: select it in requests; latches: it stays passed once it has
+    passed. is_startup: it belongs to readiness. is_prompt: it runs when its input changes, and often while it fails.
     max_age_s: a request that finds an older result runs it again.
+    blocking_error: why the daemon cannot sign at this moment, None if it can: for `/ready`, `/health` and the
+    status. subnet_id: only this subnet cannot sign then. degraded: sentences about what else does not work.
+    findings: for `warpseal doctor`, once connections are made.
     """
 
     name: str
-    run: CheckFunction
+    run: CheckFunction = not_shown
     tags: frozenset[str] = frozenset()
     is_startup: bool = False
     latches: bool = False
     is_prompt: bool = False
     max_age_s: float = math.inf
+    blocking_error: Callable[[], str | None] | None = None
+    subnet_id: SubnetID | None = None
+    degraded: Callable[[], Iterable[str]] | None = None
+    findings: Callable[[], Iterable[Finding]] | None = None
 
     def has(self, tags: frozenset[str]) -> bool:
-        """Return whether an answer for these tags includes the check; without tags it includes all checks."""
+        """Return whether a response for these tags includes the check; without tags it includes all checks."""
         return not tags or ALL in tags or APPLICATION in self.tags or bool(self.tags & tags)
 
 

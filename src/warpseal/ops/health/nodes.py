@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from warpseal.ops.health.chains import ChainProgress, LagTimer
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
-from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.answers import find_quorum_height
 from warpseal.upstream.errors import NodeFailure
 from warpseal.upstream.pool import NodeResult
@@ -97,12 +97,15 @@ class NodeMonitor:
 
     def check(self) -> HealthCheck:
         """Return the check; it also fails without a proposed height, since no message can be signed then."""
-        return HealthCheck("nodes", self._check, frozenset({APPLICATION}), is_prompt=True)
+        tags = frozenset({APPLICATION})
+        return HealthCheck("nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error)
+
+    def _height_error(self) -> str | None:
+        return None if self._proposed.is_fresh else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
-        errors = [] if self._proposed.is_fresh else [STALE_HEIGHT]
         message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed.last}
-        return CheckOutcome(message, "; ".join((*errors, *self._errors())) or None)
+        return CheckOutcome(message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None)
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name, answers in self._answers.items():

@@ -1,4 +1,4 @@
-"""The daemon's health checks: they run in rounds, and requests are answered from the results of the last round.
+"""The daemon's checks: they run in rounds for `/ext/health`, and are read at each request for `/ready` and the status.
 
 Source of truth: the specification's health API; scheduling, tags and result fields of avalanchego `api/health`.
 """
@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 from cachetools import LRUCache
 
-from warpseal.ops.health.check import NOT_RUN, CheckOutcome, CheckResult, HealthCheck, result_after, rfc3339
-from warpseal.ops.health.settings import HealthSettings
+from warpseal.ops.health.check import NOT_RUN, CheckOutcome, CheckResult, HealthCheck, not_shown, result_after, rfc3339
+from warpseal.ops.settings import HealthSettings
 from warpseal.runtime.process import error_words
+from warpseal.warp.ids import SubnetID
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +73,33 @@ class HealthRegistry:
             if check.name in self._checks:
                 raise ValueError(f"there is a health check {check.name} already")
             self._checks[check.name] = check
-            self._results[check.name] = NOT_RUN
+            if check.run is not not_shown:
+                self._results[check.name] = NOT_RUN
         self._reports.clear()
         self._triggered.set()
 
     def trigger(self) -> None:
         """Run the prompt checks soon, because their input has changed."""
         self._triggered.set()
+
+    def blocking_errors(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
+        """Return why the daemon cannot sign at this moment, one sentence each; those about a subnet come last.
+
+        subnet_ids: the only subnets that count; empty: all.
+        """
+        checks = sorted(self._checks.values(), key=lambda check: check.subnet_id is not None)
+        errors = [
+            check.blocking_error()
+            for check in checks
+            if check.blocking_error is not None and (not subnet_ids or check.subnet_id in (None, *subnet_ids))
+        ]
+        return [error for error in errors if error is not None]
+
+    def degraded(self) -> list[str]:
+        """Return what does not work at this moment, although the daemon can sign, one sentence each."""
+        return [
+            sentence for check in self._checks.values() if check.degraded is not None for sentence in check.degraded()
+        ]
 
     async def run_old_checks(self, tags: Sequence[str] = ()) -> None:
         """Run the checks whose results are too old for a request; after a second the last results have to do."""
@@ -115,9 +136,9 @@ class HealthRegistry:
         while True:
             if _now() >= next_round:
                 next_round = _now() + self._settings.check_frequency_s
-                await self.run_checks(self._checks)
+                await self.run_checks(self._results)
             else:
-                await self.run_checks((name for name in self._checks if self._is_due(name)), is_round=False)
+                await self.run_checks((name for name in self._results if self._is_due(name)), is_round=False)
             is_waiting = any(self._is_due(name) and not passes for name, passes in self.results().items())
             await self._wait_until(min(next_round, _now() + PROMPT_S) if is_waiting else next_round)
 
@@ -171,9 +192,9 @@ class HealthRegistry:
         if report is not None:
             return report
         results = {
-            check.name: self._results[check.name]
-            for check in self._checks.values()
-            if check.has(tags) and (check.is_startup or not is_startup)
+            name: result
+            for name, result in self._results.items()
+            if (check := self._checks[name]).has(tags) and (check.is_startup or not is_startup)
         }
         is_healthy = all(result.passes for result in results.values())
         body = _ENCODER.encode({"checks": dict(sorted(results.items())), "healthy": is_healthy})

@@ -15,7 +15,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from warpseal.ops.plugins.process import PluginFailed, PluginOutput, PluginProcess, plugin_environment, run_plugin
-from warpseal.ops.plugins.settings import PluginSettings
+from warpseal.ops.settings import PluginSettings
 from warpseal.pb.plugin_runtime_pb2 import InitializeRequest
 from warpseal.pb.plugin_vm_pb2 import VersionResponse
 

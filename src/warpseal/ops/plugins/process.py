@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
-from warpseal.ops.plugins.settings import OutputBounds
+from warpseal.ops.settings import OutputBounds
 from warpseal.runtime.process import os_error_text
 
 log = logging.getLogger(__name__)

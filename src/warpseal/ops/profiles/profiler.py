@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,15 +18,16 @@ from contextlib import contextmanager
 from enum import StrEnum, auto
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any, Final
 
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
 from warpseal.ops.profiles.memory import memory_by_type
 from warpseal.ops.profiles.pprof import ProfileContents, encode
-from warpseal.ops.profiles.stalls import LoopStalls
 from warpseal.runtime.locks import CONTENTION, AsyncLock
 from warpseal.runtime.process import os_error_text
+from warpseal.runtime.stack_samples import NO_STACK, Stack, capture_stack
 
 PROFILES_NAME: Final = "profiles"
 """Name of the folder of the profiles in the data folder."""
@@ -214,3 +216,59 @@ def _task_stack(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
         summaries.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname))
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
     return summaries
+
+
+STALL: Final = "[event loop stalled]"
+
+# A late beat reveals a stall; up to one interval of the stall may be missing.
+_BEAT_S: Final = 0.01
+_STALL_NS: Final = 10_000_000
+_BEAT_NS: Final = 10_000_000
+
+
+class LoopStalls:
+    """Beats on the event loop, and an alarm that captures the stack of the loop if a beat is late.
+
+    Both run in the main thread, from start() to stop().
+    """
+
+    def __init__(self) -> None:
+        self._beat: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due_ns = 0
+        self._late_stack: Stack | None = None
+
+    def start(self) -> None:
+        """Start on the running loop, unless started. Raises ValueError outside of the main thread."""
+        if self._loop is not None:
+            return
+        signal.signal(signal.SIGALRM, self._on_alarm)
+        signal.siginterrupt(signal.SIGALRM, False)
+        self._loop = asyncio.get_running_loop()
+        self._schedule_beat()
+
+    def stop(self) -> None:
+        """Stop beats and alarm."""
+        if self._beat is None:
+            return
+        self._beat.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._beat = self._loop = None
+
+    def _schedule_beat(self) -> None:
+        assert self._loop is not None
+        self._late_stack = None
+        self._due_ns = time.monotonic_ns() + _BEAT_NS
+        self._beat = self._loop.call_later(_BEAT_S, self._on_beat)
+        signal.setitimer(signal.ITIMER_REAL, _BEAT_S + _STALL_NS / 1e9)
+
+    def _on_beat(self) -> None:
+        late_ns = time.monotonic_ns() - self._due_ns
+        if late_ns > _STALL_NS:
+            CONTENTION.add(self._late_stack or NO_STACK, late_ns, STALL)
+        self._schedule_beat()
+
+    def _on_alarm(self, _number: int, frame: FrameType | None) -> None:
+        # Only the next beat counts the stall: the interrupted code may be counting.
+        if self._loop is not None and self._late_stack is None:
+            self._late_stack = capture_stack(frame)

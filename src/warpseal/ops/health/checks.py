@@ -1,0 +1,426 @@
+"""The checks of the daemon: each one is an entry here, and every reader of `check.HealthCheck` shows it.
+
+Chains, upstream nodes and the nodes of EVM chains have checks of their own, in `chains.py` and `nodes.py`, since each
+chain adds one. Source of truth: the specification's messages; limits and texts of avalanchego `network` and
+`snow/networking/router`, and of its `bootstrapped` check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
+
+from warpseal.ops.health.chains import FollowedChain
+from warpseal.ops.health.check import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck, go_duration
+from warpseal.ops.settings import HealthSettings
+from warpseal.peers.settings import PeerSettings
+from warpseal.validators.balances import UNDERFUNDED_ADVICE
+from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
+from warpseal.warp.validator_set import DEFAULT_QUORUM
+
+if TYPE_CHECKING:
+    from warpseal.peers.network import PeerNetwork
+    from warpseal.store.values import StoreStatus
+    from warpseal.usage.flusher import FlusherStatus
+
+MIN_PEERS: Final = 1
+MAX_SILENCE_S: Final = 60.0
+MAX_SEND_FAIL_RATE: Final = 0.9
+MAX_OUTSTANDING: Final = 1_024
+MAX_REQUEST_S: Final = 300.0
+NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"
+_MAX_LISTED: Final = 10
+_GLOBAL: Final = frozenset({APPLICATION})
+_OPEN_PORT: Final = (
+    "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
+)
+_CONNECTION_ADVICE: Final = {
+    "no_address": "no node knows their address: are they online? Try manually-tracked-peers",
+    "private_address": "their only addresses are private: set allow-private-ips if you can reach them",
+    "not_connected": _OPEN_PORT,
+    "wrong_identity": "another node answers at their address",
+}
+
+Readiness = Callable[[], Sequence[SubnetReadiness]]
+ReadinessOf = Callable[[SubnetID], SubnetReadiness | None]
+
+
+def peer_checks(
+    network: PeerNetwork,
+    subnet_tracker: SubnetTracker,
+    underfunded: Callable[[SubnetID], Sequence[MissingSigner]],
+    settings: PeerSettings,
+    now: Callable[[], float],
+) -> Iterator[HealthCheck]:
+    """Yield the checks of the peers. underfunded: the L1 validators of a subnet without enough balance."""
+
+    def traffic() -> PeerTraffic:
+        return read_traffic(network, settings.max_outstanding)
+
+    yield network_check(traffic, now)
+    yield router_check(traffic, now)
+    yield clock_check(lambda: network.clock_offset_s, settings.clock_tolerance_s)
+    yield HealthCheck("versions", findings=lambda: _version_findings(network, settings))
+    yield HealthCheck("balances", findings=lambda: _balance_findings(subnet_tracker, underfunded))
+    yield HealthCheck("files", findings=lambda: _file_findings(network, subnet_tracker))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTraffic:
+    """Traffic between the daemon and its peers. Moments are of one monotonic clock; None: never.
+
+    sent, unsent: requests that were written or queued, and those that no queue accepted, since the start. capacity:
+    limit of unanswered requests. oldest_request_at: None if no request is unanswered.
+    """
+
+    peers: int
+    received_at: float | None
+    sent_at: float | None
+    sent: int
+    unsent: int
+    outstanding: int
+    capacity: int
+    oldest_request_at: float | None
+
+
+def network_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
+    """Return the check of the connections."""
+    # Of connections that are closed by now as well.
+    latest: dict[str, float] = {}
+
+    def run() -> CheckOutcome:
+        current = traffic()
+        for name, moment in (("Received", current.received_at), ("Sent", current.sent_at)):
+            if moment is not None:
+                latest[name] = max(moment, latest.get(name, moment))
+        rate = current.unsent / (current.sent + current.unsent) if current.unsent else 0
+        message: dict[str, Any] = {"connectedPeers": current.peers, "sendFailRate": rate}
+        silences = {name: now() - moment for name, moment in latest.items()}
+        for name, silence_s in silences.items():
+            message[f"timeSinceLastMsg{name}"] = go_duration(silence_s)
+        errors = ", ".join(_network_errors(current, silences, rate))
+        return CheckOutcome(message, f"network layer is unhealthy reason: {errors}" if errors else None)
+
+    return HealthCheck("network", run, _GLOBAL)
+
+
+def router_check(traffic: Callable[[], PeerTraffic], now: Callable[[], float]) -> HealthCheck:
+    """Return the check of unanswered requests. The limit grows with the validators, all of which one round may ask."""
+
+    def run() -> CheckOutcome:
+        current = traffic()
+        longest_s = now() - current.oldest_request_at if current.oldest_request_at is not None else 0.0
+        message = {"longestRunningRequest": go_duration(longest_s), "outstandingRequests": current.outstanding}
+        limit, errors = max(MAX_OUTSTANDING, current.capacity), []
+        if current.outstanding > limit:
+            errors.append(f"number of outstanding requests {current.outstanding} > {limit}")
+        if longest_s > MAX_REQUEST_S:
+            errors.append(f"time for outstanding requests {go_duration(longest_s)} > {go_duration(MAX_REQUEST_S)}")
+        reason = ", ".join(errors)
+        return CheckOutcome(message, f"the router is not healthy reason: {reason}" if reason else None)
+
+    return HealthCheck("router", run, _GLOBAL)
+
+
+def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> HealthCheck:
+    """Return the check of the clock against the peers' clocks; peers refuse a handshake with too large an offset."""
+
+    def run() -> CheckOutcome:
+        offset = offset_s()
+        message = {"offsetSeconds": None if offset is None else round(offset, 3)}
+        if offset is None or abs(offset) <= tolerance_s:
+            return CheckOutcome(message)
+        return CheckOutcome(message, f"the clock is {abs(offset):.1f} s off the peers', {tolerance_s:g} s are allowed")
+
+    return HealthCheck("clock", run, _GLOBAL, findings=lambda: _clock_findings(offset_s(), tolerance_s))
+
+
+def database_check(status: Callable[[], StoreStatus]) -> HealthCheck:
+    """Return the check of the store, without a message."""
+
+    def read() -> str | None:
+        store = status()
+        return None if store.is_up else f"the store is down: {store.reason}"
+
+    def degraded() -> Iterator[str]:
+        if (error := read()) is not None:
+            yield f"{error}; signatures are kept in memory until it is up"
+
+    return HealthCheck("database", lambda: CheckOutcome(error=read()), _GLOBAL, degraded=degraded)
+
+
+def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
+    """Return the check of the disk of a folder, or of its nearest parent that exists.
+
+    The message warns of little space; the check fails with hardly any. The daemon never stops for it.
+    """
+    warn, fail = settings.warn_disk_percent, settings.fail_disk_percent
+
+    async def run() -> CheckOutcome:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        usage = await asyncio.to_thread(shutil.disk_usage, existing)
+        if not usage.total:
+            return CheckOutcome({})  # A file system without a size.
+        percent = usage.free * 100 // usage.total
+        message: dict[str, Any] = {"availableDiskBytes": usage.free, "availableDiskPercentage": percent}
+        reason = f"remaining available disk space percentage ({percent}%) is below"
+        if percent < fail:
+            return CheckOutcome(message, f"{reason} minimum required available space percentage ({fail}%)")
+        if percent < warn:
+            message["warning"] = f"{reason} warning threshold available space percentage ({warn}%)"
+        return CheckOutcome(message)
+
+    return HealthCheck("diskspace", run, _GLOBAL)
+
+
+def indexer_check(
+    silence_s: Callable[[], float | None], settings: HealthSettings, stops: Callable[[], Sequence[str]] = tuple
+) -> HealthCheck:
+    """Return the check of the indexer's process; it fails if the process is silent for two rounds.
+
+    stops: the chains that it stopped indexing, with height and reason; each is an error as well.
+    """
+    allowed_s = 2 * settings.check_frequency_s
+
+    def run() -> CheckOutcome:
+        silent_s = silence_s()
+        if silent_s is None:
+            return CheckOutcome(error="nothing was heard of the indexer yet")
+        message = {"timeSinceLastReport": go_duration(silent_s)}
+        errors = list(stops())
+        if silent_s > allowed_s:
+            errors.insert(0, f"silent for {go_duration(silent_s)} > {go_duration(allowed_s)}")
+        return CheckOutcome(message, "; ".join(errors) or None)
+
+    return HealthCheck("indexer", run, _GLOBAL, degraded=stops)
+
+
+def usage_check(status: Callable[[], FlusherStatus], damaged_rows: Callable[[], int]) -> HealthCheck:
+    """Return the check of the metrics database, without which the daemon is healthy, but degraded."""
+
+    def degraded() -> Iterator[str]:
+        if damaged := damaged_rows():
+            yield f"{damaged} rows of the metrics database are damaged and set aside"
+        if (reason := status().reason) is not None:
+            yield f"the metrics database is down: {reason}; usage is kept in memory until it is up"
+
+    return HealthCheck("usage", degraded=degraded)
+
+
+def quorum_check(
+    subnet_id: SubnetID, readiness_of: ReadinessOf, network: Callable[[], PeerNetwork | None] = lambda: None
+) -> HealthCheck:
+    """Return the check of one subnet's connected weight. network: None while the daemon starts."""
+    name = id_text(subnet_id)
+
+    def run() -> CheckOutcome:
+        subnet = readiness_of(subnet_id)
+        if subnet is None:
+            return CheckOutcome(error="the network is not known yet")
+        return CheckOutcome(_weights(subnet), subnet.shortfall)
+
+    def blocking_error() -> str | None:
+        return (readiness_of(subnet_id) or SubnetReadiness(subnet_id, False, 0, 0, ())).shortfall
+
+    def findings() -> Iterator[Finding]:
+        subnet, peers = readiness_of(subnet_id), network()
+        return iter(()) if subnet is None or peers is None else _subnet_findings(subnet, peers)
+
+    return HealthCheck(
+        f"quorum-{name}",
+        run,
+        frozenset({name}),
+        is_prompt=True,
+        blocking_error=blocking_error,
+        subnet_id=subnet_id,
+        findings=findings,
+    )
+
+
+class BootstrapCheck:
+    """Passes when each subnet has had enough weight connected, and each followed chain was at its tip, once."""
+
+    def __init__(
+        self, subnet_ids: Sequence[SubnetID], readiness: Readiness, chains: Callable[[], Mapping[str, FollowedChain]]
+    ) -> None:
+        self._pending = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
+        self._readiness = readiness
+        self._chains = chains
+        self._connected: set[SubnetID] = set()
+        self._first_tips: dict[str, int] = {}
+        self._caught_up: set[str] = set()
+
+    def check(self) -> HealthCheck:
+        """Return the check: a global startup check that latches."""
+        tags = frozenset({APPLICATION})
+        return HealthCheck("bootstrapped", self.run, tags, is_startup=True, latches=True, is_prompt=True)
+
+    def run(self) -> CheckOutcome:
+        """Remove the subnets that have started up from the pending ones."""
+        self._connected.update(subnet.subnet_id for subnet in self._readiness() if subnet.is_ready)
+        self._update_chains()
+        self._pending = [subnet_id for subnet_id in self._pending if not self._has_started(subnet_id)]
+        message = [id_text(subnet_id) for subnet_id in self._pending]
+        return CheckOutcome(message, NOT_BOOTSTRAPPED if message else None)
+
+    def _has_started(self, subnet_id: SubnetID) -> bool:
+        chains = [name for name, chain in self._chains().items() if chain.subnet_id == subnet_id]
+        return subnet_id in self._connected and self._caught_up.issuperset(chains)
+
+    def _update_chains(self) -> None:
+        """Compare each chain with its first known tip, which it reaches although new blocks keep coming."""
+        for name, chain in self._chains().items():
+            progress = chain.progress()
+            if progress.node_height is not None:
+                tip = self._first_tips.setdefault(name, progress.node_height)
+                if progress.height is not None and progress.height >= tip:
+                    self._caught_up.add(name)
+
+
+def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
+    """Return the traffic of all connections. max_outstanding: limit of unanswered requests of one connection."""
+    connections = list(network.connected.values())
+    oldest = [moment for connection in connections if (moment := connection.oldest_request_at) is not None]
+    return PeerTraffic(
+        peers=len(connections),
+        received_at=_latest(connection.received_at for connection in connections),
+        sent_at=_latest(connection.sent_at for connection in connections),
+        sent=sum(peer.requests for peer in network.statistics.values()),
+        unsent=sum(peer.refused for peer in network.statistics.values()),
+        outstanding=sum(connection.outstanding for connection in connections),
+        capacity=max_outstanding * len(connections),
+        oldest_request_at=min(oldest, default=None),
+    )
+
+
+def _latest(moments: Iterable[float]) -> float | None:
+    """Return the latest moment; None if there was none yet."""
+    return max((moment for moment in moments if isfinite(moment)), default=None)
+
+
+def _network_errors(traffic: PeerTraffic, silences: Mapping[str, float], rate: float) -> Iterator[str]:
+    if traffic.peers < MIN_PEERS:
+        yield f"not connected to a minimum of {MIN_PEERS} peer(s) only {traffic.peers}"
+    for name, never, lately in (
+        ("Received", "received from network", "from network received"),
+        ("Sent", "sent to network", "to network sent"),
+    ):
+        if name not in silences:
+            yield f"no messages {never}"
+        elif silences[name] > MAX_SILENCE_S:
+            yield f"no messages {lately} in {go_duration(silences[name])} > {go_duration(MAX_SILENCE_S)}"
+    if rate > MAX_SEND_FAIL_RATE:
+        yield f"messages failure send rate {rate:g} > {MAX_SEND_FAIL_RATE:g}"
+
+
+def _weights(subnet: SubnetReadiness) -> dict[str, str]:
+    return {
+        "connectedWeight": str(subnet.connected),
+        "requiredWeight": str(subnet.needed),
+        "totalWeight": str(subnet.total),
+    }
+
+
+def _subnet_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[Finding]:
+    name = f"subnet {id_text(subnet.subnet_id)}"
+    if not subnet.is_known:
+        yield Finding(Grade.BAD, f"{name}: its validator set is not known", "look at the p-chain-api nodes above")
+        return
+    grade = Grade.BAD if subnet.connected < subnet.needed else Grade.WARNING if subnet.missing else Grade.GOOD
+    share = 100 * subnet.connected / subnet.total if subnet.total else 0.0
+    weights = f"weight {subnet.connected} of {subnet.needed} needed, total {subnet.total}"
+    text = f"{name}: {share:.1f} % of the weight is connected, {DEFAULT_QUORUM} % are needed ({weights})"
+    yield Finding(grade, text, detail={"subnetId": id_text(subnet.subnet_id), **_weights(subnet)})
+    yield from _connection_findings(subnet, network)
+    if subnet.keyless:
+        share = 100 * subnet.keyless / subnet.total
+        grade = Grade.BAD if share > 100 - DEFAULT_QUORUM else Grade.WARNING
+        text = f"{name}: {share:.1f} % of the weight is inactive or has no BLS key, and cannot sign"
+        advice = "remove legacy validators, and top up or remove L1 validators without balance, which are named below"
+        yield Finding(grade, text, advice)
+
+
+def _connection_findings(subnet: SubnetReadiness, network: PeerNetwork) -> Iterator[Finding]:
+    by_reason: dict[str, list[tuple[NodeID, int]]] = {}
+    for validator in subnet.missing:
+        for node_id in validator.node_ids:
+            unreachable = network.unreachable(node_id, subnet.subnet_id)
+            reason = "not_connected" if unreachable is None else unreachable.reason
+            by_reason.setdefault(reason, []).append((node_id, validator.weight))
+    for reason, nodes in by_reason.items():
+        missing = [(*node, network.missing_connection(node[0])) for node in nodes]
+        descriptions = ", ".join(_describe_missing(*node) for node in missing[:_MAX_LISTED])
+        text = f"{_counted(len(nodes))} missing ({reason}): {descriptions}{_and_more(nodes)}"
+        validators = [
+            {"nodeId": node_id_text(node_id), "weight": str(weight), **(to_builtins(connection) if connection else {})}
+            for node_id, weight, connection in missing
+        ]
+        detail = {"subnetId": id_text(subnet.subnet_id), "reason": reason, "validators": validators}
+        yield Finding(Grade.WARNING, text, _CONNECTION_ADVICE.get(reason, _OPEN_PORT), detail)
+
+
+def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode | None) -> str:
+    details = [connection.address, connection.last_error] if connection is not None else []
+    return f"{node_id_text(node_id)} ({', '.join((f'weight {weight}', *map(str, filter(None, details))))})"
+
+
+def _balance_findings(
+    subnet_tracker: SubnetTracker, underfunded: Callable[[SubnetID], Sequence[MissingSigner]]
+) -> Iterator[Finding]:
+    """Name the L1 validators that are inactive or nearly drained."""
+    for subnet in subnet_tracker.readiness():
+        members = () if subnet.subnet_id == PRIMARY_NETWORK else underfunded(subnet.subnet_id)
+        if members:
+            names = [f"{member.node_ids[0]} (weight {member.weight}, {member.state})" for member in members]
+            listed = ", ".join(names[:_MAX_LISTED]) + _and_more(names)
+            text = f"subnet {id_text(subnet.subnet_id)}: L1 validators without enough balance: {listed}"
+            detail = {"subnetId": id_text(subnet.subnet_id), "underfunded": to_builtins(members)}
+            yield Finding(Grade.WARNING, text, UNDERFUNDED_ADVICE, detail)
+
+
+def _and_more(items: Sequence[object]) -> str:
+    return f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
+
+
+def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterator[Finding]:
+    if peers_offset_s is None:
+        return
+    offset_s = -peers_offset_s
+    if abs(offset_s) > tolerance_s:
+        text = f"this machine's clock is {offset_s:+.0f} s from its peers' median; at 60 s they drop it"
+        yield Finding(Grade.BAD, text, "set it right (NTP)")
+    else:
+        # A sum with 0.0 is never -0.0.
+        shown_s = round(offset_s, 1) + 0.0
+        yield Finding(Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median")
+
+
+def _version_findings(network: PeerNetwork, settings: PeerSettings) -> Iterator[Finding]:
+    advertised = settings.advertised_version
+    newer = [version for version in network.versions() if version > advertised]
+    if newer:
+        newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
+        text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
+        yield Finding(Grade.WARNING, text, "raise advertised-version before the network asks for it")
+
+
+def _file_findings(network: PeerNetwork, subnet_tracker: SubnetTracker) -> Iterator[Finding]:
+    missing = sum(len(subnet.missing) for subnet in subnet_tracker.readiness())
+    connections = missing + len(network.connected)
+    needed = network.file_limit.needed_for(connections)
+    if needed is not None:
+        limit = network.file_limit.files
+        yield Finding(Grade.BAD, f"{limit} files may be open, {needed} are needed", "raise the hard limit (ulimit -Hn)")
+
+
+def _counted(count: int) -> str:
+    return "1 validator is" if count == 1 else f"{count} validators are"

@@ -1,0 +1,108 @@
+"""Settings of the health checks, of the logs, and of VM plugins, about which docs/node-interfaces.md says more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from warpseal.ops.logs.lines import LEVELS, LogFormat
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, choice, duration, one_of, optional_path, setting
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSettings:
+    """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of data-dir's disk."""
+
+    check_frequency_s: float = setting(
+        30.0,
+        "health-check-frequency",
+        duration(0.1, HOUR_S),
+        "interval of the health checks, such as 30s, or in seconds",
+        "DURATION",
+        group=Group.HTTP,
+        is_node=True,
+    )
+    max_lag_s: float = setting(
+        120.0,
+        "health-max-lag",
+        duration(1, DAY_S),
+        "lag beyond which a followed chain is unhealthy, such as 2m, or in seconds",
+        "DURATION",
+        group=Group.HTTP,
+    )
+    warn_disk_percent: int = 10
+    fail_disk_percent: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """folder: None is no log files."""
+
+    level: str = setting(
+        "info",
+        "log-level",
+        one_of(*LEVELS),
+        "log level: " + ", ".join(LEVELS),
+        "LEVEL",
+        group=Group.LOGS,
+        is_reference=True,
+    )
+    folder: Path | None = setting(
+        None,
+        "log-dir",
+        optional_path,
+        "folder of the log files, one per logger; unset: no files",
+        "DIR",
+        group=Group.LOGS,
+        is_node=True,
+    )
+    format: LogFormat = setting(
+        LogFormat.TEXT,
+        "log-format",
+        choice(LogFormat),
+        "format of log lines: text, or json, one object per line",
+        "FORMAT",
+        group=Group.LOGS,
+    )
+
+
+RPC_PROTOCOL_VERSION: Final = 45
+"""Version of the newest node whose behaviour is known; used if no node names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBounds:
+    """Bounds of the logged output of one process; a longer line is truncated."""
+
+    bytes: int = 64 * 1024
+    lines: int = 1000
+    line_bytes: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """Durations in seconds.
+
+    plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist. output: bounds of the output of
+    one process in the log. handshake_s: timeout until a plugin reports its address; call_s: timeout of one call to it;
+    stop_s: time between asking a process to end and killing it.
+    """
+
+    plugin_dir: Path | None = setting(
+        None,
+        "plugin-dir",
+        optional_path,
+        "folder of VM plugins; unset: plugins in data-dir",
+        "DIR",
+        group=Group.EVM,
+        is_node=True,
+    )
+    output: OutputBounds = field(default_factory=OutputBounds)
+    handshake_s: float = 5.0
+    call_s: float = 5.0
+    stop_s: float = 5.0
+
+    def folder(self, data_dir: Path) -> Path:
+        """Return the folder of the plugins."""
+        return self.plugin_dir or data_dir / "plugins"
