@@ -79,7 +79,7 @@ bench: $(STAMP)
 
 # The table of settings in the docs is made from their declarations.
 docs-table: $(STAMP)
-	$(BIN)/python -m warpseal.config.keys docs/operations.md
+	$(BIN)/python -m tests.config.settings_tables
 
 # The one command that makes src/warpseal/pb from proto/.
 proto: $(STAMP)

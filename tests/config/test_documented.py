@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from tests import paths
-from warpseal.config.keys import GROUP_CONTENTS, KEYS, replace_settings_tables
+from tests.config.settings_tables import PAGE, replace_settings_tables
+from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import load
 from warpseal.runtime.settings import SETTING, Group
-
-PAGE = paths.DOCS / "operations.md"
 
 
 def test_the_settings_tables_are_current() -> None:

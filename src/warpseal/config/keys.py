@@ -1,12 +1,8 @@
-"""The configuration and its keys, walked from the Settings classes of all packages; their tables for the docs.
-
-`python -m warpseal.config.keys` writes the tables into docs/operations.md (`make docs-table`).
-"""
+"""The configuration and its keys, walked from the Settings classes of all packages."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -114,8 +110,6 @@ def _keys() -> Iterator[Key]:
                 yield Key(section, field.name, default, field.metadata[SETTING])
 
 
-_TABLES_BEGIN: Final = "<!-- settings -->"
-_TABLES_END: Final = "<!-- end of settings -->"
 _DATA_DIR_TEXT: Final = "$XDG_STATE_HOME/warpseal, else ~/.local/state/warpseal"
 _SECTIONS: Final[Mapping[str, type]] = get_type_hints(Config)
 GROUP_CONTENTS: Final[Mapping[Group, str]] = {
@@ -148,30 +142,6 @@ def default_data_dir() -> Path:
     """Return the folder under the user's state directory (XDG_STATE_HOME, else ~/.local/state)."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
-
-
-def settings_tables() -> str:
-    """Return the tables of all keys for the docs, one for each group."""
-    return "\n\n".join(f"### {_title(group)}\n\n{_settings_table(group)}" for group in GROUP_CONTENTS)
-
-
-def replace_settings_tables(page: str) -> str:
-    """Return docs/operations.md with the current tables."""
-    start = page.index(_TABLES_BEGIN) + len(_TABLES_BEGIN)
-    return page[:start] + f"\n\n{settings_tables()}\n\n" + page[page.index(_TABLES_END) :]
-
-
-def _title(group: Group) -> str:
-    return f"{group[0].upper()}{group[1:]}: {GROUP_CONTENTS[group]}"
-
-
-def _settings_table(group: Group) -> str:
-    rows = ["| key | default | meaning |", "|---|---|---|"]
-    for key in KEYS:
-        if key.setting.group is group:
-            default = f"`{key.default_text}`" if any(char in key.default_text for char in "*$~") else key.default_text
-            rows.append(f"| `{key.name}` | {default} | {key.setting.help.replace('|', '&#124;')} |")
-    return "\n".join(rows)
 
 
 def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator[SettingFault]:
@@ -251,8 +221,3 @@ def _as_text(value: Any) -> str:
     if value in (None, {}):
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        Path(name).write_text(replace_settings_tables(Path(name).read_text()))

@@ -68,7 +68,12 @@ async def _serve(
 
     def start_indexer() -> None:
         if (config.indexer.chains or config.node.has_evm_index) and index_command:
-            tasks.create_task(_run_until(stopping, IndexSubprocess(index_command, config.indexer)))
+            tasks.create_task(run_indexer())
+
+    async def run_indexer() -> None:
+        """Run the index process until the daemon stops; it ends while requests in flight finish."""
+        async with running(IndexSubprocess(index_command, config.indexer).run()):
+            await stopping.wait()
 
     async def start() -> None:
         # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
@@ -106,9 +111,3 @@ async def _serve(
             if failures:
                 raise failures[0]
     log.info("stopped")
-
-
-async def _run_until(stopping: asyncio.Event, child: IndexSubprocess) -> None:
-    """Run the index process until the daemon stops; it ends while requests in flight finish."""
-    async with running(child.run()):
-        await stopping.wait()

@@ -128,13 +128,15 @@ async def _index(
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(open_upstream(config))
         network_id = await _new_retrier().call(upstream.info.network_id)
-        folder = _network_folder(config, network_id)
+        folder = config.peers.data_dir / str(network_id)
         stack.enter_context(_locked(folder))
         async with asyncio.TaskGroup() as tasks:
             if config.node.has_evm_index:
                 tasks.create_task(_index_evm_chains(config, only, upstream, network_id, folder))
             if config.indexer.chains:
-                tasks.create_task(_index_primary(config, loggers, upstream, network_id, announce, on_worker_exit))
+                tasks.create_task(
+                    _index_primary(config, loggers, upstream, network_id, folder, announce, on_worker_exit)
+                )
             else:
                 stack.enter_context(hangup_signal(loggers.reopen))
                 place = redacted_url(config.index.url) or folder / EVM_FOLDER
@@ -146,13 +148,14 @@ async def _index_primary(
     loggers: DaemonLoggers,
     upstream: Upstream,
     network_id: int,
+    folder: Path,
     announce: Callable[[str], None],
     on_worker_exit: Callable[[], None],
 ) -> None:
     async with AsyncExitStack() as stack:
         genesis = read_genesis(config, network_id)
         network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
-        url = index_url(config.index, _network_folder(config, network_id))
+        url = index_url(config.index, folder)
         raw_genesis = None if genesis is None else genesis.raw
         opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
         worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
@@ -169,9 +172,7 @@ async def _index_evm_chains(
     """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
     rpc, node = config.evm_rpc, config.node
     async with open_sessions() as sessions, open_fetcher(config.metadata) as fetcher:
-
-        async def load_rules(chain_id: ChainID) -> BlockRules:
-            return await read_block_rules(upstream, network_id, chain_id)
+        load_rules = partial(read_block_rules, upstream, network_id)
 
         async def ask_interfaces(
             chain: EvmChainContext, contracts: Collection[bytes], height: int
@@ -226,10 +227,6 @@ async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> Non
     await Retrier(_DAMAGED_RETRY, {IndexDamaged: "index"}, on_damage).call(partial(worker.start, opener))
 
 
-def _network_folder(config: Config, network_id: int) -> Path:
-    return config.peers.data_dir / str(network_id)
-
-
 def read_genesis(config: Config, network_id: int) -> PGenesis | None:
     """Return the genesis of a network; None, and a warning, if it is not known."""
     genesis = load_genesis(network_id, config.indexer.genesis_file)
@@ -239,11 +236,10 @@ def read_genesis(config: Config, network_id: int) -> PGenesis | None:
 
 
 def _new_retrier() -> Retrier:
-    return Retrier(_RETRY, {NodeUnavailable: "nodes"}, _log_unavailable)
+    def on_failure(error: Exception, delay_s: float) -> None:
+        log.warning("no node responds yet", extra={"reason": str(error), "next_try_s": delay_s})
 
-
-def _log_unavailable(error: Exception, delay_s: float) -> None:
-    log.warning("no node responds yet", extra={"reason": str(error), "next_try_s": delay_s})
+    return Retrier(_RETRY, {NodeUnavailable: "nodes"}, on_failure)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +34,7 @@ from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
-from warpseal.ops.profiles.profiler import PROFILES_NAME, open_profiler
+from warpseal.ops.profiles.profiler import PROFILES_NAME, Profiler
 from warpseal.resources.aliases import (
     PRIMARY_NAMES,
     ChainAliases,
@@ -95,7 +95,7 @@ class NodeApi:
 
         Raises StartupError naming a file of aliases, or the folder of the plugins.
         """
-        profiler = self._held.enter_context(open_profiler(self._config.peers.data_dir / PROFILES_NAME))
+        profiler = self._held.enter_context(closing(Profiler(self._config.peers.data_dir / PROFILES_NAME)))
         self._route(P_CHAIN, PrimaryChain.P)
         for chain_id, names in read_aliases(self._config.node_api.chain_aliases_file).items():
             for name in names:
@@ -108,7 +108,7 @@ class NodeApi:
         for chain in self._config.node.evm_chains:
             self.aliases.add_chain(chain.blockchain_id)
         self.interfaces.add_health(self.health)
-        admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler.take)
+        admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler)
         self.interfaces.add_admin(admin)
 
     def open(self, services: Services, upstream: Upstream, node_id: NodeID, index: IndexStatus) -> None:

@@ -146,8 +146,18 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         leadership = store.leadership("p-chain")
-        lookups = _build_lookups(config, upstreams, network_id)
-        heights, sets, chains = lookups.heights, lookups.sets, lookups.chains
+        chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
+        heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
+        sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
+        destination_deps = DestinationDeps(
+            epochs=epochs,
+            chain_rpc=upstream.chain_rpc,
+            info=upstream.info,
+            chains=chains,
+            primary_chains=lambda: upstream.view.primary_chains(network_id),
+            configured=frozenset(chain.blockchain_id for chain in config.node.evm_chains),
+        )
+        destinations = Destinations(destination_deps)
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
         uptime = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         current = CurrentValidations(platform, uptime.watch, ttl_s=2 * settings.current_refresh_s)
@@ -157,7 +167,7 @@ async def build_services(
             heights=heights,
             sets=sets,
             chains=chains,
-            is_epoch_height=lookups.epochs.any_at,
+            is_epoch_height=epochs.any_at,
             activity=L1Activity(
                 platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
             ),
@@ -169,7 +179,10 @@ async def build_services(
         # Without a store the follower would be of no use.
         is_kept = config.store.url != OFF
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
-        indexed = _indexed_blocks(config, identity, stack)
+        indexed = None
+        if PrimaryChain.P in config.indexer.chains:
+            blocks = IndexedBlocks(index_url(config.index, identity.folder), config.index)
+            indexed = stack.enter_context(closing(blocks))
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(
             upstream=upstream,
@@ -179,17 +192,27 @@ async def build_services(
                 for chain in evm_chains
             },
             chains=chains,
-            epochs=lookups.epochs,
+            epochs=epochs,
             heights=heights,
             sets=sets,
             aggregator=aggregator,
             progress=lambda: follower.status().progress(),
-            find_quorum=lookups.destinations.quorum,
+            find_quorum=destinations.quorum,
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
-        delivery_deps = DeliveryDeps(lookups.destinations, aggregator.aggregate, l1_messages, chains, heights, sets)
+        delivery_deps = DeliveryDeps(destinations, aggregator.aggregate, l1_messages, chains, heights, sets)
         # Signing never waits for a preflight.
         preflight_thread = stack.enter_context(WorkerThreads(1, "preflight"))
+        eth_call = upstream.chain_rpc.eth_call
+        preflight_deps = PreflightDeps(
+            destinations=destinations,
+            sets=sets,
+            chains=chains,
+            heights=heights,
+            statements=StatementChecker(platform, chains, eth_call, store.l1, executor=preflight_thread),
+            eth_call=eth_call,
+            denies_calls=partial(_denies_calls, config),
+        )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
             frozenset(settings.tracked_subnet_ids),
@@ -208,61 +231,13 @@ async def build_services(
             store=store,
             follower=follower,
             l1_messages=l1_messages,
-            destinations=lookups.destinations,
+            destinations=destinations,
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
-            preflight=_build_preflight(config, upstream, network_id, lookups, store, preflight_thread),
+            preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
             background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookups:
-    """Heights, validator sets, chains, epochs and destinations, as the nodes report them."""
-
-    heights: ProposedHeight
-    sets: ValidatorSets
-    chains: ChainLookup
-    epochs: EpochHeights
-    destinations: Destinations
-
-
-def _build_lookups(config: Config, upstreams: Upstreams, network_id: int) -> _Lookups:
-    settings, upstream = config.validators, upstreams.upstream
-    platform, chains, epochs = upstream.platform, ChainLookup(upstream.platform), EpochHeights(upstream.proposervm)
-    heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
-    destination_deps = DestinationDeps(
-        epochs=epochs,
-        chain_rpc=upstream.chain_rpc,
-        info=upstream.info,
-        chains=chains,
-        primary_chains=lambda: upstream.view.primary_chains(network_id),
-        configured=frozenset(chain.blockchain_id for chain in config.node.evm_chains),
-    )
-    return _Lookups(
-        heights=heights,
-        sets=ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding),
-        chains=chains,
-        epochs=epochs,
-        destinations=Destinations(destination_deps),
-    )
-
-
-def _build_preflight(
-    config: Config, upstream: Upstream, network_id: int, lookups: _Lookups, store: Store, executor: Executor
-) -> Preflight:
-    eth_call, chains = upstream.chain_rpc.eth_call, lookups.chains
-    deps = PreflightDeps(
-        destinations=lookups.destinations,
-        sets=lookups.sets,
-        chains=chains,
-        heights=lookups.heights,
-        statements=StatementChecker(upstream.platform, chains, eth_call, store.l1, executor=executor),
-        eth_call=eth_call,
-        denies_calls=partial(_denies_calls, config),
-    )
-    return Preflight(deps, network_id, executor=executor)
 
 
 def _denies_calls(config: Config, chain_id: ChainID) -> bool:
@@ -271,13 +246,6 @@ def _denies_calls(config: Config, chain_id: ChainID) -> bool:
         name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods
     ]
     return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
-
-
-def _indexed_blocks(config: Config, identity: LockedIdentity, stack: AsyncExitStack) -> IndexedBlocks | None:
-    """Return the blocks of the index, if this daemon has one."""
-    if PrimaryChain.P not in config.indexer.chains:
-        return None
-    return stack.enter_context(closing(IndexedBlocks(index_url(config.index, identity.folder), config.index)))
 
 
 def delete_waiting_blocks(folder: Path) -> None:

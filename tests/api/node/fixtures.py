@@ -34,7 +34,7 @@ from warpseal.ops.health.checks import (
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
-from warpseal.ops.profiles.profiler import ProfileStep
+from warpseal.ops.profiles.profiler import Profiler
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.aliases import ChainAliases
 from warpseal.store.values import StoreStatus
@@ -50,24 +50,32 @@ NODE_ID = "NodeID-7fdvUNLVpGgng9tyYzBifCzT7XJrqMKNS"
 ADMIN, HEALTH = "/ext/admin", "/ext/health"
 
 
-@dataclass
-class FakeProfiler:
-    """Starts and stops, and writes nothing."""
+class FakeProfiler(Profiler):
+    """Starts and stops, and writes nothing. written: the names of what would have been written."""
 
-    is_running: bool = False
-    written: list[ProfileStep] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.is_running = False
+        self.written: list[str] = []
 
-    async def take(self, step: ProfileStep) -> None:
-        if step is ProfileStep.START_CPU:
-            if self.is_running:
-                raise CallRefused("cpu profiler already running")
-            self.is_running = True
-        elif step is ProfileStep.STOP_CPU:
-            if not self.is_running:
-                raise CallRefused("cpu profiler doesn't exist")
-            self.is_running = False
-        else:
-            self.written.append(step)
+    async def start_cpu(self) -> None:
+        if self.is_running:
+            raise CallRefused("cpu profiler already running")
+        self.is_running = True
+
+    async def stop_cpu(self) -> None:
+        if not self.is_running:
+            raise CallRefused("cpu profiler doesn't exist")
+        self.is_running = False
+
+    async def write_memory(self) -> None:
+        self.written.append("memory")
+
+    async def write_locks(self) -> None:
+        self.written.append("locks")
+
+    async def write_stacks(self) -> None:
+        self.written.append("stacks")
 
 
 @dataclass
@@ -146,7 +154,7 @@ async def started_node_api(
     plugins, profiler = FakePlugins(), FakeProfiler()
     interfaces.node_id = NODE_ID
     interfaces.add_health(registry)
-    interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler.take))
+    interfaces.add_admin(AdminMethods(interfaces.router, aliases, loggers, lambda: plugins.load(), profiler))
     app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
     async with serving(app, settings) as url, aiohttp.ClientSession() as session:
         yield NodeApiSetup(interfaces, registry, aliases, loggers, plugins, profiler, url, session)

@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profil
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
 from warpseal.ops.profiles.cpu import NATIVE, PROFILER
-from warpseal.ops.profiles.profiler import STALL, AlreadyRunning, NotRunning, ProfileNotWritten, Profiler, open_profiler
+from warpseal.ops.profiles.profiler import STALL, AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
 from warpseal.runtime import locks
 from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
 
@@ -31,9 +32,9 @@ WORK_S = 0.3
 def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profiler]:
     """A profiler that counts the waits of this test only."""
     fresh = ContentionProfile()
-    for module in (locks, profiler_module, profiler_module):
+    for module in (locks, profiler_module):
         monkeypatch.setattr(module, "CONTENTION", fresh)
-    with open_profiler(tmp_path / "made" / "profiles") as opened:
+    with closing(Profiler(tmp_path / "made" / "profiles")) as opened:
         yield opened
 
 
@@ -313,11 +314,10 @@ def test_memory_outside_python_objects_is_reported_as_native(tmp_path: Path) -> 
     script = """
 import asyncio, sys
 from pathlib import Path
-from warpseal.ops.profiles.profiler import open_profiler
+from warpseal.ops.profiles.profiler import Profiler
 
 async def main():
-    with open_profiler(Path(sys.argv[1])) as profiler:
-        await profiler.write_memory()
+    await Profiler(Path(sys.argv[1])).write_memory()
 
 asyncio.run(main())
 """

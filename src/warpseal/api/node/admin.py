@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -16,9 +16,9 @@ from warpseal.api.node.router import Router
 from warpseal.api.rpc.jsonrpc_gorilla import BAD_ARGUMENT
 from warpseal.errors import CallRefused
 from warpseal.ops.logs.lines import LEVELS
-from warpseal.ops.logs.loggers import Levels
+from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import LoadedVMs
-from warpseal.ops.profiles.profiler import ProfileStep, TakeStep
+from warpseal.ops.profiles.profiler import Profiler
 from warpseal.resources.aliases import MAX_ALIAS_CHARACTERS, ChainAliases, InvalidAlias, is_reserved
 from warpseal.warp.ids import ID_BYTES, ChainID, MalformedID, cb58_decode, id_text
 
@@ -64,18 +64,6 @@ class LevelParams(msgspec.Struct, rename="camel"):
     display_level: str = ""
 
 
-class Loggers(Protocol):
-    """The loggers of the daemon's processes, by name."""
-
-    def levels(self, name: str = "") -> Mapping[str, Levels]:
-        """Return the levels of one logger, or of all. Raises CallRefused for an unknown name."""
-        ...
-
-    def set_levels(self, name: str, log_level: str | None, display_level: str | None) -> None:
-        """Change the levels of one logger, or of all if `name` is empty. Raises CallRefused before any change."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class AdminMethods:
     """The methods of `admin`, and the parts of the daemon that they read and change.
@@ -85,9 +73,9 @@ class AdminMethods:
 
     router: Router
     aliases: ChainAliases
-    loggers: Loggers
+    loggers: DaemonLoggers
     load_plugins: Callable[[], Awaitable[LoadedVMs]]
-    profile: TakeStep
+    profiler: Profiler
 
     def methods(self) -> Mapping[str, Method[Any]]:
         """Return the methods by name."""
@@ -98,11 +86,11 @@ class AdminMethods:
             "getLoggerLevel": Method(LoggerParams, self.logger_level),
             "setLoggerLevel": Method(LevelParams, self.set_logger_level),
             "loadVMs": Method(NoParams, self.load_vms),
-            "startCPUProfiler": self._profiling(ProfileStep.START_CPU),
-            "stopCPUProfiler": self._profiling(ProfileStep.STOP_CPU),
-            "memoryProfile": self._profiling(ProfileStep.MEMORY),
-            "lockProfile": self._profiling(ProfileStep.LOCKS),
-            "stacktrace": self._profiling(ProfileStep.STACKS),
+            "startCPUProfiler": self._profiling(self.profiler.start_cpu),
+            "stopCPUProfiler": self._profiling(self.profiler.stop_cpu),
+            "memoryProfile": self._profiling(self.profiler.write_memory),
+            "lockProfile": self._profiling(self.profiler.write_locks),
+            "stacktrace": self._profiling(self.profiler.write_stacks),
         }
 
     async def alias(self, params: AliasParams) -> Done:
@@ -153,9 +141,9 @@ class AdminMethods:
             content["failedVMs"] = dict(loaded.failed_vms)
         return content
 
-    def _profiling(self, step: ProfileStep) -> Method[NoParams]:
+    def _profiling(self, step: Callable[[], Awaitable[None]]) -> Method[NoParams]:
         async def call(params: NoParams) -> Done:
-            await self.profile(step)
+            await step()
             return DONE
 
         return Method(NoParams, call)

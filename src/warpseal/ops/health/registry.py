@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from cachetools import LRUCache
 
 from warpseal.ops.health.check import NOT_RUN, CheckOutcome, CheckResult, HealthCheck, not_shown, result_after, rfc3339
 from warpseal.ops.settings import HealthSettings
@@ -29,7 +28,6 @@ PROMPT_S: Final = 1.0
 _TRIGGER_GAP_S: Final = 0.1
 _CHECK_TIMEOUT_S: Final = 10.0
 _REQUEST_TIMEOUT_S: Final = 1.0
-_MAX_REPORTS: Final = 256
 _MAX_ERROR_CHARACTERS: Final = 1_000
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -61,7 +59,6 @@ class HealthRegistry:
         self._first_run_at: dict[str, float] = {}
         self._last_run_at: dict[str, float] = {}
         self._logged_failures: set[str] = set()
-        self._reports: LRUCache[tuple[bool, frozenset[str]], HealthReport] = LRUCache(_MAX_REPORTS)
         self._triggered = asyncio.Event()
 
     def register(self, *checks: HealthCheck) -> None:
@@ -75,7 +72,6 @@ class HealthRegistry:
             self._checks[check.name] = check
             if check.run is not not_shown:
                 self._results[check.name] = NOT_RUN
-        self._reports.clear()
         self._triggered.set()
 
     def trigger(self) -> None:
@@ -148,8 +144,6 @@ class HealthRegistry:
         results = await asyncio.gather(*(self._run_check(check, is_round=is_round) for check in checks))
         for check, result in zip(checks, results, strict=True):
             self._store_result(check.name, result)
-        if checks:
-            self._reports.clear()
 
     async def _run_check(self, check: HealthCheck, *, is_round: bool) -> CheckResult:
         before = self._results[check.name]
@@ -188,9 +182,6 @@ class HealthRegistry:
             self._triggered.clear()
 
     def _report(self, tags: frozenset[str], *, is_startup: bool) -> HealthReport:
-        report = self._reports.get((is_startup, tags))
-        if report is not None:
-            return report
         results = {
             name: result
             for name, result in self._results.items()
@@ -198,8 +189,7 @@ class HealthRegistry:
         }
         is_healthy = all(result.passes for result in results.values())
         body = _ENCODER.encode({"checks": dict(sorted(results.items())), "healthy": is_healthy})
-        report = self._reports[is_startup, tags] = HealthReport(body, is_healthy)
-        return report
+        return HealthReport(body, is_healthy)
 
 
 async def _run(check: HealthCheck) -> CheckOutcome:

@@ -13,9 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum, auto
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -36,20 +34,6 @@ _FILE_MODE: Final = 0o640
 _NANOSECONDS: Final = "nanoseconds"
 
 
-class ProfileStep(StrEnum):
-    """One call of a profiler."""
-
-    START_CPU = auto()
-    STOP_CPU = auto()
-    MEMORY = auto()
-    LOCKS = auto()
-    STACKS = auto()
-
-
-TakeStep = Callable[[ProfileStep], Awaitable[None]]
-"""Takes a step of the profiler. Raises CallRefused."""
-
-
 class Profiler:
     """Writes cpu.profile, mem.profile, lock.profile and stacktrace.txt into a folder, replacing earlier files.
 
@@ -64,11 +48,6 @@ class Profiler:
         self._counted_since_ns = time.time_ns()
         self._stalls = LoopStalls()
         self._lock = AsyncLock()
-
-    async def take(self, step: ProfileStep) -> None:
-        """Take one step by its name. Raises AlreadyRunning, NotRunning, ProfileNotWritten."""
-        steps = (self.start_cpu, self.stop_cpu, self.write_memory, self.write_locks, self.write_stacks)
-        await dict(zip(ProfileStep, steps, strict=True))[step]()
 
     async def start_cpu(self) -> None:
         """Start the CPU profile; from the first call on, waits are counted. Raises AlreadyRunning."""
@@ -103,24 +82,22 @@ class Profiler:
         async with self._lock:
             file = await asyncio.to_thread(self._create, "mem.profile")
             totals = await memory_by_type()
-            units = ("inuse_objects", "inuse_space", "bytes")
-            await asyncio.to_thread(self._write, file, ProfileContents(*units, totals, time.time_ns()))
+            contents = ProfileContents("inuse_objects", "inuse_space", "bytes", totals, time.time_ns())
+            await asyncio.to_thread(self._write, file, contents)
 
     async def write_locks(self) -> None:
         """Write lock.profile: the waits since the first start_cpu() and their durations."""
         async with self._lock:
-            file = await asyncio.to_thread(self._create, "lock.profile")
-            counted_ns = time.time_ns() - self._counted_since_ns if CONTENTION.is_counting else 0
+            since_ns = self._counted_since_ns
+            counted_ns = time.time_ns() - since_ns if CONTENTION.is_counting else 0
             units = ("contentions", "delay", _NANOSECONDS)
-            contents = ProfileContents(*units, CONTENTION.totals(), self._counted_since_ns, counted_ns)
-            await asyncio.to_thread(self._write, file, contents)
+            contents = ProfileContents(*units, CONTENTION.totals(), since_ns, counted_ns)
+            await asyncio.to_thread(self._save, "lock.profile", contents)
 
     async def write_stacks(self) -> None:
         """Write stacktrace.txt: the stacks of all threads and tasks."""
         async with self._lock:
-            text = stacktrace()
-            file = await asyncio.to_thread(self._create, "stacktrace.txt")
-            await asyncio.to_thread(self._write, file, text.encode())
+            await asyncio.to_thread(self._save, "stacktrace.txt", stacktrace().encode())
 
     def close(self) -> None:
         """Stop all sampling and discard the samples."""
@@ -140,6 +117,9 @@ class Profiler:
         except OSError as error:
             raise ProfileNotWritten(path, error) from error
 
+    def _save(self, name: str, contents: ProfileContents | bytes) -> None:
+        self._write(self._create(name), contents)
+
     def _write(self, file: IO[bytes], contents: ProfileContents | bytes) -> None:
         content = contents if isinstance(contents, bytes) else encode(contents)
         try:
@@ -147,16 +127,6 @@ class Profiler:
                 file.write(content)
         except OSError as error:
             raise ProfileNotWritten(self._folder, error) from error
-
-
-@contextmanager
-def open_profiler(folder: Path) -> Iterator[Profiler]:
-    """Open a profiler and close it on exit."""
-    profiler = Profiler(folder)
-    try:
-        yield profiler
-    finally:
-        profiler.close()
 
 
 class AlreadyRunning(CallRefused):
