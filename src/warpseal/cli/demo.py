@@ -11,9 +11,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
@@ -44,8 +43,7 @@ class DemoFailed(Exception):
     """A step of the demo failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """One HTTP response: status, decoded JSON body, duration in seconds."""
 
     status: int
@@ -162,14 +160,11 @@ def _l1_message(network: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validator_set(subnet: dict[str, Any]) -> CanonicalValidatorSet:
-    return build_canonical_set(
-        (NodeID(parse_node_id(item["nodeId"])), _parse_key(item["publicKey"]), int(item["weight"]))
-        for item in subnet["validators"]
-    )
-
-
-def _parse_key(text: str | None) -> bytes | None:
-    return bytes.fromhex(text.removeprefix("0x")) if text else None
+    rows = []
+    for item in subnet["validators"]:
+        key = bytes.fromhex(item["publicKey"].removeprefix("0x")) if item["publicKey"] else None
+        rows.append((NodeID(parse_node_id(item["nodeId"])), key, int(item["weight"])))
+    return build_canonical_set(rows)
 
 
 def _request(url: str, body: dict[str, Any] | None = None) -> HttpResponse:

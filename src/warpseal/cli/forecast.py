@@ -125,7 +125,8 @@ _KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary
 def _fetch_forecast(url: str, network: str, subnet_id: str, headers: dict[str, str]) -> bytes:
     """Return the daemon's answer. Raises StartupError with the text of its error."""
     while True:
-        status, body = get_response(url, _path(network, subnet_id), headers, _TIMEOUT_S)
+        path = f"/v1/networks/{quote(network, safe='')}/subnets/{quote(subnet_id, safe='')}/forecast"
+        status, body = get_response(url, path, headers, _TIMEOUT_S)
         if status == HTTPStatus.OK:
             return body
         try:
@@ -139,10 +140,6 @@ def _fetch_forecast(url: str, network: str, subnet_id: str, headers: dict[str, s
         if not served or network in served:
             raise StartupError(printable(text))
         network = str(served[0])
-
-
-def _path(network: str, subnet_id: str) -> str:
-    return f"/v1/networks/{quote(network, safe='')}/subnets/{quote(subnet_id, safe='')}/forecast"
 
 
 def _decode(body: bytes, kind: type[Any]) -> Any:

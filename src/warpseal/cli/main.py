@@ -140,6 +140,9 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        # Imported late: only a wrong command needs it.
+        from warpseal.config.removed import REMOVED_KEYS
+
         misspelt = [flag for flag in self._flags if flag not in self._option_string_actions]
         if message.startswith(_REQUIRED) and misspelt:
             # The flag that is missing may be the one that is misspelt.
@@ -148,7 +151,7 @@ class _Parser(argparse.ArgumentParser):
         words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
         choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]
         for word in words:
-            removal = _removal(word)
+            removal = REMOVED_KEYS.get(word.removeprefix("--"))
             if removal is not None:
                 message = f"{word} was removed: {removal}"
                 break
@@ -156,14 +159,6 @@ class _Parser(argparse.ArgumentParser):
             if nearest:
                 message = f"{message.partition(' (choose from')[0]}; did you mean {nearest[0]}?"
         raise _WrongUsage(self, message)
-
-
-def _removal(flag: str) -> str | None:
-    """Return what replaced the key of a flag that an earlier version had."""
-    # Imported late: only a wrong command needs it.
-    from warpseal.config.removed import REMOVED_KEYS
-
-    return REMOVED_KEYS.get(flag.removeprefix("--"))
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:

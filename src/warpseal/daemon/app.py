@@ -45,69 +45,59 @@ async def serve(
 
     loggers = loggers or DaemonLoggers(config.logs.level)
     with stop_signals(stop), hangup_signal(loggers.reopen), ungrouped(StartupError):
-        await _serve(config, announce, loggers, stopping, index_command)
+        ports = build_ports(config, loggers, stopping)
+        bound = ports.bind()
+        if config.peers.is_configured_identity_missing:
+            # A client that waits for the first answer reads these files next. Imported late: it costs time.
+            from warpseal.peers.identity import create_configured_identity
 
+            create_configured_identity(config.peers)
+        log.info("listening", extra={"version": __version__, **bound, "data_dir": config.peers.data_dir})
 
-async def _serve(
-    config: Config,
-    announce: Callable[[str, str], None],
-    loggers: DaemonLoggers,
-    stopping: asyncio.Event,
-    index_command: Sequence[str],
-) -> None:
-    ports = build_ports(config, loggers, stopping)
-    bound = ports.bind()
-    if config.peers.is_configured_identity_missing:
-        # A client that waits for the first answer reads these files next. Imported late: it costs time.
-        from warpseal.peers.identity import create_configured_identity
+        failures: list[StartupError] = []
 
-        create_configured_identity(config.peers)
-    log.info("listening", extra={"version": __version__, **bound, "data_dir": config.peers.data_dir})
+        def start_indexer() -> None:
+            if (config.indexer.chains or config.node.has_evm_index) and index_command:
+                tasks.create_task(run_indexer())
 
-    failures: list[StartupError] = []
+        async def run_indexer() -> None:
+            """Run the index process until the daemon stops; it ends while requests in flight finish."""
+            async with running(IndexSubprocess(index_command, config.indexer).run()):
+                await stopping.wait()
 
-    def start_indexer() -> None:
-        if (config.indexer.chains or config.node.has_evm_index) and index_command:
-            tasks.create_task(run_indexer())
+        async def start() -> None:
+            # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
+            from warpseal.daemon.startup import start_services
 
-    async def run_indexer() -> None:
-        """Run the index process until the daemon stops; it ends while requests in flight finish."""
-        async with running(IndexSubprocess(index_command, config.indexer).run()):
-            await stopping.wait()
+            try:
+                await start_services(config, ports, start_indexer)
+            except* StartupError as errors:
+                failures.append(first_error(errors))
+                stopping.set()
 
-    async def start() -> None:
-        # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
-        from warpseal.daemon.startup import start_services
-
-        try:
-            await start_services(config, ports, start_indexer)
-        except* StartupError as errors:
-            failures.append(first_error(errors))
-            stopping.set()
-
-    api_url, metrics_url = ports.api_server.url, ports.metrics_server.url
-    with listening_file(config.peers.data_dir, api_url, metrics_url):
-        announce(api_url, metrics_url)
-        async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
-            serving_api = tasks.create_task(ports.api_server.run())
-            serving_others = [tasks.create_task(server.run()) for server in ports.other_servers]
-            background = (
-                tasks.create_task(ports.node_api.run()),
-                tasks.create_task(ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)),
-                tasks.create_task(start()),
-            )
-            await stopping.wait()
-            if not failures:
-                log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
-            # Requests that wait for the start are answered, and do not wait any more.
-            grace_s = 0.0 if failures else None
-            ports.api_server.stop(grace_s=grace_s)
-            await serving_api
-            for server in ports.other_servers:
-                server.stop(grace_s=grace_s)
-            await asyncio.gather(*serving_others)
-            for task in background:
-                task.cancel()
-            if failures:
-                raise failures[0]
-    log.info("stopped")
+        api_url, metrics_url = ports.api_server.url, ports.metrics_server.url
+        with listening_file(config.peers.data_dir, api_url, metrics_url):
+            announce(api_url, metrics_url)
+            async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
+                serving_api = tasks.create_task(ports.api_server.run())
+                serving_others = [tasks.create_task(server.run()) for server in ports.other_servers]
+                background = (
+                    tasks.create_task(ports.node_api.run()),
+                    tasks.create_task(ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)),
+                    tasks.create_task(start()),
+                )
+                await stopping.wait()
+                if not failures:
+                    log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
+                # Requests that wait for the start are answered, and do not wait any more.
+                grace_s = 0.0 if failures else None
+                ports.api_server.stop(grace_s=grace_s)
+                await serving_api
+                for server in ports.other_servers:
+                    server.stop(grace_s=grace_s)
+                await asyncio.gather(*serving_others)
+                for task in background:
+                    task.cancel()
+                if failures:
+                    raise failures[0]
+        log.info("stopped")

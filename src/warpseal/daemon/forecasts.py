@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.status.document import (
@@ -70,8 +69,12 @@ def build_forecasts(
 def validator_samples(forecasts: ForecastService) -> Iterator[L1ValidatorSample]:
     """Yield the validators of each tracked L1 that run out first; inactive ones come last, with 0 seconds."""
     for forecast in forecasts.latest():
-        ending = [row for row in forecast.outlook.validators if row.validator.balance_navax is not None]
-        for row in islice(sorted(filter(_is_ending, ending), key=_urgency), MAX_SERIES):
+        ending = [
+            row
+            for row in forecast.outlook.validators
+            if row.validator.balance_navax is not None and row.seconds_left is not None
+        ]
+        for row in sorted(ending, key=_urgency)[:MAX_SERIES]:
             assert row.seconds_left is not None
             names = (node_id_text(row.validator.node_id), id_text(row.validator.id))
             yield L1ValidatorSample(id_text(forecast.subnet_id), *names, row.seconds_left)
@@ -116,10 +119,6 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
         omitted_top_ups=max(0, len(today.top_ups or ()) - MAX_TOP_UPS),
         top_up_total=str(today.top_up_total_navax),
     )
-
-
-def _is_ending(row: ValidatorOutlook) -> bool:
-    return row.seconds_left is not None
 
 
 def _urgency(row: ValidatorOutlook) -> tuple[bool, int]:

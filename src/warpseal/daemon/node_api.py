@@ -118,7 +118,8 @@ class NodeApi:
         self._services = services
         probes = (upstream.platform.probe, upstream.info.probe)
         quorum = config.node.p_chain_quorum
-        monitor = self.node_monitor = NodeMonitor(*probes, services.heights, config.health, now, quorum)
+        height, is_fresh = lambda: services.heights.last, lambda: services.heights.is_fresh
+        monitor = self.node_monitor = NodeMonitor(*probes, height, is_fresh, config.health, now, quorum)
         self.interfaces.node_id = node_id_text(node_id)
         if not services.follower.status().is_off:
             self._followed_chains["P"] = FollowedChain(

@@ -33,6 +33,7 @@ from warpseal.api.status.document import (
 )
 from warpseal.daemon.forecasts import forecast_status
 from warpseal.ops.health.nodes import P_CHAIN_API
+from warpseal.peers.statistics import PeerStatus
 from warpseal.usage.response_times import percentile_ms
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
@@ -252,21 +253,21 @@ class PeerDescriber:
 
     def _row(self, subnet: str, validator: Validator, paying: Mapping[NodeID, CurrentValidation]) -> ValidatorStatus:
         node_id = next(filter(self._network.is_connected, validator.node_ids), validator.node_ids[0])
-        peer = self._network.status(node_id)
+        peer = self._network.status(node_id) or PeerStatus(NOT_TRACKED)
         validation = paying.get(node_id)
         return ValidatorStatus(
             subnet_id=subnet,
             node_ids=[_node_text(holder) for holder in validator.node_ids],
             weight=str(validator.weight),
-            state=NOT_TRACKED if peer is None else peer.stage,
-            reason=None if peer is None else peer.failure,
-            address=peer.address if peer is not None and self._with_addresses else None,
-            connected_since=None if peer is None else self._moment(peer.connected_at),
-            disconnected_since=None if peer is None else self._moment(peer.disconnected_at),
-            next_try_at=None if peer is None else self._moment(peer.next_dial_at),
-            version=None if peer is None else peer.version,
-            latency_ms=None if peer is None or peer.latency_s is None else round(peer.latency_s * 1_000, 1),
-            last_reply=None if peer is None else self._moment(peer.responded_at),
+            state=peer.stage,
+            reason=peer.failure,
+            address=peer.address if self._with_addresses else None,
+            connected_since=self._moment(peer.connected_at),
+            disconnected_since=self._moment(peer.disconnected_at),
+            next_try_at=self._moment(peer.next_dial_at),
+            version=peer.version,
+            latency_ms=None if peer.latency_s is None else round(peer.latency_s * 1_000, 1),
+            last_reply=self._moment(peer.responded_at),
             validation_id=None if validation is None else _id_text(validation.validation_id),
             balance=None if validation is None else str(validation.balance),
         )
@@ -323,14 +324,11 @@ def _inactive(subnet: str, validation: CurrentValidation) -> ValidatorStatus:
 
 def _aggregation(record: AggregationRecord) -> AggregationStatus:
     stages_ms = {stage: round(seconds * 1_000, 1) for stage, seconds in record.stages.items()}
-    status = AggregationStatus(utc_text(record.ended_at), record.outcome, stages_ms, record.reason or None)
+    outcome = (utc_text(record.ended_at), record.outcome, stages_ms, record.reason or None)
     if record.message_id is None or record.signing_subnet_id is None:
-        return status
+        return AggregationStatus(*outcome)
     return AggregationStatus(
-        status.ended_at,
-        status.outcome,
-        status.stages_ms,
-        status.reason,
+        *outcome,
         message_id=_id_text(record.message_id),
         signing_subnet_id=_id_text(record.signing_subnet_id),
         height=_text(record.height),

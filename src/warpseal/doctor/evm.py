@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +20,7 @@ from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
 from warpseal.ops.health.check import Finding, Grade
 from warpseal.upstream.batch import ChainNode
-from warpseal.upstream.endpoint import EvmChain, NodeEndpoint, TraceMode
+from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import CallFailure
 from warpseal.upstream.evm_blocks import BLOCK, BLOCK_RECEIPTS
 from warpseal.upstream.json_values import quantity_or_none
@@ -35,6 +34,9 @@ BYTES_PER_BLOCK: Final = 100
 _TIMEOUT_S: Final = 10.0
 _COMMIT_INTERVAL: Final = 4_096
 
+_NO_L1S: Final = (
+    "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
+)
 _NO_CHAIN: Final = (
     "the node has no chain at this path: the URL ends in /ext/bc/<blockchain id>/rpc (/ext/bc/C/rpc for the C-Chain), "
     "and the node of an L1 tracks its subnet (track-subnets)"
@@ -68,7 +70,8 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
             l1_chains = await finder.find()
             chains += [(chain, "index-l1s-at") for chain in l1_chains]
             if not l1_chains:
-                findings.append(_no_l1s(node.index_l1s_at.endpoint))
+                text = f"index-l1s-at {node.index_l1s_at.endpoint.display} serves no EVM chain of tracked-subnet-ids"
+                findings.append(Finding(Grade.WARNING, text, _NO_L1S, {"setting": "index-l1s-at"}))
         checks = [_ChainCheck(chain, setting, config, sessions).run() for chain, setting in chains]
         results = await asyncio.gather(*checks)
     for result in results:
@@ -83,14 +86,7 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
     return findings
 
 
-def _no_l1s(node: NodeEndpoint) -> Finding:
-    text = f"index-l1s-at {node.display} serves no EVM chain of tracked-subnet-ids"
-    advice = "does the node track these subnets (track-subnets), and is it bootstrapped? Later chains are found as well"
-    return Finding(Grade.WARNING, text, advice, {"setting": "index-l1s-at"})
-
-
-@dataclass(frozen=True, slots=True)
-class _ChainResult:
+class _ChainResult(NamedTuple):
     """The findings about a chain, and how many blocks an index of it has at least."""
 
     findings: Sequence[Finding]
@@ -125,7 +121,7 @@ class _ChainCheck:
             if fault is not None:
                 return [await self._describe_fault(node, where, fault, detail)]
             assert identity is not None
-            head = await self._read_head(node)
+            head = _number_of(await self._call(node, BLOCK, "latest", False))
             if head is None:
                 advice = "the node may still be starting"
                 return [Finding(Grade.WARNING, f"{where} has no latest block", advice, detail)]
@@ -150,9 +146,6 @@ class _ChainCheck:
             return Finding(Grade.WARNING, f"{where}: {answer}", _NO_CHAIN, detail)
         advice = answer.meaning or "is the node up, and the URL right?"
         return Finding(Grade.WARNING, f"{where}: {fault} ({answer})", advice, detail)
-
-    async def _read_head(self, node: ChainNode) -> int | None:
-        return _number_of(await self._call(node, BLOCK, "latest", False))
 
     async def _check_blocks(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
         """Check that the node has the receipts of its last block, and the block with which the index begins."""

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Awaitable
 from heapq import nlargest
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
-from warpseal.l1.context import L1Components
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, TransactionNotFound
 from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, Source
@@ -25,7 +24,6 @@ from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
-from warpseal.store.archive import Archive
 from warpseal.store.values import ArchiveEntry
 from warpseal.upstream.errors import RpcRefusal
 from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE, describe_underfunded
@@ -36,6 +34,11 @@ from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
 from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
+
+if TYPE_CHECKING:
+    # The OpenAPI document needs this module before the ports listen; the store takes a second to load.
+    from warpseal.l1.context import L1Components
+    from warpseal.store.archive import Archive
 
 T = TypeVar("T")
 

@@ -37,7 +37,15 @@ class FakeNodes:
         async def info() -> Sequence[NodeResult[int]]:
             return node_results(self.info)
 
-        return NodeMonitor(heights, info, self, HealthSettings(frequency_s, max_lag_s=120), lambda: self.now, quorum)
+        return NodeMonitor(
+            heights,
+            info,
+            lambda: self.last,
+            lambda: self.is_fresh,
+            HealthSettings(frequency_s, max_lag_s=120),
+            lambda: self.now,
+            quorum,
+        )
 
 
 def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
@@ -139,9 +147,9 @@ async def test_a_node_that_contradicted_others_is_marked() -> None:
     async def heights() -> Sequence[NodeResult[int]]:
         return [NodeResult(0, "", 12, None, disagrees=True), NodeResult(1, "", 12, None)]
 
-    nodes = FakeNodes([])
-    monitor = NodeMonitor(heights, heights, nodes, HealthSettings(30.0, max_lag_s=120), lambda: 0.0, 2)
-    message = (await poll_and_check(nodes, monitor)).message["nodes"]
+    settings = HealthSettings(30.0, max_lag_s=120)
+    monitor = NodeMonitor(heights, heights, lambda: 7, lambda: True, settings, lambda: 0.0, 2)
+    message = (await poll_and_check(FakeNodes([]), monitor)).message["nodes"]
     assert message["p-chain-api[0]"] == {"disagrees": True, "height": 12}
     assert message["p-chain-api[1]"] == {"height": 12}
 

@@ -32,7 +32,7 @@ def lines(text: str) -> list[str]:
     [
         ("warpseal.peers.network", {}, "peers"),
         ("warpseal.store.writer", {}, "store"),
-        ("warpseal.ops.plugins.process", {}, "vm-factory"),
+        ("warpseal.ops.plugins.probe", {}, "vm-factory"),
         ("vm-factory", {}, "vm-factory"),
         ("warpseal.daemon.app", {}, "main"),
         ("warpseal", {}, "main"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.ops.plugins.process import PluginOutput
+from warpseal.ops.plugins.probe import PluginOutput
 from warpseal.ops.settings import OutputBounds
 
 BOUNDS = OutputBounds(bytes=200, lines=10, line_bytes=30)

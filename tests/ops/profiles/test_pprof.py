@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ops.profiles.read_profile import go_rows, go_top, read_profile
-from warpseal.ops.profiles.pprof import ProfileContents, encode
+from warpseal.ops.profiles.profiler import ProfileContents, encode
 from warpseal.runtime.stack_samples import Frame, StackTotal
 
 FRAMES = st.builds(Frame, st.text(max_size=5), st.sampled_from(["", "a.py", "b.py"]), st.integers(0, 99), st.just(1))

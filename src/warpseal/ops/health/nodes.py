@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from warpseal.ops.health.chains import ChainProgress, LagTimer
 from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck, go_duration
@@ -23,25 +23,12 @@ NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 """Asks every node of a list; never raises."""
 
 
-class HeightSource(Protocol):
-    """The proposed P-Chain height, which the signing uses."""
-
-    @property
-    def last(self) -> int | None:
-        """The latest known height; None before the first."""
-        ...
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the height is recent enough to be used."""
-        ...
-
-
 class NodeMonitor:
     """The latest answers of the nodes of each list.
 
-    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any answer. now: seconds
-    of a monotonic clock. quorum: how many nodes of p-chain-api must agree; as many have reached the height with which
+    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any answer. proposed: the
+    proposed P-Chain height, which the signing uses; is_fresh: whether it is recent enough for that. now: seconds of a
+    monotonic clock. quorum: how many nodes of p-chain-api must agree; as many have reached the height with which
     the others are compared, so that fewer nodes that forge heights do not make the others late.
     """
 
@@ -49,7 +36,8 @@ class NodeMonitor:
         self,
         heights: NodeProbe,
         info: NodeProbe,
-        proposed: HeightSource,
+        proposed: Callable[[], int | None],
+        is_fresh: Callable[[], bool],
         settings: HealthSettings,
         now: Callable[[], float],
         quorum: int = 1,
@@ -57,6 +45,7 @@ class NodeMonitor:
         self._quorum = quorum
         self._probes = {P_CHAIN_API: heights, INFO_API: info}
         self._proposed = proposed
+        self._is_fresh = is_fresh
         self._settings = settings
         self._now = now
         self._answers: dict[str, Sequence[NodeResult[int]]] = {}
@@ -101,10 +90,10 @@ class NodeMonitor:
         return HealthCheck("nodes", self._check, tags, is_prompt=True, blocking_error=self._height_error)
 
     def _height_error(self) -> str | None:
-        return None if self._proposed.is_fresh else STALE_HEIGHT
+        return None if self._is_fresh() else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
-        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed.last}
+        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed()}
         return CheckOutcome(message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None)
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -19,7 +19,6 @@ from typing import Final, NewType
 import msgspec
 
 from warpseal.errors import CallRefused, StartupError
-from warpseal.ops.plugins.process import PluginFailed
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.process import os_error_text
@@ -65,7 +64,7 @@ class PluginRegistry:
             if not new:
                 return LoadedVMs({}, {})
             # gRPC takes 9 MB of memory, and most daemons have no plugins.
-            from warpseal.ops.plugins.probe import probe_plugin
+            from warpseal.ops.plugins.probe import PluginFailed, probe_plugin
 
             version = await self._node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
