@@ -23,13 +23,11 @@ from warpseal.index.evm.ownership import Ownership
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
 from warpseal.index.evm.schema import (
+    ADDRESS_PARTITIONS,
+    ADDRESS_TRANSFERS,
     BLOCK_HASHES,
     DAYS,
     DERIVED_STATE,
-    OLDER_ADDRESS_PARTITIONS,
-    OLDER_ADDRESS_TRANSFERS,
-    RECENT_ADDRESS_PARTITIONS,
-    RECENT_ADDRESS_TRANSFERS,
     TRANSFER_PARTITIONS,
 )
 from warpseal.index.keys import prefix_of
@@ -45,8 +43,8 @@ class DerivedRows:
     def __init__(self, cached: int, capacity: int) -> None:
         self.height = -1
         self._ownership = Ownership(cached, capacity)
-        self._transfers = RecentRows(RECENT_ADDRESS_TRANSFERS, OLDER_ADDRESS_TRANSFERS, capacity)
-        self._directory = RecentRows(RECENT_ADDRESS_PARTITIONS, OLDER_ADDRESS_PARTITIONS, capacity)
+        self._transfers = RecentRows(ADDRESS_TRANSFERS, capacity)
+        self._directory = RecentRows(ADDRESS_PARTITIONS, capacity)
         self.holders = Holders(cached, capacity)
         self._erc1155 = 0
         # The addresses with transfers in the newest partition.

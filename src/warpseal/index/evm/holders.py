@@ -19,16 +19,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BalanceRow
-from warpseal.index.evm.schema import (
-    NFT_TOTALS,
-    OLDER_HOLDERS,
-    OLDER_RANKS,
-    PAST_NFT_TOTALS,
-    PAST_PARTITIONS,
-    PAST_RANKS,
-    RECENT_HOLDERS,
-    RECENT_RANKS,
-)
+from warpseal.index.evm.schema import HOLDERS, NFT_TOTALS, PAST_NFT_TOTALS, PAST_PARTITIONS, PAST_RANKS, RANKS
 
 Pair = tuple[int, int]
 """An asset (see keys.py) and a holder."""
@@ -74,8 +65,8 @@ class Holders:
 
     def __init__(self, cached: int, capacity: int) -> None:
         self._cached = cached
-        self._holders = RecentRows(RECENT_HOLDERS, OLDER_HOLDERS, capacity, gone="is_held = 0")
-        self._ranks = RecentRows(RECENT_RANKS, OLDER_RANKS, capacity, gone="is_held = 0")
+        self._holders = RecentRows(HOLDERS, capacity)
+        self._ranks = RecentRows(RANKS, capacity)
         # Where the addresses of holders are in the order of addresses.
         self._positions: dict[int, int] = {}
         # The states that changed last, and those that the batch needs; None if the pair has none.
@@ -100,7 +91,7 @@ class Holders:
         states = self._states
         missing = {pair for pair in pairs if pair not in states}
         states.update(dict.fromkeys(missing))
-        for asset, holder, *row in find_held(connection, RECENT_HOLDERS, OLDER_HOLDERS, missing):
+        for asset, holder, *row in find_held(connection, HOLDERS, missing):
             states[asset, holder] = HolderState(*row)
         return {pair: state for pair in pairs if (state := states[pair]) is not None}
 

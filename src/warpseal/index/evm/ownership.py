@@ -13,7 +13,7 @@ from warpseal.index.evm.holders import NO_NFT_CHANGES, NftChanges
 from warpseal.index.evm.keys import collection_of, is_erc1155, pack, unpack
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BatchRows, TransferRow
-from warpseal.index.evm.schema import INCONSISTENT, OLDER_HOLDINGS, OLDER_OWNERS, RECENT_HOLDINGS, RECENT_OWNERS
+from warpseal.index.evm.schema import HOLDINGS, INCONSISTENT, OWNERS
 
 MAX_BALANCE: Final = 2**256 - 1
 _RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
@@ -31,8 +31,8 @@ class Ownership:
         # Those that changed last: by token, see _Batch, and by owner and token of ERC-1155.
         self._cached_holders: dict[int, int] = {}
         self._cached_balances: dict[tuple[int, int], int] = {}
-        self._owners = RecentRows(RECENT_OWNERS, OLDER_OWNERS, capacity, gone="holder = 0")
-        self._holdings = RecentRows(RECENT_HOLDINGS, OLDER_HOLDINGS, capacity, gone="is_held = 0")
+        self._owners = RecentRows(OWNERS, capacity)
+        self._holdings = RecentRows(HOLDINGS, capacity)
 
     def open(self) -> None:
         """Forget what is known of the database."""
@@ -200,5 +200,4 @@ class _Batch:
 
 def find_holdings(connection: Connection, pairs: set[tuple[int, int]]) -> dict[tuple[int, int], bytes | None]:
     """Return the balances, None for ERC-721, of those owners and tokens that are held."""
-    rows = find_held(connection, RECENT_HOLDINGS, OLDER_HOLDINGS, pairs)
-    return {(owner, token): balance for owner, token, balance in rows}
+    return {(owner, token): balance for owner, token, balance in find_held(connection, HOLDINGS, pairs)}

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, LargeBinary, Table
 
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
+from warpseal.index.evm.schema import LayeredTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,14 +26,11 @@ _MAX_BYTES: Final = b"\xff" * 2
 
 
 class RecentRows:
-    """A small table in front of a large one with the same key.
+    """The writer of a small table in front of a large one. capacity: rows of the small table."""
 
-    capacity: rows of the small table. gone: the condition of a row of the small table that says that the row of the
-    large one is gone; rows that are never gone have none.
-    """
-
-    def __init__(self, recent: Table, older: Table, capacity: int, gone: str = "") -> None:
-        self._recent = recent
+    def __init__(self, table: LayeredTable, capacity: int) -> None:
+        self._recent = recent = table.recent
+        older = table.older
         self._capacity = capacity
         names = [column.name for column in older.primary_key]
         others = [column.name for column in older.c if not column.primary_key]
@@ -40,16 +38,18 @@ class RecentRows:
         columns = ", ".join([*names, *others])
         behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
         between = f"{behind} AND ({key}) <= ({marks})"
+        held = f" AND {table.gone} <> 0" if table.gone else ""
         action = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         self._count_text = f"SELECT count(*) FROM {recent.name}"
         self._last_text = f"SELECT {key} {behind} ORDER BY {key} LIMIT 1 OFFSET ?"
         self._move_texts = [
-            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{f' AND NOT ({gone})' if gone else ''}"
-            f" ORDER BY {key} ON CONFLICT ({key}) DO {action}",
+            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{held} ORDER BY"
+            f" {key} ON CONFLICT ({key}) DO {action}",
             f"DELETE {between}",
         ]
-        if gone:
-            self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN (SELECT {key} {between} AND {gone})")
+        if table.gone:
+            gone = f"SELECT {key} {between} AND {table.gone} = 0"
+            self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN ({gone})")
         # The last moved key, and an upper bound of the rows of the small table.
         is_bytes = [isinstance(column.type, LargeBinary) for column in older.primary_key]
         self._before: Row = tuple(b"" if raw else _MIN_KEY for raw in is_bytes)
@@ -95,19 +95,17 @@ class RecentRows:
         return moved
 
 
-def find_held(
-    connection: Connection, recent: Table, older: Table, pairs: set[tuple[int, int]]
-) -> Iterator[Sequence[Any]]:
+def find_held(connection: Connection, table: LayeredTable, pairs: set[tuple[int, int]]) -> Iterator[Sequence[Any]]:
     """Yield the rows with these keys of two numbers, as the large table has them.
 
-    recent: its last column, `is_held`, is 0 if the row of the large table is gone.
+    table: the last column of its small table is `is_held`.
     """
     newer = set()
-    for *row, is_held in bulk.fetch_by_pairs(connection, _text_by_pairs(recent), pairs):
+    for *row, is_held in bulk.fetch_by_pairs(connection, _text_by_pairs(table.recent), pairs):
         newer.add((row[0], row[1]))
         if is_held:
             yield row
-    yield from bulk.fetch_by_pairs(connection, _text_by_pairs(older), pairs - newer)
+    yield from bulk.fetch_by_pairs(connection, _text_by_pairs(table.older), pairs - newer)
 
 
 @cache

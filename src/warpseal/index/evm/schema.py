@@ -7,274 +7,202 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from sqlalchemy import Column, Connection, Index, MetaData, Table, text
+from sqlalchemy import Connection, Index, MetaData, Table, text
 
 from warpseal.index import schema as primary
-from warpseal.index.schema import (
-    bytes_column,
-    index_where,
-    integer_column,
-    key_column,
-    number_column,
-    number_columns,
-    small_column,
-)
+from warpseal.index.schema import declare_table, index_where
 
 STORED: Final = MetaData()
 DERIVED: Final = MetaData()
+STORED_VIEWS: Final[dict[str, str]] = {}
+DERIVED_VIEWS: Final[dict[str, str]] = {}
 
 
-def _rows(metadata: MetaData, name: str, keys: Iterable[str], *columns: Column[Any]) -> Table:
-    """Return a table that is sorted by its first columns, all numbers except for a rank."""
-    key_columns = ((bytes_column if key == "rank" else number_column)(key, primary_key=True) for key in keys)
-    return Table(name, metadata, *key_columns, *columns, sqlite_with_rowid=False)
+class LayeredTable(NamedTuple):
+    """A small table of the newest rows in front of a large one with the same key, see recent_rows.py.
+
+    gone: the column of the small table that is 0 if the row of the large one is gone; "" if none ever is.
+    """
+
+    recent: Table
+    older: Table
+    gone: str = ""
 
 
-def _maximum() -> Column[Any]:
-    return bytes_column("maximum", nullable=True)
+def _declare_layers(
+    views: dict[str, str], name: str, columns: str, gone: str = "", *, is_disjoint: bool = False
+) -> LayeredTable:
+    """Return the tables `recent_` and `older_`, and add the view that has the name and shows both.
+
+    gone: see LayeredTable; it has a type if only the small table has the column. is_disjoint: no key is in both tables.
+    """
+    metadata = STORED if views is STORED_VIEWS else DERIVED
+    older = declare_table(metadata, f"older_{name}", columns)
+    gone, *kind = gone.split()[:2] or ("",)
+    recent = declare_table(metadata, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)]))
+    shown, held = ", ".join(older.c.keys()), f" WHERE {gone} <> 0" if gone else ""
+    same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.primary_key)
+    newer = "" if is_disjoint else f" WHERE NOT EXISTS (SELECT 1 FROM recent_{name} r WHERE {same})"
+    views[name] = f"SELECT {shown} FROM recent_{name}{held} UNION ALL SELECT {shown} FROM older_{name} o{newer}"
+    return LayeredTable(recent, older, gone)
 
 
 # The checkpoint, one row at most. epoch: a random number; another one means that the keys have another meaning.
 # asked_first: `from`. first_height: -1 until it is known. height: first_height - 1 without blocks. txs: the number of
 # transactions of all written blocks. counted_to, counted_txs: of the blocks before first_height. traced: the last
-# height that was traced or skipped. unknown_logs: see EvmBlockFacts. holders: 1 if
-# ERC-20 balances are kept.
-CHAIN: Final = Table(
-    "chain",
+# height that was traced or skipped. unknown_logs: see EvmBlockFacts. holders: 1 if ERC-20 balances are kept.
+CHAIN: Final = declare_table(
     STORED,
-    key_column(),
-    number_column("epoch"),
-    bytes_column("chain_id"),
-    bytes_column("evm_chain_id"),
-    bytes_column("genesis_hash"),
-    *number_columns("asked_first", "first_height"),
-    bytes_column("first_parent"),
-    number_column("height"),
-    bytes_column("hash"),
-    *number_columns("time", "txs", "counted_to", "counted_txs", "traced", "unknown_logs", "holders"),
+    "chain",
+    "key key, epoch int64, chain_id bytes, evm_chain_id bytes, genesis_hash bytes, asked_first int64,"
+    "first_height int64, first_parent bytes, height int64, hash bytes, time int64, txs int64, counted_to int64,"
+    "counted_txs int64, traced int64, unknown_logs int64, holders int64",
 )
-CHAIN_STATUS: Final = Table("chain_status", STORED, key_column(), bytes_column("body"))
+CHAIN_STATUS: Final = declare_table(STORED, "chain_status", "key key, body bytes")
 
 # txs: of all blocks from the first one to this one.
-BLOCKS: Final = Table(
-    "blocks",
+BLOCKS: Final = declare_table(
     STORED,
-    key_column("number"),
-    bytes_column("hash"),
-    number_column("time"),
-    integer_column("tx_count"),
-    number_column("txs"),
-    bytes_column("gas_used"),
-    bytes_column("gas_limit"),
-    bytes_column("base_fee", nullable=True),
-    bytes_column("gas_cost", nullable=True),
-    bytes_column("fees_spent"),
-    small_column("needs_trace"),
+    "blocks",
+    "number key, hash bytes, time int64, tx_count int32, txs int64, gas_used bytes, gas_limit bytes, base_fee bytes?,"
+    "gas_cost bytes?, fees_spent bytes, needs_trace int16",
 )
 # Transactions of transfers and creations only.
-TXS: Final = Table("txs", STORED, key_column(), bytes_column("hash"))
+TXS: Final = declare_table(STORED, "txs", "key key, hash bytes")
 # amount: None for 1.
-TRANSFERS: Final = Table(
+TRANSFERS: Final = declare_table(
+    STORED,
     "transfers",
-    STORED,
-    key_column(),
-    integer_column("tx_index"),
-    integer_column("log_index"),
-    *number_columns("token", "sender", "recipient"),
-    bytes_column("amount", nullable=True),
+    "key key, tx_index int32, log_index int32, token int64, sender int64, recipient int64, amount bytes?",
 )
-CREATIONS: Final = _rows(
-    STORED,
-    "creations",
-    ("tx", "position"),
-    *number_columns("contract", "sender"),
-    number_column("factory", nullable=True),
+CREATIONS: Final = declare_table(
+    STORED, "creations", "tx int64*, position int64*, contract int64, sender int64, factory int64?"
 )
 # Ranges of heights below `traced` that no node could trace.
-TRACE_GAPS: Final = Table("trace_gaps", STORED, key_column("first"), number_column("last"))
+TRACE_GAPS: Final = declare_table(STORED, "trace_gaps", "first key, last int64")
 
 # Addresses.
 IDS: Final = primary.IDS.to_metadata(STORED)
 # Contracts with NFT transfers, numbered by first appearance. standards: 1 ERC-721, 2 ERC-1155, 3 both.
-COLLECTIONS: Final = Table(
-    "collections",
+COLLECTIONS: Final = declare_table(
     STORED,
-    key_column("number"),
-    number_column("contract"),
-    small_column("standards"),
+    "collections",
+    "number key, contract int64, standards int16",
     Index("collections_by_contract", "contract"),
 )
 # Numbered by first appearance. short: see keys.short_id; id: None if it is the short one.
-TOKENS: Final = Table("tokens", STORED, key_column("number"), number_column("short"), bytes_column("id", nullable=True))
-# The keys of tokens. The newest rows are in a small table, see recent_rows.py; the view `token_ids` shows both.
-RECENT_TOKEN_IDS: Final = _rows(STORED, "recent_token_ids", ("collection", "short", "token"))
-OLDER_TOKEN_IDS: Final = _rows(STORED, "older_token_ids", ("collection", "short", "token"))
+TOKENS: Final = declare_table(STORED, "tokens", "number key, short int64, id bytes?")
+# The keys of tokens.
+TOKEN_IDS: Final = _declare_layers(
+    STORED_VIEWS, "token_ids", "collection int64*, short int64*, token int64*", is_disjoint=True
+)
 
 # What ERC-165 says about contracts of candidate transfers.
-INTERFACES: Final = Table("interfaces", STORED, key_column("contract"), small_column("is_erc721"))
+INTERFACES: Final = declare_table(STORED, "interfaces", "contract key, is_erc721 int16")
 # Contracts that were created here, or have NFT transfers. due_from: to be called at this height or above; None if
 # not. erc_type, name, symbol, decimals, height: results of calls.
-CONTRACTS: Final = Table(
-    "contracts",
+CONTRACTS: Final = declare_table(
     STORED,
-    key_column("contract"),
-    number_column("due_from", nullable=True),
-    small_column("erc_type", nullable=True),
-    bytes_column("name", nullable=True),
-    bytes_column("symbol", nullable=True),
-    small_column("decimals", nullable=True),
-    number_column("height", nullable=True),
+    "contracts",
+    "contract key, due_from int64?, erc_type int16?, name bytes?, symbol bytes?, decimals int16?, height int64?",
     index_where("contracts_due", "due_from IS NOT NULL", "contract"),
 )
 
 # size: bytes of uri and fields. fields: MessagePack of NftFields.
-DOCUMENTS: Final = Table(
-    "documents",
+DOCUMENTS: Final = declare_table(
     STORED,
-    key_column("token"),
-    small_column("status"),
-    number_column("updated_at"),
-    integer_column("attempts"),
-    number_column("next_attempt_at", nullable=True),
-    integer_column("size"),
-    bytes_column("uri"),
-    bytes_column("fields", nullable=True),
+    "documents",
+    "token key, status int16, updated_at int64, attempts int32, next_attempt_at int64?, size int32, uri bytes,"
+    "fields bytes?",
     index_where("documents_due", "next_attempt_at IS NOT NULL", "next_attempt_at"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
-MINTED: Final = Table(
-    "minted", STORED, key_column("token"), number_column("minted_at"), Index("minted_by_time", "minted_at")
-)
+MINTED: Final = declare_table(STORED, "minted", "token key, minted_at int64", Index("minted_by_time", "minted_at"))
 # Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched; of a row that is
 # not pending, when the next ones may.
-UPDATES: Final = Table(
-    "updates",
-    STORED,
-    key_column("collection"),
-    bytes_column("first_id"),
-    bytes_column("last_id"),
-    number_column("due_at"),
-    small_column("is_pending"),
+UPDATES: Final = declare_table(
+    STORED, "updates", "collection key, first_id bytes, last_id bytes, due_at int64, is_pending int16"
 )
 # What daemons ask the indexer for. kind: see keys.RequestKind; subject: a contract's or token's key.
-REQUESTS: Final = _rows(STORED, "requests", ("kind", "subject"), number_column("requested_at"))
+REQUESTS: Final = declare_table(STORED, "requests", "kind int64*, subject int64*, requested_at int64")
 # The last accepted reindex request of a token.
-REINDEXES: Final = Table("reindexes", STORED, key_column("token"), number_column("accepted_at"))
+REINDEXES: Final = declare_table(STORED, "reindexes", "token key, accepted_at int64")
 
 # Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the contract's key in `ids`.
 # previous: the block of the change before the holder's first one in a partition, None of all others. The newest
 # partition stays in memory; a block is in one partition. balance_partitions: the first block of each.
-BALANCES: Final = _rows(
+BALANCES: Final = declare_table(
     STORED,
     "balances",
-    ("partition", "asset", "holder", "block"),
-    bytes_column("balance"),
-    number_column("previous", nullable=True),
+    "partition int64*, asset int64*, holder int64*, block int64*, balance bytes, previous int64?",
 )
-BALANCE_PARTITIONS: Final = Table("balance_partitions", STORED, key_column("number"), number_column("first"))
+BALANCE_PARTITIONS: Final = declare_table(STORED, "balance_partitions", "number key, first int64")
 # ERC-20 contracts whose events take more than there was, or add beyond 2^256-1.
-INCONSISTENT_ASSETS: Final = Table("inconsistent_assets", STORED, key_column("asset"))
+INCONSISTENT_ASSETS: Final = declare_table(STORED, "inconsistent_assets", "asset key")
 HOLDER_FACTS: Final = (BALANCES, BALANCE_PARTITIONS, INCONSISTENT_ASSETS)
 
 # The height up to which rows are derived, one row. erc1155: the number of ERC-1155 transfers. advanced_at: unix seconds
 # of the last change of the height.
-DERIVED_STATE: Final = Table(
-    "derived_state",
-    DERIVED,
-    key_column(),
-    *number_columns("height", "erc1155", "advanced_at"),
+DERIVED_STATE: Final = declare_table(
+    DERIVED, "derived_state", "key key, height int64, erc1155 int64, advanced_at int64"
 )
 # The last block of each UTC day with blocks. day: since 1970. txs: as in `blocks`.
-DAYS: Final = Table(
-    "days", DERIVED, key_column("day"), number_column("number"), number_column("time"), number_column("txs")
-)
+DAYS: Final = declare_table(DERIVED, "days", "day key, number int64, time int64, txs int64")
 # Written at random places of the newest partition only.
-BLOCK_HASHES: Final = _rows(DERIVED, "block_hashes", ("partition", "prefix", "block"))
-# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders. In two tables as well, with the
-# view `owners`; 0 in the small one says that the older row is gone.
-RECENT_OWNERS: Final = Table("recent_owners", DERIVED, key_column("token"), number_column("holder"))
-OLDER_OWNERS: Final = Table("older_owners", DERIVED, key_column("token"), number_column("holder"))
-# balance: None for ERC-721. In two tables as well, with the view `holdings`; is_held: 0 if the older row is gone.
-RECENT_HOLDINGS: Final = _rows(
-    DERIVED, "recent_holdings", ("owner", "token"), bytes_column("balance", nullable=True), small_column("is_held")
+BLOCK_HASHES: Final = declare_table(DERIVED, "block_hashes", "partition int64*, prefix int64*, block int64*")
+# Tokens that are held. holder: of ERC-721 the owner; of ERC-1155 the number of holders; 0 if the older row is gone.
+OWNERS: Final = _declare_layers(DERIVED_VIEWS, "owners", "token key, holder int64", "holder")
+# balance: None for ERC-721. is_held: 0 if the older row is gone.
+HOLDINGS: Final = _declare_layers(
+    DERIVED_VIEWS, "holdings", "owner int64*, token int64*, balance bytes?", "is_held int16"
 )
-OLDER_HOLDINGS: Final = _rows(DERIVED, "older_holdings", ("owner", "token"), bytes_column("balance", nullable=True))
-# ERC-1155 transfers by sender and recipient, by partition, in two tables as well, with the view `address_transfers`.
-# address_partitions, such a view too: the partitions of an address. transfer_partitions: the first transfer of each.
-RECENT_ADDRESS_TRANSFERS: Final = _rows(DERIVED, "recent_address_transfers", ("partition", "address", "transfer"))
-OLDER_ADDRESS_TRANSFERS: Final = _rows(DERIVED, "older_address_transfers", ("partition", "address", "transfer"))
-RECENT_ADDRESS_PARTITIONS: Final = _rows(DERIVED, "recent_address_partitions", ("address", "partition"))
-OLDER_ADDRESS_PARTITIONS: Final = _rows(DERIVED, "older_address_partitions", ("address", "partition"))
-TRANSFER_PARTITIONS: Final = Table("transfer_partitions", DERIVED, key_column("number"), number_column("first"))
+# ERC-1155 transfers by sender and recipient, by partition. address_partitions: the partitions of an address.
+# transfer_partitions: the first transfer of each.
+ADDRESS_TRANSFERS: Final = _declare_layers(
+    DERIVED_VIEWS, "address_transfers", "partition int64*, address int64*, transfer int64*", is_disjoint=True
+)
+ADDRESS_PARTITIONS: Final = _declare_layers(DERIVED_VIEWS, "address_partitions", "address int64*, partition int64*")
+TRANSFER_PARTITIONS: Final = declare_table(DERIVED, "transfer_partitions", "number key, first int64")
 # By sender and by factory.
-ADDRESS_CREATIONS: Final = _rows(DERIVED, "address_creations", ("address", "tx", "position"))
+ADDRESS_CREATIONS: Final = declare_table(DERIVED, "address_creations", "address int64*, tx int64*, position int64*")
 # Contracts whose events contradict each other.
-INCONSISTENT: Final = Table("inconsistent", DERIVED, key_column("collection"))
-
+INCONSISTENT: Final = declare_table(DERIVED, "inconsistent", "collection key")
 
 # Balances of ERC-20 tokens, 0 as well, and numbers of NFTs, by asset (see keys.py) and holder. rank: keys.rank_of the
 # balance; maximum: that of the largest balance after any block, None if it is the balance. changed: the last block that
-# changed it; of NFTs the last block that was written together with that one. In two tables as well, with the view
-# `holders`; is_held: 0 if the older row is gone.
-_HOLDER: Final = ("asset", "holder")
-RECENT_HOLDERS: Final = _rows(
-    DERIVED, "recent_holders", _HOLDER, bytes_column("rank"), _maximum(), *number_columns("changed", "is_held")
+# changed it; of NFTs the last block that was written together with that one. is_held: 0 if the older row is gone.
+HOLDERS: Final = _declare_layers(
+    DERIVED_VIEWS, "holders", "asset int64*, holder int64*, rank bytes, maximum bytes?, changed int64", "is_held int64"
 )
-OLDER_HOLDERS: Final = _rows(
-    DERIVED, "older_holders", _HOLDER, bytes_column("rank"), _maximum(), number_column("changed")
+# The same rows in the order of pages. position: of the address, see keys.position_of.
+RANKS: Final = _declare_layers(
+    DERIVED_VIEWS,
+    "ranks",
+    "asset int64*, rank bytes*, position int64*, holder int64*, changed int64, maximum bytes?",
+    "is_held int64",
 )
-# The same rows in the order of pages, with the view `ranks`. position: of the address, see keys.position_of.
-_RANKED: Final = ("asset", "rank", "position", "holder")
-RECENT_RANKS: Final = _rows(
-    DERIVED, "recent_ranks", _RANKED, number_column("changed"), _maximum(), number_column("is_held")
-)
-OLDER_RANKS: Final = _rows(DERIVED, "older_ranks", _RANKED, number_column("changed"), _maximum())
 # Former rows of `ranks`, for pages of an earlier block: valid from block `changed` to the block before `until`.
 # Partitions are dropped as a whole. past_partitions: the last `until` of each, and when it was written; the row -1
 # is of the last dropped one.
-PAST_RANKS: Final = _rows(DERIVED, "past_ranks", ("partition", *_RANKED, "changed"), number_column("until"), _maximum())
-PAST_PARTITIONS: Final = Table(
-    "past_partitions", DERIVED, key_column("number"), number_column("until"), number_column("time")
+PAST_RANKS: Final = declare_table(
+    DERIVED,
+    "past_ranks",
+    "partition int64*, asset int64*, rank bytes*, position int64*, holder int64*, changed int64*, until int64,"
+    "maximum bytes?",
 )
+PAST_PARTITIONS: Final = declare_table(DERIVED, "past_partitions", "number key, until int64, time int64")
 # Holders and held tokens of each collection, and what they were.
-NFT_TOTALS: Final = _rows(DERIVED, "nft_totals", ("collection",), *number_columns("changed", "holders", "tokens"))
-PAST_NFT_TOTALS: Final = _rows(
-    DERIVED, "past_nft_totals", ("partition", "collection", "changed"), *number_columns("until", "holders", "tokens")
+NFT_TOTALS: Final = declare_table(
+    DERIVED, "nft_totals", "collection int64*, changed int64, holders int64, tokens int64"
 )
-
-
-STORED_VIEWS: Final = {"token_ids": "SELECT * FROM recent_token_ids UNION ALL SELECT * FROM older_token_ids"}
-DERIVED_VIEWS: Final = {
-    "owners": (
-        "SELECT token, holder FROM recent_owners WHERE holder <> 0 UNION ALL SELECT o.token, o.holder"
-        " FROM older_owners o WHERE NOT EXISTS (SELECT 1 FROM recent_owners r WHERE r.token = o.token)"
-    ),
-    "holdings": (
-        "SELECT owner, token, balance FROM recent_holdings WHERE is_held = 1"
-        " UNION ALL SELECT o.owner, o.token, o.balance FROM older_holdings o"
-        " WHERE NOT EXISTS (SELECT 1 FROM recent_holdings r WHERE r.owner = o.owner AND r.token = o.token)"
-    ),
-    "address_transfers": "SELECT * FROM recent_address_transfers UNION ALL SELECT * FROM older_address_transfers",
-    "address_partitions": (
-        "SELECT address, partition FROM recent_address_partitions"
-        " UNION ALL SELECT o.address, o.partition FROM older_address_partitions o WHERE NOT EXISTS"
-        " (SELECT 1 FROM recent_address_partitions r WHERE r.address = o.address AND r.partition = o.partition)"
-    ),
-    "holders": (
-        "SELECT asset, holder, rank, maximum, changed FROM recent_holders WHERE is_held = 1"
-        " UNION ALL SELECT o.asset, o.holder, o.rank, o.maximum, o.changed FROM older_holders o"
-        " WHERE NOT EXISTS (SELECT 1 FROM recent_holders r WHERE r.asset = o.asset AND r.holder = o.holder)"
-    ),
-    "ranks": (
-        "SELECT asset, rank, position, holder, changed, maximum FROM recent_ranks WHERE is_held = 1"
-        " UNION ALL SELECT o.asset, o.rank, o.position, o.holder, o.changed, o.maximum FROM older_ranks o"
-        " WHERE NOT EXISTS (SELECT 1 FROM recent_ranks r WHERE r.asset = o.asset AND r.rank = o.rank"
-        " AND r.position = o.position AND r.holder = o.holder)"
-    ),
-}
+PAST_NFT_TOTALS: Final = declare_table(
+    DERIVED,
+    "past_nft_totals",
+    "partition int64*, collection int64*, changed int64*, until int64, holders int64, tokens int64",
+)
 
 
 def create_derived_tables(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from warpseal.index import bulk
 from warpseal.index.evm.keys import collection_of, is_erc1155, number_of, pack, short_id, token_key, unpack
 from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
-from warpseal.index.evm.schema import COLLECTIONS, OLDER_TOKEN_IDS, RECENT_TOKEN_IDS, TOKENS
+from warpseal.index.evm.schema import COLLECTIONS, TOKEN_IDS, TOKENS
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
 _SHORT_IDS: Final = (
@@ -40,7 +40,7 @@ class TokenTable:
         self.tokens: dict[TokenName, int] = {}
         # The highest short id of each contract: most tokens are minted with a higher one.
         self._highest: dict[int, int] = {}
-        self._ids = RecentRows(RECENT_TOKEN_IDS, OLDER_TOKEN_IDS, capacity)
+        self._ids = RecentRows(TOKEN_IDS, capacity)
         self._next_token = 0
         self._next_collection = 1
         # The contracts of this batch begin here: they have no earlier tokens.
