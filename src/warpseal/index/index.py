@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Final
 
 from warpseal.chains.ids import Address
@@ -17,9 +16,8 @@ from warpseal.index import block_reader, staking_reader, tx_reader
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.index_reader import IndexReader
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import ReadSession
+from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
@@ -58,9 +56,7 @@ class Index:
             await self.refresh()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._reader.close()
 
     async def run(self) -> None:

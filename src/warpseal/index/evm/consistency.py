@@ -20,6 +20,7 @@ from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.holder_consistency import find_holder_inconsistencies
 from warpseal.index.evm.keys import (
+    MAX_BALANCE,
     SQL_COLLECTION,
     SQL_NUMBER,
     block_key,
@@ -33,7 +34,7 @@ from warpseal.index.evm.keys import (
     tx_key_of,
     unpack,
 )
-from warpseal.index.evm.ownership import MAX_BALANCE, find_holdings
+from warpseal.index.evm.ownership import find_holdings
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.keys import prefix_of

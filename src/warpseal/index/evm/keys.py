@@ -42,6 +42,8 @@ STATUSES: Final = (
     MetadataStatus.INVALID_METADATA_JSON,
 )
 
+MAX_BALANCE: Final = 2**256 - 1
+
 _BLOCK_BITS: Final = 20
 _NUMBERS: Final = (1 << (COLLECTION_BITS - 1)) - 1
 SQL_NUMBER: Final = f"({{}} >> 1 & {_NUMBERS})"

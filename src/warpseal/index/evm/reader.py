@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from warpseal.index.checkpoint import ChainStatus
@@ -14,8 +13,7 @@ from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
 from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.requests import RequestWriter
-from warpseal.index.index_reader import IndexReader
-from warpseal.index.read_session import ReadSession
+from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.evm import (
     CollectibleBalance,
@@ -53,9 +51,7 @@ class EvmIndex:
     async def __aenter__(self) -> EvmIndex:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._requests.close()
         self._reader.close()
 

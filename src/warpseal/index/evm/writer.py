@@ -22,9 +22,8 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import translate_errors
 from warpseal.index.details import encode
 from warpseal.index.evm import contracts, documents
-from warpseal.index.evm.balances import Balances
-from warpseal.index.evm.creations import TraceWriter, write_creations
 from warpseal.index.evm.derived import DerivedRows
+from warpseal.index.evm.holders import Balances
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
 from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
@@ -62,7 +61,7 @@ class EvmIndexWriter:
         self._derived = DerivedRows(self._capacity, recent_rows)
         self._balances = Balances(self._derived.holders, recent_rows)
         self._interfaces: dict[bytes, bool] = {}
-        self.traces = TraceWriter(self._session)
+        self.traces = contracts.TraceWriter(self._session)
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
@@ -151,7 +150,7 @@ class EvmIndexWriter:
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows = write_creations(connection, self._session, creations)
+            creation_rows = contracts.write_creations(connection, self._session, creations)
             _write_txs(connection, blocks, transfer_rows, creation_rows)
             self._tokens.flush(connection)
             # Only contracts and tokens that exist can be marked, so those of this batch have to be written before.
