@@ -36,10 +36,9 @@ from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
-from warpseal.ops.health.check import HealthCheck
+from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.checks import quorum_check
-from warpseal.ops.health.nodes import STALE_HEIGHT
-from warpseal.ops.health.registry import HealthRegistry
+from warpseal.ops.health.registry import HealthCheck, HealthRegistry
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.chains import PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness

@@ -10,8 +10,7 @@ import pytest
 
 from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
-from warpseal.config.load import ConfigError, find_service_addresses, load
-from warpseal.config.removed import REMOVED_KEYS
+from warpseal.config.load import REMOVED_KEYS, ConfigError, find_service_addresses, load
 from warpseal.forwarding.evm.served_l1s import served_chain
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text

@@ -12,7 +12,7 @@ from tests.integration.daemon import build_config, run_network
 from warpseal.config.keys import Config
 from warpseal.doctor.nodes import check_heights, compare_nodes
 from warpseal.node.upstream import connect_upstream
-from warpseal.ops.health.check import Finding, Grade
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour
 from warpseal.simnet.plan import L1Plan, Plan

@@ -9,7 +9,7 @@ from warpseal.cli.process import run_on_loop, set_up_logging
 from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.doctor.doctor import run_checks
-from warpseal.ops.health.check import Grade
+from warpseal.ops.health.registry import Grade
 from warpseal.ops.settings import LogSettings
 
 DESCRIPTION = (

@@ -141,7 +141,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Imported late: only a wrong command needs it.
-        from warpseal.config.removed import REMOVED_KEYS
+        from warpseal.config.load import REMOVED_KEYS
 
         misspelt = [flag for flag in self._flags if flag not in self._option_string_actions]
         if message.startswith(_REQUIRED) and misspelt:

@@ -20,7 +20,14 @@ from warpseal.indexer.status import IndexStatus
 from warpseal.indexer.subprocess import HeartbeatReader
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import UsageSample
-from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check, evm_index_check, gateway_check
+from warpseal.ops.health.chains import (
+    ChainProgress,
+    FollowedChain,
+    NodeMonitor,
+    chain_check,
+    evm_index_check,
+    gateway_check,
+)
 from warpseal.ops.health.checks import (
     BootstrapCheck,
     database_check,
@@ -29,7 +36,6 @@ from warpseal.ops.health.checks import (
     peer_checks,
     quorum_check,
 )
-from warpseal.ops.health.nodes import NodeMonitor
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry

@@ -32,7 +32,7 @@ from warpseal.api.status.document import (
     utc_text,
 )
 from warpseal.daemon.forecasts import forecast_status
-from warpseal.ops.health.nodes import P_CHAIN_API
+from warpseal.ops.health.chains import P_CHAIN_API
 from warpseal.peers.statistics import PeerStatus
 from warpseal.usage.response_times import percentile_ms
 from warpseal.version import __version__

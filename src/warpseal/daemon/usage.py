@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
-from warpseal.ops.health.check import HealthCheck
 from warpseal.ops.health.checks import usage_check
+from warpseal.ops.health.registry import HealthCheck
 from warpseal.runtime.process import running
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl

@@ -21,8 +21,8 @@ from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.settings import NodeSettings
-from warpseal.ops.health.check import Finding, Grade
 from warpseal.ops.health.checks import peer_checks, quorum_check
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only

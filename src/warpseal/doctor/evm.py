@@ -18,7 +18,7 @@ from warpseal.forwarding.evm.served_l1s import BlockchainsOf, ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.tracer import TRACE_METHOD, TRACE_OPTIONS
-from warpseal.ops.health.check import Finding, Grade
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.upstream.batch import ChainNode
 from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import CallFailure

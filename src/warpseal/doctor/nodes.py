@@ -15,7 +15,7 @@ from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.p_chain import compare_subnets
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
-from warpseal.ops.health.check import Finding, Grade
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.answers import (

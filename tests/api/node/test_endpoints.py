@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from tests.api.node.fixtures import ADMIN, C_CHAIN, HEALTH, NodeApiSetup, recorded_checks, started_node_api
 from warpseal.errors import CallRefused
-from warpseal.ops.health.check import APPLICATION, CheckOutcome, HealthCheck
+from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck
 from warpseal.ops.plugins.registry import LoadedVMs
 from warpseal.warp.ids import id_text
 

@@ -33,7 +33,7 @@ from tests.forwarding.evm.test_forwarder import RecordingObserver
 from tests.node.recorded_node import closed_port
 from warpseal.api.http.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
-from warpseal.ops.health.check import CheckOutcome
+from warpseal.ops.health.registry import CheckOutcome
 
 SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
 

@@ -22,7 +22,7 @@ from tests.indexer.replay import serving
 from tests.integration.daemon import Daemon, run_daemon
 from warpseal.config.load import load
 from warpseal.doctor.nodes import check_gateway
-from warpseal.ops.health.check import Grade
+from warpseal.ops.health.registry import Grade
 from warpseal.warp.ids import P_CHAIN, id_text
 
 PORTS = {"api-port": 0, "metrics-port": 0}

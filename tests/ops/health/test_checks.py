@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
-from warpseal.ops.health.check import CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.health.checks import (
     BootstrapCheck,
     PeerTraffic,
@@ -22,6 +21,7 @@ from warpseal.ops.health.checks import (
     quorum_check,
     router_check,
 )
+from warpseal.ops.health.registry import CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.store.values import StoreStatus
 from warpseal.validators.subnet_tracker import SubnetReadiness

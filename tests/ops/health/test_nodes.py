@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.eventually import until
-from warpseal.ops.health.check import CheckOutcome
-from warpseal.ops.health.nodes import STALE_HEIGHT, NodeMonitor
+from warpseal.ops.health.chains import STALE_HEIGHT, NodeMonitor
+from warpseal.ops.health.registry import CheckOutcome
 from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.errors import NodeFailure
 from warpseal.upstream.pool import NodeResult

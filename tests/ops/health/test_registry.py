@@ -14,8 +14,7 @@ import pytest
 
 from tests.eventually import finish, stopped_clock, until
 from warpseal.ops.health import registry as health_registry
-from warpseal.ops.health.check import CheckOutcome, HealthCheck, rfc3339
-from warpseal.ops.health.registry import HealthRegistry
+from warpseal.ops.health.registry import CheckOutcome, HealthCheck, HealthRegistry, rfc3339
 from warpseal.ops.settings import HealthSettings
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 

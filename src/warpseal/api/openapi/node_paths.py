@@ -19,7 +19,7 @@ from warpseal.api.openapi.describe import (
     refer_to,
 )
 from warpseal.forwarding.primary.routes import ROUTES
-from warpseal.ops.health.check import CheckResult
+from warpseal.ops.health.registry import CheckResult
 from warpseal.resources.base import UNSET, Resource, UnsetType
 
 NODE: Final = "Node Interfaces"

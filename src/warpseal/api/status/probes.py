@@ -24,7 +24,7 @@ from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.signing.request_fields import decode_id, unknown_field
 from warpseal.errors import InvalidRequest
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
-from warpseal.ops.health.nodes import STALE_HEIGHT
+from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.locks import AsyncLock
 from warpseal.validators.balances import UNDERFUNDED_ADVICE

@@ -1,8 +1,7 @@
-"""The checks of the daemon: each one is an entry here, and every reader of `check.HealthCheck` shows it.
+"""The checks of the daemon: each one is an entry here, and every reader of `HealthCheck` shows it.
 
-Chains, upstream nodes and the nodes of EVM chains have checks of their own, in `chains.py` and `nodes.py`, since each
-chain adds one. Source of truth: the specification's messages; limits and texts of avalanchego `network` and
-`snow/networking/router`, and of its `bootstrapped` check.
+The checks of chains and nodes are in `chains.py`, since each chain adds one. Source of truth: the specification's
+messages; limits and texts of avalanchego `network`, `snow/networking/router`, and of its `bootstrapped` check.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from warpseal.ops.health.chains import FollowedChain
-from warpseal.ops.health.check import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck, go_duration
+from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.peers.settings import PeerSettings
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
