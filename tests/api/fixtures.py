@@ -26,11 +26,9 @@ from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import ProbeEndpoints
-from warpseal.delivery.advice import DeliveryAdvice
-from warpseal.delivery.candidates import HeightLabel, WeightAtHeight
 from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
-from warpseal.delivery.report import DestinationQuorum, DestinationReport
+from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, DestinationReport, HeightLabel, WeightAtHeight
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from warpseal.chains.proposervm import Epoch
-from warpseal.delivery.advice import advise
 from warpseal.delivery.destination import Destination
+from warpseal.delivery.report import advise
 from warpseal.delivery.warp_rules import WarpRules
 from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.warp.ids import ChainID, SubnetID, id_text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.aggregation.fixtures import message, node, public_key, secret
 from warpseal import bls
-from warpseal.delivery.candidates import SignedSet, weigh
+from warpseal.delivery.report import SignedSet, weigh
 from warpseal.messages.verification import verify_signed
 from warpseal.warp.message import SignedMessage, encode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set

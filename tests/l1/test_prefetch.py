@@ -19,7 +19,7 @@ from warpseal.l1.request import L1Request, L1SignedMessage, PresentStatement, Su
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import derive_attestation
 from warpseal.simnet.ledger import Transaction
-from warpseal.store.leadership import Leadership
+from warpseal.store.locks import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.values import BlockRange, EagerTask, L1Transaction, RegistrationOrigin

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.protocol.peers import UNIX_S, Node, node
-from warpseal.peers.addresses import AddressBook
-from warpseal.peers.gossip import Gossip, peers_to_ask
+from warpseal.peers.addresses import AddressBook, Gossip, peers_to_ask
 from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.addresses import ClaimedIpPort, parse_claimed_ip_port
 from warpseal.protocol.bloom import gossip_id

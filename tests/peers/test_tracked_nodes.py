@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpseal.peers.tracked_nodes import TrackedNodes
+from warpseal.peers.dial_schedule import TrackedNodes
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID
 
 A, B, C, OWN = (NodeID(bytes([number]) * 20) for number in range(1, 5))

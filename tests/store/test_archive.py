@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.eventually import until
 from tests.store.fixtures import load_beside, message, share, signature, store_at, wait_for_entry
-from warpseal.store.stats import measure
+from warpseal.store.eviction import measure
 from warpseal.store.values import ArchiveEntry
 
 

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, message, share, signature, store_at
-from warpseal.store.stats import measure
+from warpseal.store.eviction import measure
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 

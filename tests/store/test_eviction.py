@@ -9,8 +9,8 @@ from sqlalchemy import Connection, update
 
 from tests.eventually import until
 from tests.store.fixtures import message, share, signature, store_at
+from warpseal.store.eviction import measure
 from warpseal.store.schema import ADDRESSES, MESSAGES
-from warpseal.store.stats import measure
 from warpseal.store.store import Store
 from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry
 from warpseal.warp.ids import NodeID

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.store.fixtures import message, signature, store_at
-from warpseal.store.bloom import MessageFilter
+from warpseal.store.archive_rows import MessageFilter
 from warpseal.store.values import ArchiveEntry
 
 

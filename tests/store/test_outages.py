@@ -15,7 +15,7 @@ from tests.eventually import until
 from tests.store.fixtures import finish_at_once, message, share, signature, store_at, wait_for_entry
 from tests.store.postgres import PostgresServer
 from warpseal.store.errors import StoreDown
-from warpseal.store.stats import measure
+from warpseal.store.eviction import measure
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry, StoredShare
 from warpseal.warp.ids import P_CHAIN, NodeID

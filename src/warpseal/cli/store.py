@@ -25,6 +25,7 @@ from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
 from warpseal.store.errors import StoreNetworkMismatch
+from warpseal.store.eviction import measure
 from warpseal.store.export_import import (
     Importer,
     Selection,
@@ -36,7 +37,6 @@ from warpseal.store.export_import import (
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.jsonl import BadLine, open_lines
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
-from warpseal.store.stats import measure
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import MalformedID, parse_id
 

@@ -27,8 +27,7 @@ from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
 from warpseal.store.settings import StoreSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
-from warpseal.validators.settings import ValidatorSettings
-from warpseal.validators.uptime.settings import UptimeSettings
+from warpseal.validators.settings import UptimeSettings, ValidatorSettings
 from warpseal.warp.ids import id_text, node_id_text
 
 

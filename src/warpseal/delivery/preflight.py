@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from warpseal.delivery.advice import DeliveryAdvice, advise
-from warpseal.delivery.candidates import HeightLabel
 from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
-from warpseal.delivery.report import DestinationQuorum
+from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, HeightLabel, advise
 from warpseal.delivery.statement import EthCall, PreflightStatement, StatementChecker
 from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
 from warpseal.errors import CallRefused, InvalidRequest, WarpsealError

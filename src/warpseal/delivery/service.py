@@ -20,12 +20,21 @@ from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNo
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.aggregation.settings import AggregationSettings
-from warpseal.delivery.advice import DeliveryAdvice, advise
-from warpseal.delivery.candidates import HeightLabel, SignedSet, WeightAtHeight, weigh
 from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destinations
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable
 from warpseal.delivery.needed_height import NeededHeights
-from warpseal.delivery.report import DestinationQuorum, DestinationReport, QuorumSource, RawHeaders
+from warpseal.delivery.report import (
+    DeliveryAdvice,
+    DestinationQuorum,
+    DestinationReport,
+    HeightLabel,
+    QuorumSource,
+    RawHeaders,
+    SignedSet,
+    WeightAtHeight,
+    advise,
+    weigh,
+)
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest, NextSignedMessage
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
@@ -424,9 +433,9 @@ class DeliveryService:
         sets, pinned, present = self._deps.sets, destination.height, self._deps.heights.last
         before = sets.known(subnet_id, pinned)
         now = None if present is None else sets.known(subnet_id, present)
-        if before is None or now is None or present is None or not _differ(before, now) or present <= pinned:
+        if before is None or now is None or present is None or present <= pinned:
             return None
-        if not suffices(now):
+        if before is now or before.digest == now.digest or not suffices(now):
             return None
         timeout_s = self._settings.advice_timeout_s
         needed = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
@@ -459,10 +468,6 @@ def _is_outrun(destination: Destination, report: DestinationReport, deadline: fl
     has_time = asyncio.get_running_loop().time() < deadline
     has_moved = report.p_chain_height_source == "epoch" and report.p_chain_height != str(destination.height)
     return has_time and has_moved and report.verifies_now is False
-
-
-def _differ(members: CanonicalValidatorSet, others: CanonicalValidatorSet) -> bool:
-    return members is not others and members.digest != others.digest
 
 
 def _can_reach(members: CanonicalValidatorSet, quorum: int, failed_keys: Set[bytes]) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
-from warpseal.delivery.advice import time_text
+from warpseal.delivery.report import time_text
 from warpseal.errors import CallRefused
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.p_chain import CurrentValidation, ValidationAt

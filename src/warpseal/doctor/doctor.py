@@ -27,8 +27,8 @@ from warpseal.peers.identity import lock_identity
 from warpseal.runtime.process import running
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import unusable_reason
+from warpseal.store.eviction import measure
 from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
-from warpseal.store.stats import measure
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
 from warpseal.upstream.errors import NodeFailure, NodeUnavailable, RpcRefusal

@@ -27,7 +27,7 @@ from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
 from warpseal.store.l1_records import L1Records
-from warpseal.store.leadership import Leadership
+from warpseal.store.locks import Leadership
 from warpseal.store.values import EagerTask, L1Transaction
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownChain, UnknownSubnet

@@ -98,7 +98,7 @@ class CacheSample:
 
 @dataclass(frozen=True, slots=True)
 class FollowerSample:
-    """One followed chain; `l1.follower.status` adds what is no metric. None: not known.
+    """One followed chain; `l1.follower.follower.FollowerStatus` adds what is no metric. None: not known.
 
     height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
     backfill and of gaps. blocks_read: since the start. stopped: the reason of a fault.

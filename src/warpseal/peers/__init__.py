@@ -2,5 +2,5 @@
 
 Start reading at `network.PeerNetwork`. `dial_schedule` and `dialer` make connections, `connection` and `tls` run one
 connection each around `protocol.PeerProtocol`, `connection_registry` holds all of them, `request_fanout` writes
-requests, `addresses` and `gossip` know where nodes listen, `identity` holds the TLS identity of the daemon.
+requests, `addresses` knows where nodes listen, `identity` holds the TLS identity of the daemon.
 """

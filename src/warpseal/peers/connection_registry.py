@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Container
 from typing import Final
 
-from warpseal.peers.addresses import AddressBook, Endpoint
+from warpseal.peers.addresses import AddressBook, Endpoint, Gossip
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.dial_schedule import DialSchedule
-from warpseal.peers.gossip import Gossip
 from warpseal.peers.peer_warnings import PeerClocks
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.statistics import ConnectionFailure, NetworkStatistics, PeerStatistics

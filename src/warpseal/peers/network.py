@@ -14,17 +14,17 @@ from msgspec import UNSET
 
 from warpseal import bls
 from warpseal.peers.address_store import AddressPersister
-from warpseal.peers.addresses import AddressBook, Endpoint
+from warpseal.peers.addresses import AddressBook, Endpoint, Gossip, peers_to_ask
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
 from warpseal.peers.dial_schedule import (
     DialLimits,
     DialSchedule,
     DialStage,
+    TrackedNodes,
     unreachable_while_dialing,
 )
 from warpseal.peers.dialer import Dialer
-from warpseal.peers.gossip import Gossip, peers_to_ask
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.peer_warnings import FileLimit, PeerWarnings, raise_file_limit
 from warpseal.peers.pong_scheduler import PongScheduler
@@ -32,7 +32,6 @@ from warpseal.peers.request_fanout import RequestQueue
 from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
-from warpseal.peers.tracked_nodes import TrackedNodes
 from warpseal.protocol.framing import Zstd
 from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list

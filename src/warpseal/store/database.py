@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError
 
-from warpseal.store.bloom import MessageFilter
+from warpseal.store.archive_rows import MessageFilter
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
 from warpseal.store.engine import (
     create_private,
@@ -23,8 +23,7 @@ from warpseal.store.engine import (
 )
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
-from warpseal.store.leadership import Leadership, ServerLeadership
-from warpseal.store.locks import NO_ANSWER, ServerLock, locked_file
+from warpseal.store.locks import NO_ANSWER, Leadership, ServerLeadership, ServerLock, locked_file
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings

@@ -1,4 +1,4 @@
-"""Deletion of old rows: evictable messages and addresses have a bound of age and one of size.
+"""The size of the store, and deletion of old rows: evictable messages and addresses have bounds of age and size.
 
 Messages kept for ever with their shares and signatures, origins, L1 transactions, ranges and tasks are never deleted.
 """
@@ -7,11 +7,58 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, delete, select, true, tuple_
+from sqlalchemy import ColumnElement, Connection, FromClause, delete, func, select, text, true, tuple_
 
-from warpseal.store.schema import ADDRESSES, EVICTABLE, MESSAGES
+from warpseal.store.schema import (
+    ADDRESSES,
+    EAGER_TASKS,
+    EVICTABLE,
+    L1_TRANSACTIONS,
+    MESSAGES,
+    ORIGINS,
+    SHARES,
+    SIGNATURES,
+)
 from warpseal.store.settings import StoreSettings
-from warpseal.store.stats import evictable_bytes, size_bytes
+from warpseal.store.values import StoreContents
+
+_PAGES: Final = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+_DATABASE_SIZE: Final = text("SELECT pg_database_size(current_database())")
+
+
+def measure(connection: Connection) -> StoreContents:
+    """Count the rows of every table; reads all of them."""
+
+    def count(table: FromClause, *which: object) -> int:
+        query = select(func.count()).select_from(table).where(*which)  # type: ignore[arg-type]
+        return connection.execute(query).scalar_one()
+
+    return StoreContents(
+        messages=count(MESSAGES),
+        messages_for_ever=count(MESSAGES, MESSAGES.c.for_ever == 1),
+        shares=count(SHARES),
+        shares_verified=count(SHARES, SHARES.c.verified == 1),
+        signatures=count(SIGNATURES),
+        addresses=count(ADDRESSES),
+        origins=count(ORIGINS),
+        l1_transactions=count(L1_TRANSACTIONS),
+        eager_tasks=count(EAGER_TASKS),
+        size_bytes=size_bytes(connection),
+        evictable_bytes=evictable_bytes(connection),
+    )
+
+
+def evictable_bytes(connection: Connection) -> int:
+    """Return the approximate size of the evictable messages."""
+    total = select(func.coalesce(func.sum(MESSAGES.c.size_bytes), 0)).where(EVICTABLE)
+    return int(connection.execute(total).scalar_one())
+
+
+def size_bytes(connection: Connection) -> int:
+    """Return the size of the database."""
+    query = _PAGES if connection.dialect.name == "sqlite" else _DATABASE_SIZE
+    return int(connection.execute(query).scalar_one())
+
 
 # Once the bound is exceeded, rows are deleted down to this part of it.
 _TARGET: Final = 0.95

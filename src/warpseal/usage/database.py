@@ -19,7 +19,7 @@ from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
-from warpseal.store.leadership import Leadership, ServerLeadership
+from warpseal.store.locks import Leadership, ServerLeadership
 from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings

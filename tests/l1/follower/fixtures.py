@@ -16,13 +16,12 @@ from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
 from warpseal.l1.follower.block_reader import DecodeBlock, IndexedBlocks, parse_followed_block
-from warpseal.l1.follower.follower import FollowerStore, PChainFollower
+from warpseal.l1.follower.follower import FollowerStatus, FollowerStore, PChainFollower
 from warpseal.l1.follower.ranges import KnownRanges
-from warpseal.l1.follower.status import FollowerStatus
 from warpseal.l1.settings import FollowerSettings
 from warpseal.node.blocks import PBlocksClient
 from warpseal.store.errors import StoreDown
-from warpseal.store.leadership import Leadership
+from warpseal.store.locks import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.warp.ids import ChainID
 

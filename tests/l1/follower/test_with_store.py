@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.eventually import until
 from tests.l1.follower.fixtures import Chain, ChainNode, following, is_done, nodes_of, recorded_blocks, recorded_l1_txs
-from warpseal.store.leadership import Leadership
+from warpseal.store.locks import Leadership
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.warp.ids import P_CHAIN

@@ -11,8 +11,8 @@ from warpseal.peers.statistics import PeerStatistics
 from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
+from warpseal.validators.settings import UptimeSettings
 from warpseal.validators.uptime.recorder import UptimeRecorder
-from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 OURS = NodeID(b"\xee" * 20)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.validators.uptime.fixtures import NODE, OTHER, SETTINGS, FakePeers
+from warpseal.validators.settings import UptimeSettings
 from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
-from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.validators.uptime.fixtures import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
+from warpseal.validators.settings import UptimeSettings
 from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
-from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from warpseal.delivery.advice import DeliveryAdvice
+from warpseal.delivery.report import DeliveryAdvice
 from warpseal.l1.errors import OriginProgress
 from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType

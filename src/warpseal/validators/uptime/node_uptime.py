@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from warpseal.peers.network import PeerNetwork
-from warpseal.validators.uptime.settings import UptimeSettings
+from warpseal.validators.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 HOUR_S = 3_600

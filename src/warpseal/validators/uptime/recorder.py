@@ -19,9 +19,9 @@ from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow
+from warpseal.validators.settings import UptimeSettings
 from warpseal.validators.uptime.hourly import HourlyUptime, compute_reach, hour_of
 from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
-from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.validators.uptime.validation_uptime import ValidationUptime
 from warpseal.warp.ids import NodeID
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
+from warpseal.validators.settings import UptimeSettings
 from warpseal.validators.uptime.node_uptime import NodeUptimes, Uptime
-from warpseal.validators.uptime.settings import UptimeSettings
 from warpseal.warp.ids import NodeID
 
 _SEEN_STEP_S = 86_400
