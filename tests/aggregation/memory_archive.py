@@ -40,17 +40,17 @@ class MemoryArchive:
         await asyncio.sleep(min(self.recall_s, PATIENCE_S))
         if self.recall_s > PATIENCE_S:
             return ArchiveEntry(is_incomplete=True)
-        kept = self.shares.get(message_id, {})
-        return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(kept.values()))
+        shares = self.shares.get(message_id, {})
+        return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(shares.values()))
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         handed = list(shares)
         self.lists.append(handed)
-        kept = self._kept(message)
+        stored = self._kept(message)
         for share in handed:
-            held = kept.get(share.public_key)
+            held = stored.get(share.public_key)
             if held is None or (share.verified and not held.verified):
-                kept[share.public_key] = share
+                stored[share.public_key] = share
 
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         self.rejected.append((public_key, signature))
@@ -73,13 +73,13 @@ class MemoryArchive:
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         self.questions += 1
-        found = []
+        entries = []
         for message_id in sorted(self.pinned_ids):
             unverified = [share for share in self.shares.get(message_id, {}).values() if not share.verified][:limit]
             limit -= len(unverified)
             if unverified:
-                found.append((self.messages[message_id], tuple(unverified)))
-        return tuple(found)
+                entries.append((self.messages[message_id], tuple(unverified)))
+        return tuple(entries)
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         self.marks.append(public_key)
@@ -93,7 +93,7 @@ class MemoryArchive:
 
     def _commit(self, message: UnsignedMessage, signed: StoredSignature) -> None:
         self.messages[message.id] = message
-        kept = self.signatures.setdefault(message.id, [])
-        if signed not in kept:
-            kept.append(signed)
+        signatures = self.signatures.setdefault(message.id, [])
+        if signed not in signatures:
+            signatures.append(signed)
         self.commits.append((asyncio.get_running_loop().time(), signed))

@@ -40,8 +40,8 @@ def kept(archive: MemoryArchive) -> dict[int, StoredShare]:
     return {number: shares[public_key(number)] for number in range(1, 200) if public_key(number) in shares}
 
 
-async def answered_at(setup: AggregatorSetup, **wanted: Any) -> tuple[float, Aggregation]:
-    answer = await setup.service.aggregate(request(**wanted))
+async def answered_at(setup: AggregatorSetup, **options: Any) -> tuple[float, Aggregation]:
+    answer = await setup.service.aggregate(request(**options))
     return now(), answer
 
 

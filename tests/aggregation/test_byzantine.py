@@ -142,16 +142,20 @@ class Scenario:
             timeout_s=random.choice([None, 1.0, 5.0]),
         )
 
-    async def ask(self, wanted: AggregationRequest) -> None:
+    async def ask(self, aggregation_request: AggregationRequest) -> None:
         validators, started = self.setup.members, now()
-        patience_s = wanted.timeout_s or 15.0
+        patience_s = aggregation_request.timeout_s or 15.0
         try:
-            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.setup.service.aggregate(wanted)
+            outcome: Aggregation | QuorumNotReached | QuorumImpossible = await self.setup.service.aggregate(
+                aggregation_request
+            )
         except (QuorumNotReached, QuorumImpossible) as error:
             outcome = error
         if isinstance(outcome, Aggregation):
-            assert wanted.message is not None
-            judged = assert_valid(outcome.signed_message, wanted.message.raw, validators, wanted.quorum)
+            assert aggregation_request.message is not None
+            judged = assert_valid(
+                outcome.signed_message, aggregation_request.message.raw, validators, aggregation_request.quorum
+            )
             self.answered.append((judged, validators))
         else:
             never = isinstance(outcome, QuorumImpossible)

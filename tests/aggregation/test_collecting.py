@@ -49,9 +49,11 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict, rfc3339
 from warpseal.warp.validator_set import build_canonical_set
 
 
-def signed(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
-    assert wanted.message is not None
-    return assert_valid(answer.signed_message, wanted.message.raw, setup.members, wanted.quorum)
+def signed(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
+    assert aggregation_request.message is not None
+    return assert_valid(
+        answer.signed_message, aggregation_request.message.raw, setup.members, aggregation_request.quorum
+    )
 
 
 def signer_numbers(setup: AggregatorSetup, judged: ParsedSignedMessage) -> set[int]:
@@ -153,8 +155,8 @@ def test_permanent_refusals_fail_at_once_with_the_verdict_never() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         setup.network.scripts = {1: refuses(7, "provided conversionID"), 2: refuses(7), 3: silent}
-        wanted = request(67, about=about, signing_subnet_id=SUBNET)
-        seconds, error = await taken(setup.service.aggregate(wanted))
+        aggregation_request = request(67, about=about, signing_subnet_id=SUBNET)
+        seconds, error = await taken(setup.service.aggregate(aggregation_request))
         assert isinstance(error, QuorumImpossible)
         assert seconds < 0.1
         assert error.shortfall.counts["conversion_id_mismatch"] == 2
@@ -563,8 +565,8 @@ def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
         setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
-        wanted = request(67, about=about, signing_subnet_id=SUBNET)
-        _, error = await taken(setup.service.aggregate(wanted))
+        aggregation_request = request(67, about=about, signing_subnet_id=SUBNET)
+        _, error = await taken(setup.service.aggregate(aggregation_request))
         assert isinstance(error, QuorumImpossible)
         setup.network.scripts = {}
         proven = request(67, about=about, signing_subnet_id=SUBNET, justification=b"proof")
@@ -576,11 +578,11 @@ def test_a_refusal_counts_only_with_the_justification_that_drew_it() -> None:
 def test_no_refusal_outlives_its_round() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         about = message(chain=P_CHAIN)
-        wanted = request(67, about=about, signing_subnet_id=SUBNET)
+        aggregation_request = request(67, about=about, signing_subnet_id=SUBNET)
         setup.network.scripts = {number: refuses(5) for number in range(1, 6)}
-        await taken(setup.service.aggregate(wanted))
+        await taken(setup.service.aggregate(aggregation_request))
         setup.network.scripts = {}
-        assert signed(setup, await setup.service.aggregate(wanted), wanted)
+        assert signed(setup, await setup.service.aggregate(aggregation_request), aggregation_request)
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 

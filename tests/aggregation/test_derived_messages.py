@@ -27,9 +27,9 @@ CONVERSION_ID = sha256(b"conversion").digest()
 
 
 def chains() -> Chains:
-    known = Chains()
-    known.subnets[L1] = Subnet(L1, CONVERSION_ID, CHAIN, bytes(20))
-    return known
+    chain_lookup = Chains()
+    chain_lookup.subnets[L1] = Subnet(L1, CONVERSION_ID, CHAIN, bytes(20))
+    return chain_lookup
 
 
 def registration() -> RegisterL1Validator:
@@ -87,7 +87,7 @@ async def test_an_unknown_subnet_is_named() -> None:
 
 
 async def test_the_subnet_of_the_manager_chain_signs() -> None:
-    known = chains()
-    assert await manager_subnet(L1, known) == SUBNET
-    known.subnets[L1] = Subnet(L1, CONVERSION_ID, P_CHAIN, bytes(20))
-    assert await manager_subnet(L1, known) == PRIMARY_NETWORK
+    chain_lookup = chains()
+    assert await manager_subnet(L1, chain_lookup) == SUBNET
+    chain_lookup.subnets[L1] = Subnet(L1, CONVERSION_ID, P_CHAIN, bytes(20))
+    assert await manager_subnet(L1, chain_lookup) == PRIMARY_NETWORK

@@ -59,15 +59,15 @@ class Scenario:
             for _ in range(self.random.randrange(4)):
                 self.spoil()
             async with leaves_nothing_open(self.setup):
-                wanted = [self.wanted() for _ in range(self.random.randrange(1, 4))]
-                await asyncio.gather(*(self.ask(request_) for request_ in wanted))
+                requests = [self.wanted() for _ in range(self.random.randrange(1, 4))]
+                await asyncio.gather(*(self.ask(request_) for request_ in requests))
 
-    async def ask(self, wanted: AggregationRequest) -> None:
+    async def ask(self, aggregation_request: AggregationRequest) -> None:
         members, handed = self.setup.members, len(self.archive.lists)
         with suppress(QuorumNotReached, QuorumImpossible):
-            answer = await self.setup.service.aggregate(wanted)
+            answer = await self.setup.service.aggregate(aggregation_request)
             self.answers += 1
-            assert_right(answer.signed_message, members, wanted.quorum)
+            assert_right(answer.signed_message, members, aggregation_request.quorum)
         for shares in self.archive.lists[handed:]:
             keys = [share.public_key for share in shares]
             assert len(set(keys)) == len(keys)
@@ -108,8 +108,8 @@ class Scenario:
             self.archive.shares.setdefault(MESSAGE.id, {})[share.public_key] = share
             return
         keys = tuple(public_key(signer) for signer in random.sample(KEYS, random.randrange(1, 6)))
-        known = [stored.signature for stored in self.archive.signatures.get(MESSAGE.id, [])]
-        signed = StoredSignature(keys, random.choice([raw, *known]))
+        signatures = [stored.signature for stored in self.archive.signatures.get(MESSAGE.id, [])]
+        signed = StoredSignature(keys, random.choice([raw, *signatures]))
         self.archive.signatures.setdefault(MESSAGE.id, []).append(signed)
 
 

@@ -55,11 +55,11 @@ async def recalled(
     """Return what is kept of the usual message as soon as so many shares are, and, if given, these by public key."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
-            kept = await store.archive.load(MESSAGE.id)
-            by_key = {share.public_key: share.signature for share in kept.shares}
-            are_verified = sum(share.verified for share in kept.shares) >= verified
-            if len(kept.shares) == shares and are_verified and signatures in (None, by_key):
-                return kept
+            entry = await store.archive.load(MESSAGE.id)
+            by_key = {share.public_key: share.signature for share in entry.shares}
+            are_verified = sum(share.verified for share in entry.shares) >= verified
+            if len(entry.shares) == shares and are_verified and signatures in (None, by_key):
+                return entry
             await asyncio.sleep(0.02)
 
 
@@ -91,8 +91,8 @@ def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path)
         async with daemon(tmp_path, members([20] * 5)) as (setup, _):
             answer = await setup.service.aggregate(request(67))
             judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
-            kept = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
-            assert [stored.signature for stored in kept.signatures] == [judged.signature]
+            entry = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
+            assert [stored.signature for stored in entry.signatures] == [judged.signature]
 
     asyncio.run(main())
 
@@ -125,8 +125,8 @@ def test_shares_of_a_pinned_message_are_verified_in_the_background(tmp_path: Pat
             await recalled(store, shares=4)
             caller.cancel()
             await asyncio.wait((caller,))
-            kept = await recalled(store, shares=3, verified=3)
-            assert {share.public_key for share in kept.shares} == {public_key(number) for number in (1, 2, 3)}
+            entry = await recalled(store, shares=3, verified=3)
+            assert {share.public_key for share in entry.shares} == {public_key(number) for number in (1, 2, 3)}
             auditing.cancel()
             await asyncio.wait((auditing,))
 

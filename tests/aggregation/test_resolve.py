@@ -48,15 +48,15 @@ class ResolverDriver:
         self.epochs = Epochs()
         self.resolver = Resolver(self.heights, self.sets, self.chains, self.epochs.any_at, NETWORK_ID, 1.0)
 
-    def resolve(self, wanted: AggregationRequest, patience_s: float = 15.0) -> ResolvedRequest:
+    def resolve(self, aggregation_request: AggregationRequest, patience_s: float = 15.0) -> ResolvedRequest:
         async def main() -> ResolvedRequest:
-            return await self.resolver.resolve(wanted, now() + patience_s)
+            return await self.resolver.resolve(aggregation_request, now() + patience_s)
 
         return run(main())
 
-    def advise(self, wanted: AggregationRequest, refused_weight: int = 0) -> str | None:
+    def advise(self, aggregation_request: AggregationRequest, refused_weight: int = 0) -> str | None:
         """Return the advice about the signing subnet after a quorum of 67 of 100 failed."""
-        resolved = self.resolve(wanted)
+        resolved = self.resolve(aggregation_request)
         shortfall = QuorumShortfall(Verdict.WAIT, 0, 67, 100, 1, "", {}, (), refused_weight=refused_weight)
 
         async def main() -> str | None:
@@ -104,9 +104,9 @@ def test_the_l1_that_receives_a_message_is_advised_as_the_signing_subnet(version
 
 def test_no_subnet_is_advised_if_the_validators_refuse_the_message_itself() -> None:
     driver = ResolverDriver()
-    wanted = request(about=teleporter_message(CHAIN))
-    assert driver.advise(wanted, refused_weight=33) is not None
-    assert driver.advise(wanted, refused_weight=34) is None
+    aggregation_request = request(about=teleporter_message(CHAIN))
+    assert driver.advise(aggregation_request, refused_weight=33) is not None
+    assert driver.advise(aggregation_request, refused_weight=34) is None
 
 
 def test_the_subnet_of_the_l1_s_manager_is_advised_for_a_message_of_the_p_chain() -> None:
@@ -129,12 +129,12 @@ def test_the_subnet_of_the_l1_s_manager_is_advised_for_a_message_of_the_p_chain(
 def test_a_bare_justification_names_message_and_subnet() -> None:
     driver = ResolverDriver()
     driver.chains.subnets[L1] = Subnet(L1, bytes(32), CHAIN, bytes(20))
-    wanted = AggregationRequest(None, L1, None, 67, 0, None, None)
-    resolved = driver.resolve(wanted)
+    aggregation_request = AggregationRequest(None, L1, None, 67, 0, None, None)
+    resolved = driver.resolve(aggregation_request)
     assert resolved.subnet_id == SUBNET
     assert resolved.message.source_chain_id == P_CHAIN
-    given = AggregationRequest(None, L1, L1, 67, 0, None, None)
-    assert driver.resolve(given).subnet_id == L1
+    l1_request = AggregationRequest(None, L1, L1, 67, 0, None, None)
+    assert driver.resolve(l1_request).subnet_id == L1
 
 
 def test_another_network_s_message_is_refused_before_anything_is_asked() -> None:

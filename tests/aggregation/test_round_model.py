@@ -65,7 +65,7 @@ class ModelValidator:
     @property
     def refusal(self) -> str:
         """The refusal that holds for every node of the key."""
-        refusals = {found.refusal for found in self.nodes}
+        refusals = {node.refusal for node in self.nodes}
         if refusals == {"permanent"}:
             return "permanent"
         return "" if "" in refusals else "round"
@@ -74,8 +74,8 @@ class ModelValidator:
         """Return whether a share is there or may still come in time."""
         if self.has_share:
             return True
-        nodes = [found for found in self.nodes if not found.refusal]
-        return any(found.retry_at is None or found.retry_at < deadline for found in nodes)
+        nodes = [node for node in self.nodes if not node.refusal]
+        return any(node.retry_at is None or node.retry_at < deadline for node in nodes)
 
 
 class RoundMachine(RuleBasedStateMachine):
@@ -151,11 +151,11 @@ class RoundMachine(RuleBasedStateMachine):
     @rule(number=st.integers(1, 7), second=st.booleans(), kind=st.sampled_from(["good", "good", "good", "bad"]))
     def respond_with_share(self, number: int, second: bool, kind: str) -> None:
         """A node responds with a share. A key has one share at a time, as in the cache."""
-        validator, found = self._pick(number, second)
+        validator, node = self._pick(number, second)
         if not validator.has_share:
-            validator.share, validator.sender = kind, found
-            share = self.driver.share(found.number, is_bad=kind == "bad")
-            self.driver.round.response(self.driver.node(found.number), share)
+            validator.share, validator.sender = kind, node
+            share = self.driver.share(node.number, is_bad=kind == "bad")
+            self.driver.round.response(self.driver.node(node.number), share)
 
     @rule(number=st.integers(1, 7), kind=st.sampled_from(["good", "bad"]))
     def find_share(self, number: int, kind: str) -> None:
@@ -172,17 +172,17 @@ class RoundMachine(RuleBasedStateMachine):
     )
     def respond_without_share(self, number: int, second: bool, reply: str) -> None:
         """A node refuses, or sends nothing that is a share."""
-        _, found = self._pick(number, second)
+        _, node = self._pick(number, second)
         if reply == "permanent":
-            found.refusal = "permanent"
-            self.driver.refuse(PERMANENT, found.number)
+            node.refusal = "permanent"
+            self.driver.refuse(PERMANENT, node.number)
         elif reply == "retryable":
-            self.driver.refuse(RETRYABLE, found.number)
+            self.driver.refuse(RETRYABLE, node.number)
         elif reply == "empty":
-            self.driver.respond_without_share(NoSignature.EMPTY, found.number)
+            self.driver.respond_without_share(NoSignature.EMPTY, node.number)
         else:
-            found.refusal = found.refusal or "round"
-            self.driver.respond_without_share(NoSignature.MALFORMED, found.number)
+            node.refusal = node.refusal or "round"
+            self.driver.respond_without_share(NoSignature.MALFORMED, node.number)
 
     @rule(number=st.integers(1, 7), second=st.booleans())
     def connect(self, number: int, second: bool) -> None:
@@ -238,10 +238,10 @@ class RoundMachine(RuleBasedStateMachine):
         """A goal whose target has signed is complete, if it is known which validators are inactive."""
         known_at = self.driver.round.goals.inactive_known_at
         for goal in self._waiting():
-            has_bad = any(found.share == "bad" for found in self.validators.values())
+            has_bad = any(validator.share == "bad" for validator in self.validators.values())
             suspects = any(public_key(number) in self.driver.offenders for number in self.validators)
             if not has_bad and not suspects and known_at <= self.now and not self.driver.inactive:
-                signed = sum(found.weight for found in self.validators.values() if found.has_share)
+                signed = sum(validator.weight for validator in self.validators.values() if validator.has_share)
                 assert signed < goal.target_weight
 
     def _advance(self) -> None:
@@ -279,8 +279,8 @@ class RoundMachine(RuleBasedStateMachine):
         required = max(1, ceil(Fraction(self._total() * goal.quorum, 100)))
         failure, shortfall = self.driver.failures[goal], self.driver.shortfalls[goal]
         validators = self.validators.values()
-        possible = sum(found.weight for found in validators if found.can_sign_before(goal.deadline))
-        at_hand = sum(found.weight for found in validators if found.has_share)
+        possible = sum(validator.weight for validator in validators if validator.can_sign_before(goal.deadline))
+        at_hand = sum(validator.weight for validator in validators if validator.has_share)
         if failure.is_late:
             assert self.now >= goal.deadline
         elif goal.stored_only:
@@ -288,7 +288,7 @@ class RoundMachine(RuleBasedStateMachine):
         else:
             assert possible < required
         lost_for_good = sum(
-            found.weight for found in validators if not found.has_share and found.refusal == "permanent"
+            validator.weight for validator in validators if not validator.has_share and validator.refusal == "permanent"
         )
         is_impossible = self._total() - self._keyless() - lost_for_good < required
         assert (shortfall.verdict is Verdict.NEVER) == is_impossible
@@ -301,7 +301,7 @@ class RoundMachine(RuleBasedStateMachine):
             assert len(set(numbers)) == len(numbers)
             for number in numbers:
                 self._check_ask(at, number, is_reask)
-            if is_reask and not any(found.has_share for found in self.validators.values()):
+            if is_reask and not any(validator.has_share for validator in self.validators.values()):
                 assert len({number % SECOND_NODE for number in numbers}) <= SETTINGS.probes
         if not self.was_reordered:
             for _, numbers, is_reask in asks:
@@ -310,24 +310,26 @@ class RoundMachine(RuleBasedStateMachine):
 
     def _check_ask(self, at: float, number: int, is_reask: bool) -> None:
         validator = self.validators[number % SECOND_NODE]
-        found = next(candidate for candidate in validator.nodes if candidate.number == number)
-        assert found.is_connected, "only connected nodes are asked"
-        assert not found.refusal, "a refusal that holds ends the questions"
+        node = next(candidate for candidate in validator.nodes if candidate.number == number)
+        assert node.is_connected, "only connected nodes are asked"
+        assert not node.refusal, "a refusal that holds ends the questions"
         assert not validator.has_share, "a validator whose share is at hand is not asked"
-        assert is_reask == bool(found.asked_at)
-        if found.asked_at:
-            assert at - found.asked_at[-1] >= FIRST_REASK_S - ROUNDING_S, "two requests are half a second apart"
-        found.asked_at.append(at)
+        assert is_reask == bool(node.asked_at)
+        if node.asked_at:
+            assert at - node.asked_at[-1] >= FIRST_REASK_S - ROUNDING_S, "two requests are half a second apart"
+        node.asked_at.append(at)
 
     def _check_order(self, numbers: list[int]) -> None:
         """Check that heavier validators were asked before those of a first request, or could not be."""
-        order = sorted(self.validators.values(), key=lambda found: (-found.weight, self.driver.index(found.number)))
+        order = sorted(
+            self.validators.values(), key=lambda validator: (-validator.weight, self.driver.index(validator.number))
+        )
         last = max(order.index(self.validators[number % SECOND_NODE]) for number in numbers)
         large = self._total() * SETTINGS.always_ask_percent
         for validator in order[:last]:
             if order[last].weight * 100 < large and not validator.has_share:
-                for found in validator.nodes:
-                    assert found.asked_at or found.refusal or not found.is_connected
+                for node in validator.nodes:
+                    assert node.asked_at or node.refusal or not node.is_connected
 
     # Helpers.
 
@@ -346,7 +348,7 @@ class RoundMachine(RuleBasedStateMachine):
         return self.driver.validators.keyless_weight
 
     def _nodes(self) -> list[ModelNode]:
-        return [found for validator in self.validators.values() for found in validator.nodes]
+        return [node for validator in self.validators.values() for node in validator.nodes]
 
     def _pick(self, number: int, second: bool = False) -> tuple[ModelValidator, ModelNode]:
         """Return a validator of any set, and its first or last node."""

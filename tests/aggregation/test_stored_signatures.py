@@ -49,10 +49,10 @@ def aggregate(numbers: Sequence[int], text: bytes = MESSAGE.raw) -> StoredSignat
     return StoredSignature(tuple(public_key(number) for number in numbers), bls.sum_shares(shares))
 
 
-def archive_of(*kept: StoredShare | StoredSignature) -> MemoryArchive:
+def archive_of(*entries: StoredShare | StoredSignature) -> MemoryArchive:
     """Return an archive that holds these of the usual message."""
     archive = MemoryArchive(messages={MESSAGE.id: MESSAGE})
-    for stored in kept:
+    for stored in entries:
         if isinstance(stored, StoredShare):
             archive.shares.setdefault(MESSAGE.id, {})[stored.public_key] = stored
         else:
@@ -65,15 +65,15 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
-def judged(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> ParsedSignedMessage:
+def judged(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
     """Assert that an answer is right and return what stands in it."""
-    return assert_valid(answer.signed_message, MESSAGE.raw, setup.members, wanted.quorum)
+    return assert_valid(answer.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
 
 
-def signers(setup: AggregatorSetup, answer: Aggregation, wanted: AggregationRequest) -> set[int]:
+def signers(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> set[int]:
     """Return the numbers of the keys that signed."""
-    found = judged(setup, answer, wanted).signers
-    keys = {setup.members.validators[index].public_key for index in found}
+    positions = judged(setup, answer, aggregation_request).signers
+    keys = {setup.members.validators[index].public_key for index in positions}
     return {number for number in range(1, 40) if public_key(number) in keys}
 
 
@@ -188,13 +188,13 @@ def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -
 
 
 def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
-    kept = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
+    archive = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
 
     async def steps(setup: AggregatorSetup) -> None:
         answer = await setup.service.aggregate(request(60))
         assert signers(setup, answer, request(60)) == {1, 2, 3, 4}
 
-    run_steps(AggregatorSetup(members([20] * 5), archive=kept), steps)
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
 # Rebuilding from shares.
