@@ -22,6 +22,7 @@ from warpseal.cli.index_queries import (
     find_index,
     read_evm_status,
     read_index_status,
+    readable,
     resolve_chain,
     select_chains,
     verify_index,
@@ -122,12 +123,8 @@ def _format_field(name: str, value: object) -> str:
 
 
 def _describe_primary_index(url: StoreUrl, config: Config) -> dict[str, Any]:
-    try:
+    with readable(url):
         freshness, notes = run_on_loop(read_index_status(url, config))
-    except IndexDamaged as error:
-        raise StartupError(describe_damage(error, url)) from None
-    except StoreDown as error:
-        raise StartupError(f"{url.redacted}: {error}") from None
     fresh = {chain.chain: chain for chain in freshness}
     chains = [chain for chain in PrimaryChain if chain in fresh or chain in notes or chain in config.indexer.chains]
     content = [describe_chain(chain, fresh.get(chain), notes.get(chain)) for chain in chains]
@@ -309,8 +306,8 @@ def _find_evm_index(config: Config, network: int | None, chain: str | None) -> E
     return next(iter(locations.values()))
 
 
-def _json_lines() -> Callable[[Row], bytes]:
-    return lambda row: json.dumps(row, ensure_ascii=False).encode() + b"\n"
+def _json_line(row: Row) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def _csv_lines() -> Callable[[Row], bytes]:
@@ -330,7 +327,7 @@ def _csv_lines() -> Callable[[Row], bytes]:
     return make_line
 
 
-_LINES: Final = {"jsonl": _json_lines, "csv": _csv_lines}
+_LINES: Final = {"jsonl": lambda: _json_line, "csv": _csv_lines}
 _SUBJECTS: Final = f"what to write: {', '.join(ExportSubject)}"
 
 RUN: Final = Command(_add_run_arguments, _run)

@@ -6,7 +6,7 @@ They read the configuration and the data folder; the index process may run at th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from warpseal.config.keys import Config
@@ -43,6 +43,17 @@ from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
     """Return the state of a damaged index as one sentence for its operator, and how to make it again."""
     return f"{error.code}: {url.redacted}: {error}; {rebuild_hint(url)}"
+
+
+@contextmanager
+def readable(url: StoreUrl) -> Iterator[None]:
+    """Raise StartupError, which names the index, if it is damaged or its database is down."""
+    try:
+        yield
+    except IndexDamaged as error:
+        raise StartupError(describe_damage(error, url)) from None
+    except StoreDown as error:
+        raise StartupError(f"{url.redacted}: {error}") from None
 
 
 def find_index(config: Config, network: int | None) -> StoreUrl:
@@ -200,13 +211,9 @@ async def verify_index(
         if config.indexer.chains or not locations:
             url = find_index(config, network_id)
             network = await fetch_network(upstream, network_id, read_genesis(config, network_id))
-            try:
+            with readable(url):
                 verifier = IndexVerifier(upstream, network.params, url, config.index)
                 findings = await verifier.run(count, addresses, progress=progress)
-            except IndexDamaged as error:
-                raise StartupError(describe_damage(error, url)) from None
-            except StoreDown as error:
-                raise StartupError(f"{url.redacted}: {error}") from None
         return findings + await _verify_evm_indexes(config, upstream, network_id, locations, count, progress)
 
 
@@ -234,11 +241,7 @@ async def _verify_evm_indexes(
                 continue
             rules = await read_block_rules(upstream, network_id, location.chain_id)
             nodes = ChainNodes(chain, sessions, config.evm_rpc)
-            try:
+            with readable(location.url):
                 verifier = EvmIndexVerifier(name, nodes, rules, location.url, config.index)
                 findings += await verifier.run(count, progress=progress)
-            except IndexDamaged as error:
-                raise StartupError(describe_damage(error, location.url)) from None
-            except StoreDown as error:
-                raise StartupError(f"{location.url.redacted}: {error}") from None
     return tuple(findings)

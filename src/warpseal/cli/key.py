@@ -32,20 +32,9 @@ x-service-api-key or x-glacier-api-key.
 def _add_create_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(parser, _ABOUT_CREATE)
     parser.add_argument("name", metavar="NAME", help="name of the caller in logs and lists")
-    parser.add_argument(
-        "--per-minute",
-        type=_units,
-        metavar="UNITS",
-        default=DEFAULT_PER_MINUTE,
-        help=f"compute units per minute; 0: no limit (default {DEFAULT_PER_MINUTE})",
-    )
-    parser.add_argument(
-        "--per-day",
-        type=_units,
-        metavar="UNITS",
-        default=DEFAULT_PER_DAY,
-        help=f"compute units per day; 0: no limit (default {DEFAULT_PER_DAY})",
-    )
+    for period, default in (("minute", DEFAULT_PER_MINUTE), ("day", DEFAULT_PER_DAY)):
+        help_text = f"compute units per {period}; 0: no limit (default {default})"
+        parser.add_argument(f"--per-{period}", type=_units, metavar="UNITS", default=default, help=help_text)
 
 
 def _create(args: argparse.Namespace) -> int:

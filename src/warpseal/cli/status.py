@@ -75,26 +75,21 @@ def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
-    if args.watch:
-        _watch(args)
-    body = fetch_body(find_url(args), STATUS_PATH)
-    document = _decode(body)
-    _print_status(document, body, as_json=args.json)
-    return 0 if document.ready else 1
-
-
-def _watch(args: argparse.Namespace) -> None:
-    """Print the status until the user interrupts; a daemon that restarts is found again."""
+    """Print the status, again and again with --watch: a daemon that restarts is found again."""
     while True:
         try:
             body = fetch_body(find_url(args), STATUS_PATH)
             document = _decode(body)
         except StartupError as error:
+            if not args.watch:
+                raise
             print(f"warpseal: {printable_lines(str(error))}", file=sys.stderr, flush=True)
         else:
-            if sys.stdout.isatty():
+            if args.watch and sys.stdout.isatty():
                 print(_CLEAR, end="")
             _print_status(document, body, as_json=args.json)
+            if not args.watch:
+                return 0 if document.ready else 1
             sys.stdout.flush()
         time.sleep(_INTERVAL_S)
 

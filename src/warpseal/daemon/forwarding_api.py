@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.startup_gate import StartupGate
@@ -15,7 +16,7 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
-from warpseal.forwarding.evm.forwarder import ForwardingObserver, LoadChainConfig
+from warpseal.forwarding.evm.forwarder import ForwardingObserver
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway, c_chain_at
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
@@ -89,7 +90,9 @@ class EvmApi:
     def add(self, chain: EvmChain) -> ForwardedChain:
         """Mount one more chain, whose calls are forwarded from now on."""
         settings = self._config.evm_rpc
-        forwarded = forward_chain(chain, self.sessions, settings, self._config_loader(chain), self._observer)
+        genesis = partial(self._genesis, chain.blockchain_id)
+        loader = ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
+        forwarded = forward_chain(chain, self.sessions, settings, loader, self._observer)
         self._interfaces.add_evm(forwarded, self._admission, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)
@@ -103,12 +106,6 @@ class EvmApi:
                 health.register(evm_check(chain))
                 tasks.create_task(run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
-
-    def _config_loader(self, chain: EvmChain) -> LoadChainConfig:
-        async def genesis() -> bytes | None:
-            return await self._genesis(chain.blockchain_id)
-
-        return ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         blockchain = None

@@ -29,7 +29,7 @@ from warpseal.ops.health.chains import (
     gateway_check,
 )
 from warpseal.ops.health.checks import (
-    BootstrapCheck,
+    bootstrap_check,
     database_check,
     diskspace_check,
     indexer_check,
@@ -91,7 +91,7 @@ class NodeApi:
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
         tracked, counted = config.validators.tracked_subnet_ids, config.validators.ready_subnet_ids
         self.health.register(
-            BootstrapCheck(tracked, self._readiness, lambda: self._followed_chains).check(),
+            bootstrap_check(tracked, self._readiness, lambda: self._followed_chains),
             diskspace_check(config.peers.data_dir, config.health),
             *(quorum_check(name, self._readiness_of) for name in dict.fromkeys((PRIMARY_NETWORK, *tracked, *counted))),
         )

@@ -154,7 +154,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(ports.gateway_api.run(network_id))
                 tasks.create_task(node_api.watch_nodes())
-                tasks.create_task(ValidatorsApi(config, node_api.interfaces).run(services, upstream))
+                tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
                 tasks.create_task(contract_infos.run())
                 tasks.create_task(
                     _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
@@ -394,33 +394,27 @@ async def _l1_rules() -> BlockRules:
     return BlockRules()
 
 
-class ValidatorsApi:
-    """Serves the configured chains, and the chains of tracked subnets as soon as they are known."""
+async def _serve_validators(config: Config, interfaces: NodeInterfaces, services: Services, upstream: Upstream) -> None:
+    """Serve the validators of the configured chains, and of the chains of tracked subnets as soon as they are known."""
+    local_view = LocalView(services.chains, services.current, services.network.is_connected, services.uptime.uptime)
+    chains: dict[ChainID, ChainValidatorList] = {}
 
-    def __init__(self, config: Config, interfaces: NodeInterfaces) -> None:
-        self._config = config
-        self._interfaces = interfaces
-        self._chains: dict[ChainID, ChainValidatorList] = {}
-
-    async def run(self, services: Services, upstream: Upstream) -> None:
-        """Mount the chains, and refresh their validators until cancelled."""
-        settings, current = self._config.validators, services.current
-        local_view = LocalView(services.chains, current, services.network.is_connected, services.uptime.uptime)
-
-        def appeared(chain_id: ChainID) -> None:
-            if chain_id not in self._chains:
-                self._mount(chain_id, ChainValidatorsClient(()), local_view)
-
-        for chain_id, nodes in upstream.validators.items():
-            self._mount(chain_id, nodes, local_view)
-        rounds = ValidatorRefresher(services.chains, current, services.subnet_tracker, settings, appeared)
-        await rounds.run(tuple(self._chains.values()))
-
-    def _mount(self, chain_id: ChainID, nodes: ChainValidatorsClient, local_view: LocalView) -> None:
-        chain = self._chains[chain_id] = ChainValidatorList(chain_id, nodes, local_view)
-        routes = ValidatorsEndpoint(chain, self._config.api).routes()
+    def mount(chain_id: ChainID, nodes: ChainValidatorsClient) -> None:
+        chain = chains[chain_id] = ChainValidatorList(chain_id, nodes, local_view)
+        routes = ValidatorsEndpoint(chain, config.api).routes()
         try:
-            self._interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")
+            interfaces.add(CHAINS + id_text(chain_id), routes, CHAINS + "{chain}")
         except CallRefused as error:
-            # The path is one that an operator has given away already.
+            # An operator gave the path to another endpoint.
             log.warning("validators of a chain cannot be served", extra={"reason": str(error)})
+
+    def on_chain(chain_id: ChainID) -> None:
+        if chain_id not in chains:
+            mount(chain_id, ChainValidatorsClient(()))
+
+    for chain_id, nodes in upstream.validators.items():
+        mount(chain_id, nodes)
+    refresher = ValidatorRefresher(
+        services.chains, services.current, services.subnet_tracker, config.validators, on_chain
+    )
+    await refresher.run(tuple(chains.values()))

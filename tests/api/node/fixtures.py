@@ -24,8 +24,8 @@ from warpseal.errors import CallRefused
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, chain_check
 from warpseal.ops.health.checks import (
-    BootstrapCheck,
     PeerTraffic,
+    bootstrap_check,
     database_check,
     diskspace_check,
     network_check,
@@ -185,7 +185,7 @@ def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
     traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
     registry.register(
         *(chain_check(chain, readiness.get, 120.0, lambda: 10.0) for chain in chains),
-        BootstrapCheck((PRIMARY_NETWORK,), lambda: list(readiness.values()), dict).check(),
+        bootstrap_check((PRIMARY_NETWORK,), lambda: list(readiness.values()), dict),
         database_check(lambda: StoreStatus("off", True)),
         diskspace_check(folder, HealthSettings(warn_disk_percent=0, fail_disk_percent=0)),
         network_check(lambda: traffic, lambda: 10.0),

@@ -11,8 +11,8 @@ import pytest
 
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.checks import (
-    BootstrapCheck,
     PeerTraffic,
+    bootstrap_check,
     clock_check,
     database_check,
     diskspace_check,
@@ -156,23 +156,21 @@ def test_the_number_of_remembered_tips_is_bounded() -> None:
 def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     setup = FollowedChainSetup(ChainProgress(None, None), weight=0)
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
-    boot = BootstrapCheck(
+    boot = bootstrap_check(
         (SUBNET,),
         lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
         lambda: {"P": setup.chain()},
     )
-    assert run_check(boot.check()) == CheckOutcome(
-        [id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped"
-    )
+    assert run_check(boot) == CheckOutcome([id_text(PRIMARY_NETWORK), id_text(SUBNET)], "subnets not bootstrapped")
     weights[SUBNET] = 67
-    assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)]
+    assert run_check(boot).message == [id_text(PRIMARY_NETWORK)]
     weights[PRIMARY_NETWORK] = 100
-    assert run_check(boot.check()).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
+    assert run_check(boot).message == [id_text(PRIMARY_NETWORK)], "its chain is not followed yet"
     setup.progress = ChainProgress(5, 9, is_backfilling=True)
-    assert run_check(boot.check()).error == "subnets not bootstrapped"
+    assert run_check(boot).error == "subnets not bootstrapped"
     weights[SUBNET] = weights[PRIMARY_NETWORK] = 0
     setup.progress = ChainProgress(9, 30, is_backfilling=True)
-    assert run_check(boot.check()) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
+    assert run_check(boot) == CheckOutcome([], None), "the tip that there was at first; backfill never counts"
 
 
 @pytest.mark.parametrize(("weight", "fails"), [(100, False), (67, False), (66, True), (0, True)])

@@ -87,7 +87,13 @@ def chain_check(
         progress = chain.progress()
         age_s = lag.age_s(progress, now())
         networking, share = _networking(readiness_of(chain.subnet_id))
-        message = {"engine": {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}, "networking": networking}
+        # The id of the node's last block is known only if the daemon has read that block.
+        is_same = progress.block_id is not None and progress.height == progress.node_height
+        vm = {
+            "nodeHeight": progress.node_height,
+            "nodeLastAcceptedID": id_text(progress.block_id) if is_same and progress.block_id else None,
+        }
+        message = {"engine": {"consensus": _consensus(progress, age_s), "vm": vm}, "networking": networking}
         errors = []
         if progress.stopped is not None:
             errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
@@ -160,16 +166,6 @@ def _consensus(progress: ChainProgress, age_s: float) -> dict[str, Any]:
         "lastAcceptedID": id_text(progress.block_id) if progress.block_id is not None else "",
         "longestProcessingBlock": go_duration(age_s),
         "processingBlocks": max(0, tip - height) if progress.height is not None else 0,
-    }
-
-
-def _vm(progress: ChainProgress) -> dict[str, Any]:
-    """Return what is known of the node; the id of its last block is known only if the daemon has read that block."""
-    is_same = progress.block_id is not None and progress.height == progress.node_height
-    block_id = progress.block_id if is_same else None
-    return {
-        "nodeHeight": progress.node_height,
-        "nodeLastAcceptedID": id_text(block_id) if block_id is not None else None,
     }
 
 

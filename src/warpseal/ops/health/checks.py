@@ -245,44 +245,31 @@ def quorum_check(
     )
 
 
-class BootstrapCheck:
-    """Passes when each subnet has had enough weight connected, and each followed chain was at its tip, once."""
+def bootstrap_check(
+    subnet_ids: Sequence[SubnetID], readiness: Readiness, chains: Callable[[], Mapping[str, FollowedChain]]
+) -> HealthCheck:
+    """Return the startup check: each subnet had enough weight connected, and each followed chain was at its tip, once.
 
-    def __init__(
-        self, subnet_ids: Sequence[SubnetID], readiness: Readiness, chains: Callable[[], Mapping[str, FollowedChain]]
-    ) -> None:
-        self._pending = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
-        self._readiness = readiness
-        self._chains = chains
-        self._connected: set[SubnetID] = set()
-        self._first_tips: dict[str, int] = {}
-        self._caught_up: set[str] = set()
+    A chain is compared with its first known tip, which it reaches although new blocks keep coming.
+    """
+    pending = list(dict.fromkeys((PRIMARY_NETWORK, *subnet_ids)))
+    connected, caught_up = set[SubnetID](), set[str]()
+    first_tips: dict[str, int] = {}
 
-    def check(self) -> HealthCheck:
-        """Return the check: a global startup check that latches."""
-        tags = frozenset({APPLICATION})
-        return HealthCheck("bootstrapped", self.run, tags, is_startup=True, latches=True, is_prompt=True)
-
-    def run(self) -> CheckOutcome:
-        """Remove the subnets that have started up from the pending ones."""
-        self._connected.update(subnet.subnet_id for subnet in self._readiness() if subnet.is_ready)
-        self._update_chains()
-        self._pending = [subnet_id for subnet_id in self._pending if not self._has_started(subnet_id)]
-        message = [id_text(subnet_id) for subnet_id in self._pending]
-        return CheckOutcome(message, NOT_BOOTSTRAPPED if message else None)
-
-    def _has_started(self, subnet_id: SubnetID) -> bool:
-        chains = [name for name, chain in self._chains().items() if chain.subnet_id == subnet_id]
-        return subnet_id in self._connected and self._caught_up.issuperset(chains)
-
-    def _update_chains(self) -> None:
-        """Compare each chain with its first known tip, which it reaches although new blocks keep coming."""
-        for name, chain in self._chains().items():
+    def run() -> CheckOutcome:
+        connected.update(subnet.subnet_id for subnet in readiness() if subnet.is_ready)
+        for name, chain in chains().items():
             progress = chain.progress()
             if progress.node_height is not None:
-                tip = self._first_tips.setdefault(name, progress.node_height)
+                tip = first_tips.setdefault(name, progress.node_height)
                 if progress.height is not None and progress.height >= tip:
-                    self._caught_up.add(name)
+                    caught_up.add(name)
+        late_ids = {chain.subnet_id for name, chain in chains().items() if name not in caught_up}
+        pending[:] = [subnet_id for subnet_id in pending if subnet_id not in connected or subnet_id in late_ids]
+        message = list(map(id_text, pending))
+        return CheckOutcome(message, NOT_BOOTSTRAPPED if message else None)
+
+    return HealthCheck("bootstrapped", run, _GLOBAL, is_startup=True, latches=True, is_prompt=True)
 
 
 def read_traffic(network: PeerNetwork, max_outstanding: int) -> PeerTraffic:
