@@ -148,12 +148,12 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
     if path is None:
         yield sys.stdout.buffer
         return
-    beside = path.with_name(f".{path.name}.partial")
+    partial_path = path.with_name(f".{path.name}.partial")
     try:
-        with beside.open("wb") as file:
+        with partial_path.open("wb") as file:
             yield file
-        beside.replace(path)
+        partial_path.replace(path)
     except OSError as error:
         raise StartupError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        partial_path.unlink(missing_ok=True)

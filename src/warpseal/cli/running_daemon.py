@@ -1,4 +1,4 @@
-"""A running daemon as commands see it: its address and its answers; and texts of other machines in a terminal."""
+"""A running daemon as commands see it: its address and its responses; and texts of other machines in a terminal."""
 
 from __future__ import annotations
 

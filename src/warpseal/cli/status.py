@@ -132,7 +132,7 @@ def _health(args: argparse.Namespace) -> int:
 
 
 def _is_health(body: bytes) -> bool:
-    """Return whether a body is the daemon's answer to /health."""
+    """Return whether a body is the daemon's response to /health."""
     try:
         return json.loads(body)["status"] in ("up", "down")
     except (ValueError, LookupError, TypeError):

@@ -168,13 +168,13 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
         "metrics-port": defaults.metrics_port,
         "metrics-api-port": defaults.metrics_api_port,
     }
-    taken: dict[int, str] = {}
+    names_by_port: dict[int, str] = {}
     for name, default in ports.items():
         port = parsed.get(name, default)
         if name not in faulty and port:
-            if port in taken:
-                yield SettingFault(name, f"is the {taken[port]} too, {port}")
-            taken.setdefault(port, name)
+            if port in names_by_port:
+                yield SettingFault(name, f"is the {names_by_port[port]} too, {port}")
+            names_by_port.setdefault(port, name)
 
 
 def _json_value(value: Any) -> Any:

@@ -173,12 +173,12 @@ def _read_file(file: Path, environ: Mapping[str, str], faults: list[SettingFault
 
 
 def _object(pairs: list[tuple[str, Any]], source: str, faults: list[SettingFault]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for name, value in pairs:
-        if name in seen:
+        if name in content:
             faults.append(SettingFault(name, "given twice", source))
-        seen[name] = value
-    return seen
+        content[name] = value
+    return content
 
 
 _NODE_LIMITS: Final = "node-requests-in-flight and node-requests-per-second limit all calls to one node"

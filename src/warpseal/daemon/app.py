@@ -48,7 +48,7 @@ async def serve(
         ports = build_ports(config, loggers, stopping)
         bound = ports.bind()
         if config.peers.is_configured_identity_missing:
-            # A client that waits for the first answer reads these files next. Imported late: it costs time.
+            # A client that waits for the first response reads these files next. Imported late: it costs time.
             from warpseal.peers.identity import create_configured_identity
 
             create_configured_identity(config.peers)
@@ -66,7 +66,7 @@ async def serve(
                 await stopping.wait()
 
         async def start() -> None:
-            # Imported late: the ports listen already, and requests that come meanwhile wait at the gates.
+            # Imported late: the ports listen already, and requests wait at the gates.
             from warpseal.daemon.startup import start_services
 
             try:

@@ -38,7 +38,7 @@ def build_forecasts(
     index: Callable[[], PrimaryNetworkIndex | None],
     executor: Executor,
 ) -> ForecastService:
-    """Return the service. index: returns the index of the primary chains; None while there is none."""
+    """Return the service. index: returns the index of the primary chains; None without one."""
     # Imported late: the ports listen before the services are loaded.
     from warpseal.validators.forecast.readings import ForecastReader
     from warpseal.validators.forecast.service import ForecastService

@@ -34,7 +34,7 @@ _TIMEOUT_S: Final = 10.0
 
 
 class EvmApi:
-    """Forwards from the start; answers that need the network's upgrade times or a genesis come after `open`.
+    """Forwards from the start; replies that need the network's upgrade times or a genesis come after `open`.
 
     chains: the configured ones, then the added ones, while `opened` holds them. sessions: to their nodes.
     """

@@ -104,7 +104,7 @@ class DaemonStatus:
         self._sources = sources
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
-        """Return the document; other callbacks of the event loop run meanwhile.
+        """Return the document; other callbacks of the event loop run in between.
 
         with_addresses: include the addresses of validators and of upstream nodes.
         """
@@ -174,18 +174,18 @@ class DaemonStatus:
         monitor = self._node_api.node_monitor
         if monitor is None:
             return
-        for setting, answers in monitor.answers.items():
-            for answer in answers:
-                has_height = setting == P_CHAIN_API and answer.value is not None
+        for setting, results in monitor.results.items():
+            for result in results:
+                has_height = setting == P_CHAIN_API and result.value is not None
                 yield NodeStatus(
                     setting=setting,
-                    position=answer.position,
-                    is_up=answer.failure is None,
-                    address=answer.display if with_addresses else None,
-                    error=None if answer.failure is None else answer.failure.value,
-                    height=str(answer.value) if has_height else None,
-                    behind_seconds=int(monitor.behind_s(answer.position)) or None if has_height else None,
-                    disagrees=answer.disagrees,
+                    position=result.position,
+                    is_up=result.failure is None,
+                    address=result.display if with_addresses else None,
+                    error=None if result.failure is None else result.failure.value,
+                    height=str(result.value) if has_height else None,
+                    behind_seconds=int(monitor.behind_s(result.position)) or None if has_height else None,
+                    disagrees=result.disagrees,
                 )
 
     def _chains(self, sources: StatusSources | None) -> Iterator[ChainSummary]:
@@ -237,7 +237,7 @@ class PeerDescriber:
     async def rows(
         self, subnet_id: SubnetID, members: Sequence[Validator | CurrentValidation]
     ) -> list[ValidatorStatus]:
-        """Return the rows of these validators; other callbacks run meanwhile."""
+        """Return the rows of these validators; other callbacks run in between."""
         name, paying = _id_text(subnet_id), self._paying(subnet_id)
         rows = []
         for position, member in enumerate(members):
@@ -247,7 +247,7 @@ class PeerDescriber:
         return rows
 
     def _paying(self, subnet_id: SubnetID) -> dict[NodeID, CurrentValidation]:
-        """Return the validations of an L1. A node may have a permissioned one beside it."""
+        """Return the validations of an L1. A node may also have a permissioned one."""
         validations = self._current.latest(subnet_id)
         return {validation.node_id: validation for validation in validations or () if validation.is_l1}
 
@@ -276,10 +276,10 @@ class PeerDescriber:
 def share_limits(sizes: Sequence[int], total: int) -> list[int]:
     """Return how many of its rows each part may show: all of small parts, and equal shares of the rest of `total`."""
     limits = [0] * len(sizes)
-    left = total
+    remaining = total
     for done, place in enumerate(sorted(range(len(sizes)), key=lambda place: sizes[place])):
-        limits[place] = min(sizes[place], left // (len(sizes) - done))
-        left -= limits[place]
+        limits[place] = min(sizes[place], remaining // (len(sizes) - done))
+        remaining -= limits[place]
     return limits
 
 

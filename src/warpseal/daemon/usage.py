@@ -57,7 +57,7 @@ async def recording_before_network(
     """Write usage while no node has named the network; yield its flusher, None if no usage is recorded.
 
     Without a setting that names the metrics database its folder is not known yet: rows go to a file in data-dir, from
-    which UsageRecording moves them. If the start ends meanwhile, the rest is written.
+    which UsageRecording moves them. If the start ends before that, the rest is written.
     """
     if recorder is None:
         yield None

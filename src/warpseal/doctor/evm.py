@@ -116,10 +116,10 @@ class _ChainCheck:
     async def _check_node(self, node: ChainNode) -> list[Finding]:
         where = f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}] {node.node.display}"
         detail = {"chain": id_text(self._chain.blockchain_id), "setting": f"rpc[{node.position}]"}
-        identity, fault = self._nodes.identity, node.node.failure
+        identity, failure = self._nodes.identity, node.node.failure
         try:
-            if fault is not None:
-                return [await self._describe_fault(node, where, fault, detail)]
+            if failure is not None:
+                return [await self._describe_failure(node, where, failure, detail)]
             assert identity is not None
             head = _number_of(await self._call(node, BLOCK, "latest", False))
             if head is None:
@@ -134,18 +134,18 @@ class _ChainCheck:
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
         return [Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}), *findings]
 
-    async def _describe_fault(self, node: ChainNode, where: str, fault: str, detail: dict[str, Any]) -> Finding:
-        """Return why a node cannot be used, and what its URL answers."""
+    async def _describe_failure(self, node: ChainNode, where: str, failure: str, detail: dict[str, Any]) -> Finding:
+        """Return why a node cannot be used, and how its URL responds."""
         if node.node.mismatch is not None:
             advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
-            return Finding(Grade.WARNING, f"{where} {fault}", advice, detail)
+            return Finding(Grade.WARNING, f"{where} {failure}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]
         answer = await probe_endpoint(session, endpoint, [""], "eth_chainId", self._timeout_s, params=[])
         detail = {**detail, "status": answer.status, "body": answer.body}
         if answer.status == HTTPStatus.NOT_FOUND:
             return Finding(Grade.WARNING, f"{where}: {answer}", _NO_CHAIN, detail)
         advice = answer.meaning or "is the node up, and the URL right?"
-        return Finding(Grade.WARNING, f"{where}: {fault} ({answer})", advice, detail)
+        return Finding(Grade.WARNING, f"{where}: {failure} ({answer})", advice, detail)
 
     async def _check_blocks(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
         """Check that the node has the receipts of its last block, and the block with which the index begins."""

@@ -1,4 +1,4 @@
-"""A backup of a daemon's data: one tar file with its identity, store and metrics database, written beside the daemon.
+"""A backup of a daemon's data: a tar file with its identity, store and metrics database, written while it runs.
 
 The first member lists the others with sizes and hashes, so that a damaged archive is refused before anything is
 restored. An archive is read as hostile input: only plain members with known names count, which is stricter than
@@ -88,7 +88,7 @@ def write_backup(
 ) -> Manifest:
     """Write an archive, or replace it, completely or not at all; the file is private from its first byte.
 
-    sources: files by their names in the archive; those that do not exist are left out. Raises StartupError.
+    sources: files by their names in the archive; those that do not exist are remaining out. Raises StartupError.
     """
     for name in _MIGRATIONS.keys() & sources.keys():
         if reason := unusable_reason(sources[name]):
@@ -257,13 +257,13 @@ class BackupArchive:
     def _chunks(self, name: str, step: str) -> Iterator[bytes]:
         entry = self._entries[name]
         self._file.seek(entry.offset)
-        left = entry.size
-        while left:
-            chunk = self._file.read(min(left, _CHUNK_BYTES))
+        remaining = entry.size
+        while remaining:
+            chunk = self._file.read(min(remaining, _CHUNK_BYTES))
             if not chunk:
                 raise BadBackup(self._path, "it is truncated")
-            left -= len(chunk)
-            self._progress(f"{step} {name}, bytes", entry.size - left, entry.size)
+            remaining -= len(chunk)
+            self._progress(f"{step} {name}, bytes", entry.size - remaining, entry.size)
             yield chunk
 
 
@@ -272,10 +272,10 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
 
     folder: of the network; targets: where each file goes, by its name in the archive. Raises StartupError.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(os.listdir(folder)) if folder.exists() else set()
     try:
-        for path in reversed(made):
+        for path in reversed(new_folders):
             path.mkdir(mode=0o700)
         # A daemon leaves its locks, which hold nothing.
         with _lock_empty(folder, {name for name in before if name != LOCK_NAME and not name.endswith(LOCK_SUFFIX)}):
@@ -283,7 +283,7 @@ def restore_backup(archive: BackupArchive, folder: Path, targets: Mapping[str, P
     except BaseException as error:
         for name in {LOCK_NAME, STORE_NAME + LOCK_SUFFIX} - before:
             (folder / name).unlink(missing_ok=True)
-        for path in made:
+        for path in new_folders:
             with suppress(OSError):
                 path.rmdir()
         if isinstance(error, OSError):
@@ -308,9 +308,9 @@ def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
 
 
 def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
-    taken = [path for path in targets.values() if path.exists()]
-    if taken or len(set(targets.values())) < len(targets):
-        obstacle = taken[0] if taken else "certificate and key in one file"
+    existing = [path for path in targets.values() if path.exists()]
+    if existing or len(set(targets.values())) < len(targets):
+        obstacle = existing[0] if existing else "certificate and key in one file"
         raise StartupError(f"{obstacle} exists: a backup is restored only where nothing is")
     unfinished = {name: path.with_name(f".{path.name}.restored") for name, path in targets.items()}
     with ExitStack() as stack:

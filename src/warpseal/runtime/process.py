@@ -30,7 +30,7 @@ def ignore_progress(_step: str, _done: int, _total: int) -> None:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run work beside the block, and cancel it at the end of the block; its errors are ignored."""
+    """Run work while the block runs, and cancel it at the end of the block; its errors are ignored."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -25,7 +25,7 @@ class RateMeter:
         self._samples.clear()
 
     def add(self, now: float, count: int) -> None:
-        """Record that so many items have been processed."""
+        """Record `count` processed items."""
         self._samples.append((now, count))
         self._drop_old(now)
 

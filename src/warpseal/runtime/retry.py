@@ -52,7 +52,7 @@ class RetryDelays:
 class Retrier:
     """Repeats calls that raise one of some errors until they succeed, and reports which dependency blocks them.
 
-    failures: what a call waits for, by the error that it raises meanwhile, such as {NodeUnavailable: "nodes"};
+    failures: what a call waits for, by the error that it raises until then, such as {NodeUnavailable: "nodes"};
     any other error passes through. on_failure: called with each such error and the seconds until the next attempt.
     max_wait_s: bound of the delays of one call, after which the last error passes through.
     """

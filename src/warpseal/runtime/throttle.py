@@ -1,4 +1,4 @@
-"""Throttles a thread that computes beside the event loop."""
+"""Throttles a thread that computes while the event loop runs."""
 
 from __future__ import annotations
 

@@ -182,9 +182,9 @@ NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
 
 
 class NodeMonitor:
-    """The latest answers of the nodes of each list.
+    """The latest results of the nodes of each list.
 
-    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any answer. proposed: the
+    heights: asks the nodes of p-chain-api for their heights; info: asks those of info-api for any result. proposed: the
     proposed P-Chain height, which the signing uses; is_fresh: whether it is recent enough for that. now: seconds of a
     monotonic clock. quorum: how many nodes of p-chain-api must agree; as many have reached the height with which
     the others are compared, so that fewer nodes that forge heights do not make the others late.
@@ -206,7 +206,7 @@ class NodeMonitor:
         self._is_fresh = is_fresh
         self._settings = settings
         self._now = now
-        self._answers: dict[str, Sequence[NodeResult[int]]] = {}
+        self._results: dict[str, Sequence[NodeResult[int]]] = {}
         self._lags: dict[int, LagTimer] = {}
         self._behind_s: dict[int, float] = {}
 
@@ -223,9 +223,9 @@ class NodeMonitor:
 
     async def poll(self) -> None:
         """Ask every node once."""
-        answers = await asyncio.gather(*(probe() for probe in self._probes.values()))
-        self._answers = dict(zip(self._probes, answers, strict=True))
-        heights = {answer.position: answer.value for answer in self._answers[P_CHAIN_API] if answer.value is not None}
+        results = await asyncio.gather(*(probe() for probe in self._probes.values()))
+        self._results = dict(zip(self._probes, results, strict=True))
+        heights = {result.position: result.value for result in self._results[P_CHAIN_API] if result.value is not None}
         reached = find_quorum_height(heights.values(), self._quorum)
         highest = max(heights.values(), default=None) if reached is None else reached
         self._behind_s = {
@@ -234,12 +234,12 @@ class NodeMonitor:
         }
 
     @property
-    def answers(self) -> Mapping[str, Sequence[NodeResult[int]]]:
-        """The last answers of the nodes by list; those of p-chain-api are heights."""
-        return self._answers
+    def results(self) -> Mapping[str, Sequence[NodeResult[int]]]:
+        """The last results of the nodes by list; those of p-chain-api are heights."""
+        return self._results
 
     def behind_s(self, position: int) -> float:
-        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or did not answer."""
+        """Return for how long a node of p-chain-api has been behind the others; 0 if it is not, or did not result."""
         return self._behind_s.get(position, 0.0)
 
     def check(self) -> HealthCheck:
@@ -255,29 +255,29 @@ class NodeMonitor:
         return CheckOutcome(message, "; ".join(filter(None, (self._height_error(), *self._errors()))) or None)
 
     def _node_messages(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for name, answers in self._answers.items():
-            for answer in answers:
-                message: dict[str, Any] = {} if answer.failure is None else {"error": answer.failure.value}
-                if answer.disagrees:
+        for name, results in self._results.items():
+            for result in results:
+                message: dict[str, Any] = {} if result.failure is None else {"error": result.failure.value}
+                if result.disagrees:
                     message["disagrees"] = True
-                if name == P_CHAIN_API and answer.value is not None:
-                    message["height"] = answer.value
-                    if behind_s := self._behind_s[answer.position]:
+                if name == P_CHAIN_API and result.value is not None:
+                    message["height"] = result.value
+                    if behind_s := self._behind_s[result.position]:
                         message["behindFor"] = go_duration(behind_s)
-                yield f"{name}[{answer.position}]", message
+                yield f"{name}[{result.position}]", message
 
     def _errors(self) -> Iterator[str]:
         """Yield the current errors. A node may be down as long as another one of its list is up."""
-        for name, answers in self._answers.items():
-            for answer in answers:
-                if answer.failure is NodeFailure.WRONG_NETWORK:
-                    yield f"{name}[{answer.position}] is of another network"
-            usable = [answer for answer in answers if answer.value is not None]
+        for name, results in self._results.items():
+            for result in results:
+                if result.failure is NodeFailure.WRONG_NETWORK:
+                    yield f"{name}[{result.position}] is of another network"
+            usable = [result for result in results if result.value is not None]
             first = next(iter(usable), None)
             if first is None:
                 yield f"no node of {name} can be used"
             elif name == P_CHAIN_API and len(usable) < self._quorum:
-                yield f"{len(usable)} of {len(answers)} nodes of {name} can be used, and {self._quorum} must agree"
+                yield f"{len(usable)} of {len(results)} nodes of {name} can be used, and {self._quorum} must agree"
             elif (
                 name == P_CHAIN_API and self._quorum == 1 and self._behind_s[first.position] > self._settings.max_lag_s
             ):

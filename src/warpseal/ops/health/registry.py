@@ -199,7 +199,7 @@ ALIVE: Final = HealthReport(b'{"checks":{},"healthy":true}', True)
 class HealthRegistry:
     """Checks by name. unix_ns: the wall clock. Used from one event loop.
 
-    A check that has never passed is pending for the first interval of rounds: its failures are in the answers, not in
+    A check that has never passed is pending for the first interval of rounds: its failures are in the responses, not in
     the log.
     """
 

@@ -250,7 +250,7 @@ async def run_plugin(
 def _spawn(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start the file without a search path and without a shell. Raises PluginFailed.
 
-    The event loop is not used: libuv passes a file that it cannot run to a shell, and forks beside the threads of gRPC.
+    The event loop is not used: libuv passes a file that it cannot run to a shell, and forks while gRPC has threads.
     """
     try:
         return subprocess.Popen(

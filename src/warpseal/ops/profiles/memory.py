@@ -100,7 +100,7 @@ class HeapWalk:
 def _tracked_objects() -> list[Any]:
     """Return the objects that the collector tracks, without tuples, which are found through their referrers.
 
-    Another thread may be filling a tuple, and CPython fails there if anything else refers to the tuple meanwhile. So
+    Another thread may be filling a tuple, and CPython fails there if anything else refers to the tuple then. So
     no other thread runs while the list has tuples.
     """
     interval_s = sys.getswitchinterval()
