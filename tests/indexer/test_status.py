@@ -114,7 +114,7 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
             h.write_history(writer)
             writer.write_status(h.status_of(h.CHAIN, stopped="another_hash", stopped_at=7))
         page = await index.collectibles(CollectibleQuery(h.ALICE), PageRequest(10))
-        await index.request(page.lacking)
+        await index.request(page.missing)
         await status.refresh_if_old()
         assert [sample.height for sample in status.samples()] == [None]
         with stopped_clock() as clock:

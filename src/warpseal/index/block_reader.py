@@ -95,23 +95,20 @@ def chains_of(
 ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
     """Return the chains that addresses and accounts have touched."""
     keys = session.keys_of([*addresses, *(ACCOUNT + account for account in evm_addresses)])
+    has_txs = [
+        f"EXISTS (SELECT 1 FROM address_partitions a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
+        f" AND a.partition BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
+        for number in range(len(CHAINS))
+    ]
+    text = f"SELECT i.key, {', '.join(has_txs)} FROM ids i WHERE i.key IN {{keys}}"
     touched = {
         key: frozenset(chain for chain, is_touched in zip(CHAINS, flags, strict=True) if is_touched)
-        for key, *flags in session.by_keys(_touched_text(), keys.values())
+        for key, *flags in session.by_keys(text, keys.values())
     }
     return (
         {address: touched[keys[address]] for address in addresses if address in keys},
         {account: touched[keys[ACCOUNT + account]] for account in evm_addresses if ACCOUNT + account in keys},
     )
-
-
-def _touched_text() -> str:
-    flags = (
-        f"EXISTS (SELECT 1 FROM address_partitions a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
-        f" AND a.partition BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
-        for number in range(len(CHAINS))
-    )
-    return f"SELECT i.key, {', '.join(flags)} FROM ids i WHERE i.key IN {{keys}}"
 
 
 def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageRequest) -> int | None:

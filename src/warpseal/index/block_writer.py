@@ -15,7 +15,7 @@ from warpseal.index.errors import IndexDamaged, IndexMoved
 from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
-from warpseal.index.stakings import Stakings
+from warpseal.index.stakings import COMPLETED, Stakings
 from warpseal.index.tx_rows import write_c, write_p, write_x
 from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.resources.chains import PrimaryChain
@@ -74,7 +74,7 @@ class BlockWriter:
         for started in effects.started:
             self._stakings.start(started)
         for ended in effects.ended:
-            self._stakings.expire(ended)
+            self._stakings.end(ended, COMPLETED)
         if effects.settled is not None:
             self._settle(batch, effects.settled, effects.time_s)
         first_tx = chain.next_tx

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.index import stakings
 from warpseal.index.details import decode_stake
 from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_keys
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
+from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, Staking
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
 from warpseal.index.type_codes import reward_of
 from warpseal.resources.base import RewardType, SortOrder
@@ -30,9 +30,7 @@ from warpseal.warp.ids import NodeID, SubnetID
 # By the number of the state.
 _STATUSES: Final = ("pending", "active", "completed", "removed")
 _VALIDATIONS: Final = (
-    "SELECT s.tx, t.tx_id, s.subnet, s.start_s, s.end_s, s.weight, s.shares, s.state, s.potential, s.closed_by,"
-    " s.closed_at, s.earned, s.fees, s.fees_due, s.active_count, s.active_weight, s.total_count, s.total_weight,"
-    " s.detail, n.total_stake, n.max_stake, n.factor"
+    "SELECT s.*, t.tx_id, n.total_stake, n.max_stake, n.factor"
     " FROM stakings s JOIN txs t ON t.key = s.tx LEFT JOIN subnets n ON n.subnet = s.subnet"
     " WHERE s.node = ? AND s.is_delegation = 0 AND (s.start_s, s.tx) {beyond} (?, ?){state}"
     " ORDER BY s.start_s {order}, s.tx {order} LIMIT ?"
@@ -44,28 +42,9 @@ _REWARDS: Final = (
 _END: Final = 2**62
 
 
-class _ValidationRow(NamedTuple):
-    """A row of `_VALIDATIONS`, amounts as columns hold them."""
+class _SubnetLimits(NamedTuple):
+    """Total stake of a subnet, and bounds of a validator's weight, as columns hold them."""
 
-    tx: int
-    tx_id: bytes
-    subnet: int
-    start_s: int
-    end_s: int
-    weight: int
-    shares: int | None
-    state: int
-    potential: int | None
-    closed_by: int | None
-    closed_at: int | None
-    earned: int
-    fees: int
-    fees_due: int
-    active_count: int
-    active_weight: int
-    total_count: int
-    total_weight: int
-    detail: bytes
     total_stake: int | None
     max_stake: int | None
     factor: int
@@ -83,13 +62,19 @@ def validations(session: ReadSession, query: ValidationQuery, page: PageRequest)
         order="DESC" if is_newest_first else "ASC",
         state="" if query.status is None else f" AND s.state = {_STATUSES.index(query.status.value)}",
     )
-    rows = list(map(_ValidationRow._make, session.rows(text, node, *begin, page.size + 1)))
-    first = rows[: page.size]
-    more = (first[-1].start_s, first[-1].tx) if len(rows) > page.size else None
+    rows = session.rows(text, node, *begin, page.size + 1)
+    first = [
+        (Staking.from_row(columns, tx_id), _SubnetLimits(total_stake, max_stake, factor))
+        for *columns, tx_id, total_stake, max_stake, factor in rows[: page.size]
+    ]
+    more = (first[-1][0].start_s, first[-1][0].tx) if len(rows) > page.size else None
     return Page(_validations(session, query.node_id, first), more)
 
 
-def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[_ValidationRow]) -> tuple[Validation, ...]:
+def _validations(
+    session: ReadSession, node_id: NodeID, stakings: Sequence[tuple[Staking, _SubnetLimits]]
+) -> tuple[Validation, ...]:
+    rows = [row for row, _ in stakings]
     closing = {row.closed_by for row in rows if row.closed_by is not None}
     text = "SELECT key, tx_id FROM txs WHERE key IN {keys}"
     closed_by = {key: TxID(bytes(tx_id)) for key, tx_id in session.by_keys(text, closing)}
@@ -99,45 +84,48 @@ def _validations(session: ReadSession, node_id: NodeID, rows: Sequence[_Validati
     return tuple(
         [
             Validation(
-                tx_id=TxID(bytes(row.tx_id)),
+                tx_id=row.tx_id,
                 node_id=node_id,
                 subnet_id=SubnetID(session.id_of(row.subnet)),
-                staked=from_column(row.weight),
+                staked=row.weight,
                 start=row.start_s,
-                end=from_column(row.end_s),
+                end=row.end_s,
                 state=_state(
-                    row, reward_addresses(session, detail), None if row.closed_by is None else closed_by[row.closed_by]
+                    row,
+                    limits,
+                    reward_addresses(session, detail),
+                    None if row.closed_by is None else closed_by[row.closed_by],
                 ),
                 fee_shares=row.shares,
                 bls=bls_credentials(detail.bls),
             )
-            for row, detail in zip(rows, details, strict=True)
+            for (row, limits), detail in zip(stakings, details, strict=True)
         ]
     )
 
 
 def _state(
-    row: _ValidationRow, addresses: tuple[Address, ...], closed_by: TxID | None
+    row: Staking, limits: _SubnetLimits, addresses: tuple[Address, ...], closed_by: TxID | None
 ) -> PendingState | ActiveState | CompletedState | RemovedState:
-    if row.state == stakings.PENDING:
+    if row.state == PENDING:
         return PendingState()
-    if row.state == stakings.REMOVED:
+    if row.state == REMOVED:
         assert closed_by is not None
         assert row.closed_at is not None
         return RemovedState(closed_by, row.closed_at)
-    if row.state == stakings.COMPLETED:
+    if row.state == COMPLETED:
         return CompletedState(
             delegator_count=row.total_count,
             rewards=Rewards(row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None),
-            delegated=None if row.shares is None else from_column(row.total_weight),
+            delegated=None if row.shares is None else row.total_weight,
         )
-    delegated, own = from_column(row.active_weight), from_column(row.weight)
-    capacity = None
-    if row.shares is not None and row.max_stake is not None:
-        capacity = max(0, min(from_column(row.max_stake), row.factor * own) - own - delegated)
+    delegated, capacity = row.active_weight, None
+    if row.shares is not None and limits.max_stake is not None:
+        most = min(from_column(limits.max_stake), limits.factor * row.weight)
+        capacity = max(0, most - row.weight - delegated)
     return ActiveState(
         delegator_count=row.active_count,
-        total_stake=from_column(row.total_stake or 0),
+        total_stake=from_column(limits.total_stake or 0),
         potential=Rewards(row.potential or 0, row.fees_due, addresses),
         delegated=None if row.shares is None else delegated,
         capacity=capacity,

@@ -56,6 +56,12 @@ class Staking:
     total_weight: int = 0
     detail: bytes
 
+    @classmethod
+    def from_row(cls, columns: Iterable[Any], tx_id: bytes = b"") -> Staking:
+        """Return the staking of a row."""
+        values: list[Any] = [from_column(value) if isinstance(value, int) else value for value in columns]
+        return cls(tx_id=TxID(bytes(tx_id)), **dict(zip(STAKINGS.c.keys(), values, strict=True)))
+
     def row(self) -> tuple[object, ...]:
         """Return the row."""
         return tuple([to_column(value) if isinstance(value, int) else value for value in _columns(self)])
@@ -77,10 +83,7 @@ class Stakings:
         """Load the open stakings and the subnets."""
         self.__init__()  # type: ignore[misc]
         for *columns, tx_id in bulk.fetch(connection, _OPEN):
-            values: list[Any] = [from_column(value) if isinstance(value, int) else value for value in columns]
-            staking = Staking(tx_id=TxID(bytes(tx_id)), **dict(zip(STAKINGS.c.keys(), values, strict=True)))
-            staking.detail = bytes(staking.detail)
-            self._add_open(staking)
+            self._add_open(Staking.from_row(columns, tx_id))
         for subnet, *values in bulk.fetch(connection, "SELECT * FROM subnets"):
             self._subnets[subnet] = [from_column(values[0]), *values[1:]]
 
@@ -152,12 +155,8 @@ class Stakings:
         self._add_stake(staking, 1)
         self._mark_changed(staking)
 
-    def expire(self, tx_id: TxID) -> None:
-        """Complete a permissioned staking at its end time."""
-        self.end(tx_id, COMPLETED, None, None)
-
-    def end(self, tx_id: TxID, state: int, by: int | None, time_s: int | None) -> None:
-        """End a staking without a reward. by: the transaction with which the subnet's owner removed it."""
+    def end(self, tx_id: TxID, state: int, by: int | None = None, time_s: int | None = None) -> None:
+        """End a staking without a reward. by: the transaction with which the subnet's owner removed it, if any."""
         staking = self._open.get(tx_id)
         if staking is not None:
             self._deactivate(staking, is_rewarded=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from warpseal.chains.ids import Address, BlockID
 from warpseal.index import type_codes
@@ -13,7 +13,7 @@ from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
 from warpseal.index.output_reader import OutputReader, TxRow, credentials
 from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
-from warpseal.index.stakings import COMPLETED
+from warpseal.index.stakings import COMPLETED, Staking
 from warpseal.resources.base import (
     C_CHAIN_TX_TYPES,
     P_CHAIN_TX_TYPES,
@@ -55,20 +55,6 @@ from warpseal.warp.ids import ChainID, NodeID, id_text
 MAX_PAGE_OUTPUTS: Final = 1_000
 """The outputs of all transactions of a page; a single transaction may have more."""
 
-_STAKINGS: Final = (
-    "SELECT tx, start_s, end_s, shares, state, potential, closed_by, detail FROM stakings WHERE tx IN {keys}"
-)
-
-
-class _StakingRow(NamedTuple):
-    start_s: int
-    end_s: int
-    shares: int | None
-    state: int
-    potential: int | None
-    closed_by: int | None
-    detail: StakeDetail
-
 
 def transactions(
     session: ReadSession, text: NetworkText, query: TransactionQuery, page: PageRequest
@@ -94,7 +80,7 @@ class _TxReader:
         self._session = session
         self._text = text
         self._outputs = OutputReader(session)
-        self._stakings: dict[int, _StakingRow] = {}
+        self._stakings: dict[int, Staking] = {}
         self._block_ids: dict[int, BlockID] = {}
         self._validations: dict[int, tuple[int, int, bytes]] = {}
         self._blockchains: dict[int, tuple[str, bytes, bytes]] = {}
@@ -114,8 +100,8 @@ class _TxReader:
     def _load(self, rows: Sequence[TxRow]) -> None:
         session = self._session
         staking_keys = (row.key for row in rows if row.kind in _STAKING_TYPES)
-        for key, *columns, raw in session.by_keys(_STAKINGS, staking_keys):
-            self._stakings[key] = _StakingRow._make((*columns, decode_stake(raw)))
+        for columns in session.by_keys("SELECT * FROM stakings WHERE tx IN {keys}", staking_keys):
+            self._stakings[columns[0]] = Staking.from_row(columns)
         more = {staking.closed_by for staking in self._stakings.values() if staking.closed_by is not None}
         more.update(row.detail.closes for row in rows if isinstance(row.detail.closes, int))
         self._outputs.load((key for row in rows for key in (*row.detail.inputs, *row.emitted)), more)
@@ -150,7 +136,8 @@ class _TxReader:
                 ids.add(account)
                 assets.add(asset)
         for staking in self._stakings.values():
-            ids.update((*staking.detail.own, *staking.detail.of_delegations))
+            rewards = decode_stake(staking.detail)
+            ids.update((*rewards.own, *rewards.of_delegations))
         for node, subnet, _ in self._validations.values():
             ids.update((node, subnet))
         self._session.load_ids(key for key in ids if key is not None)
@@ -195,7 +182,8 @@ class _TxReader:
             fields["estimated_reward"] = str(staking.potential)
         if staking.state == COMPLETED and staking.closed_by is not None:
             fields["reward_tx_hash"] = id_text(self._outputs.tx(staking.closed_by).tx_id)
-        fields["reward_addresses"] = self._text.addresses(reward_addresses(self._session, staking.detail)) or UNSET
+        owners = reward_addresses(self._session, decode_stake(staking.detail))
+        fields["reward_addresses"] = self._text.addresses(owners) or UNSET
 
     def _add_created(self, detail: TxDetail, fields: dict[str, Any]) -> None:
         if detail.manager is not None:

@@ -19,7 +19,7 @@ from warpseal.index.evm.records import (
     ContractFacts,
     ContractToCall,
     FetchReason,
-    Lacking,
+    MissingResults,
     ReindexAnswer,
     ReindexOutcome,
     TokenDocument,
@@ -137,7 +137,7 @@ async def test_contracts_are_called_once_and_again_after_an_upgrade(file_url: st
     async with open_index(file_url, lambda: START) as index:
         page = await index.tokens(NFT, PAGE)
         assert {(item.name, item.symbol) for item in page.items} == {("Apes\0?", "")}
-        assert not page.lacking.contracts
+        assert not page.missing.contracts
         (deployed,) = (await index.deployments(ALICE, PAGE)).items
         assert (deployed.erc_type, deployed.name, deployed.symbol, deployed.decimals) == ("ERC-20", "Coin", "C", 18)
     writer.write([changed(made_block(1), upgraded=(NFT, address(55)))])
@@ -168,12 +168,12 @@ def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexW
 async def test_a_contract_that_a_page_shows_is_called_first(file_url: str, writer: EvmIndexWriter) -> None:
     async with open_index(file_url, lambda: START) as index:
         page = await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)
-        assert len(page.lacking.contracts) == 1
-        await index.request(page.lacking)
+        assert len(page.missing.contracts) == 1
+        await index.request(page.missing)
         assert writer.contracts.to_call(1) == [ContractToCall(MULTI, ERC1155_ONLY, is_requested=True)]
         writer.contracts.write([ContractFacts(MULTI, ErcType.ERC1155, None, None, None, 0)])
         assert not any(contract.is_requested for contract in writer.contracts.to_call(9))
-        assert not (await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)).lacking.contracts
+        assert not (await index.collectibles(CollectibleQuery(ALICE, MULTI), PAGE)).missing.contracts
 
 
 def test_the_first_event_of_a_standard_has_the_contract_called_again(writer: EvmIndexWriter) -> None:
@@ -208,8 +208,8 @@ async def test_documents_are_shown_and_the_last_good_fields_stay(file_url: str, 
         shown = moved.erc1155_token.metadata
         assert (shown.attributes, shown.decimals, shown.properties) == (UNSET, 2, "{}")
         # Old metadata is fetched again, without a page that waits for it.
-        assert (len(page.lacking.tokens), len(page.lacking.old_tokens)) == (1, 2)
-        await index.request(page.lacking)
+        assert (len(page.missing.tokens), len(page.missing.old_tokens)) == (1, 2)
+        await index.request(page.missing)
     assert len(to_fetch(writer, FetchReason.SHOWN)) == 3
 
 
@@ -369,8 +369,8 @@ async def test_requests_are_bounded(file_url: str, writer: EvmIndexWriter, monke
     monkeypatch.setattr(requests, "MAX_WAITING", 2)
     async with open_index(file_url, lambda: START) as index:
         page = await index.collectibles(CollectibleQuery(ALICE), PAGE)
-        for token in sorted(page.lacking.tokens):
-            await index.request(Lacking(tokens=frozenset({token})))
+        for token in sorted(page.missing.tokens):
+            await index.request(MissingResults(tokens=frozenset({token})))
     assert len(to_fetch(writer, FetchReason.SHOWN)) == 2
 
 
@@ -378,7 +378,7 @@ async def test_without_an_index_requests_fail_and_make_no_file(file_url: str) ->
     async with open_index(file_url) as index:
         assert await index.freshness() is None
         with pytest.raises(StoreDown):
-            await index.request(Lacking(tokens=frozenset({1})))
+            await index.request(MissingResults(tokens=frozenset({1})))
         with pytest.raises(StoreDown):
             await index.reindex(NFT, 1)
     path = index_url(file_url).path

@@ -327,12 +327,12 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
             assert found == expected
             assert (page.total_holders, page.total_tokens) == (len(held), len({token for _, token in tokens}))
             assert page.name == ""
-            assert bool(page.lacking) == bool(tokens)
+            assert bool(page.missing) == bool(tokens)
         assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
         written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
         named = await index.nft_holders(address(1), PageRequest(1))
         assert named is not None
-        assert (named.name, named.symbol, bool(named.lacking)) == ("Nägel", "", False)
+        assert (named.name, named.symbol, bool(named.missing)) == ("Nägel", "", False)
         empty = await index.nft_holders(TOKENS[0], PageRequest(1))
         assert empty == HolderPage((), block=149)
 

@@ -23,7 +23,7 @@ from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import Lacking
+from warpseal.index.evm.records import MissingResults
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
@@ -124,7 +124,7 @@ class MetadataWorld:
     async def show(self, *token_ids: int, contract: bytes | None = None) -> None:
         """Show tokens on a page, which requests what it lacks."""
         for token_id in token_ids:
-            missing: Lacking = (await self.index.token(contract or self.cat, token_id)).lacking
+            missing: MissingResults = (await self.index.token(contract or self.cat, token_id)).missing
             await self.index.request(replace(missing, contracts=frozenset()))
 
     async def until_fetched(self, token_id: int, contract: bytes | None = None) -> NftToken:

@@ -31,7 +31,7 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import ContractFacts, ContractToCall, Lacking
+from warpseal.index.evm.records import ContractFacts, ContractToCall, MissingResults
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
@@ -150,12 +150,12 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
         await running.until_at(chain.chain, 1)
         await until(lambda: node.asked["eth_call"] > 0)
         page = await index.deployments(sender, PageRequest(100))
-        assert len(page.lacking.contracts) == 40
+        assert len(page.missing.contracts) == 40
         is_down = False
 
         async def are_called() -> bool:
             page = await index.deployments(sender, PageRequest(100))
-            return not page.lacking.contracts and {item.erc_type for item in page.items} == {ErcType.ERC20}
+            return not page.missing.contracts and {item.erc_type for item in page.items} == {ErcType.ERC20}
 
         await until(are_called)
 
@@ -194,22 +194,22 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
     ):
         await running.until_at(chain.chain, 1)
 
-        async def lacking() -> int:
-            return len((await index.deployments(sender, PageRequest(100))).lacking.contracts)
+        async def missing() -> int:
+            return len((await index.deployments(sender, PageRequest(100))).missing.contracts)
 
         with rate_taken(contexts[0].nodes):
             begin.set()
             page = await index.deployments(sender, PageRequest(1))
-            await index.request(Lacking(contracts=page.lacking.contracts))
+            await index.request(MissingResults(contracts=page.missing.contracts))
 
             async def is_called() -> bool:
-                return await lacking() == 2
+                return await missing() == 2
 
             await until(is_called)
             assert called == {coins[2]}
 
         async def are_called() -> bool:
-            return await lacking() == 0
+            return await missing() == 0
 
         await until(are_called)
     assert called == set(coins)
@@ -241,8 +241,8 @@ async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path
             async def is_named() -> bool:
                 page = await index.deployments(sender, PageRequest(10))
                 if is_requested:
-                    await index.request(page.lacking)
-                return [contract.name for contract in page.items] == [name] and not page.lacking.contracts
+                    await index.request(page.missing)
+                return [contract.name for contract in page.items] == [name] and not page.missing.contracts
 
             await until(is_named)
 

@@ -82,7 +82,7 @@ class Indexed:
         async def are_called() -> bool:
             page = await self.index.deployments(creator, ALL)
             found.update((raw(item.address), item) for item in page.items)
-            return not page.lacking.contracts
+            return not page.missing.contracts
 
         await until(are_called)
         return {contract: found[contract] for contract in contracts}

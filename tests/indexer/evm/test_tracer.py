@@ -311,7 +311,7 @@ async def test_contracts_that_traces_show_are_called_without_a_new_block(tmp_pat
 
         async def are_called() -> bool:
             page = await index.deployments(FACTORY, PageRequest(10))
-            return len(page.items) == 2 and not page.lacking.contracts
+            return len(page.items) == 2 and not page.missing.contracts
 
         await until(are_called)
     assert node.asked["eth_call"] > 0

@@ -23,7 +23,7 @@ from warpseal.validators.errors import UnknownChain
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex, EvmPage
-    from warpseal.index.evm.records import HolderPage, Lacking
+    from warpseal.index.evm.records import HolderPage, MissingResults
 
 SETTING: Final = "evm-chains"
 WAIT_S: Final = 2.0
@@ -111,21 +111,21 @@ async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -
     """
     page, index = await read(), context.chain.index
     assert index is not None
-    lacking = _fetchable(context, page.lacking)
-    if not lacking:
+    missing = _fetchable(context, page.missing)
+    if not missing:
         return page
     with suppress(TimeoutError, StoreDown):
         async with asyncio.timeout(WAIT_S):
-            await index.request(lacking)
+            await index.request(missing)
             pause_s = _FIRST_PAUSE_S
-            while (lacking.contracts or lacking.tokens) and context.is_indexer_heard:
+            while (missing.contracts or missing.tokens) and context.is_indexer_heard:
                 await asyncio.sleep(pause_s)
                 pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
                 page = await read()
-                lacking = _fetchable(context, page.lacking)
+                missing = _fetchable(context, page.missing)
     return page
 
 
-def _fetchable(context: EvmContext, lacking: Lacking) -> Lacking:
+def _fetchable(context: EvmContext, missing: MissingResults) -> MissingResults:
     """Return what the indexer fetches: no metadata if its fetching is off."""
-    return lacking if context.chain.has_metadata else replace(lacking, tokens=frozenset(), old_tokens=frozenset())
+    return missing if context.chain.has_metadata else replace(missing, tokens=frozenset(), old_tokens=frozenset())

@@ -120,42 +120,23 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_references(connection: Connection) -> Iterator[Inconsistency]:
     """Find rows that name other rows which do not exist."""
-    low = "(SELECT min(number) FROM blocks)"
-    high = "(SELECT max(number) FROM blocks)"
-    checks = (
-        (
-            "transfers whose block is not indexed",
-            f"transfers WHERE key / 1048576 NOT BETWEEN {low} AND {high}",
-        ),
-        (
-            "transfers without their transaction",
-            "transfers r WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = r.key / 1048576 * 1048576 + r.tx_index)",
-        ),
-        (
-            "transfers of an unknown token",
-            f"transfers r WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.number = {SQL_NUMBER.format('r.token')})",
-        ),
-        *(
-            (
-                f"transfers of an unknown {party}",
-                f"transfers r WHERE {party} <> 0 AND NOT EXISTS (SELECT 1 FROM ids i WHERE i.key = r.{party})",
-            )
+    heights = "(SELECT min(number) FROM blocks) AND (SELECT max(number) FROM blocks)"
+    missing = "WHERE NOT EXISTS (SELECT 1 FROM"
+    tx = "t.key = r.key / 1048576 * 1048576 + r.tx_index"
+    token = f"tokens t WHERE t.number = {SQL_NUMBER.format('x.token')})"
+    checks = {
+        "transfers whose block is not indexed": f"transfers WHERE key / 1048576 NOT BETWEEN {heights}",
+        "transfers without their transaction": f"transfers r {missing} txs t WHERE {tx})",
+        "transfers of an unknown token": f"transfers x {missing} {token}",
+        **{
+            f"transfers of an unknown {party}": f"transfers r {missing} ids i WHERE i.key = r.{party}) AND {party} <> 0"
             for party in ("sender", "recipient")
-        ),
-        (
-            "creations without their transaction",
-            "creations c WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = c.tx)",
-        ),
-        (
-            "creations that are no known contract",
-            "creations c WHERE NOT EXISTS (SELECT 1 FROM contracts t WHERE t.contract = c.contract)",
-        ),
-        (
-            "documents of an unknown token",
-            f"documents d WHERE NOT EXISTS (SELECT 1 FROM tokens t WHERE t.number = {SQL_NUMBER.format('d.token')})",
-        ),
-    )
-    for subject, rows in checks:
+        },
+        "creations without their transaction": f"creations c {missing} txs t WHERE t.key = c.tx)",
+        "creations that are no known contract": f"creations c {missing} contracts t WHERE t.contract = c.contract)",
+        "documents of an unknown token": f"documents x {missing} {token}",
+    }
+    for subject, rows in checks.items():
         ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
         if count:
             yield Inconsistency(subject, f"{count} rows")

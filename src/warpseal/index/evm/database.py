@@ -6,7 +6,6 @@ Source of truth for the versions: migrations/, run as those of the store are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +56,11 @@ def schema_name(chain_id: ChainID) -> str:
 def find_chains(url: StoreUrl) -> set[ChainID]:
     """Return the chains with an index in the folder, or on the server, of any chain's index. Raises StoreDown."""
     if url.path is not None:
-        return set(_parse_names(path.stem for path in url.path.parent.glob("*.db")))
+        chains = set[ChainID]()
+        for path in url.path.parent.glob("*.db"):
+            with suppress(MalformedID):
+                chains.add(ChainID(parse_id(path.stem)))
+        return chains
     engine = reading_engine(url)
     try:
         with translate_errors(engine), engine.connect() as connection:
@@ -75,9 +78,3 @@ def writing_evm_index(url: StoreUrl, settings: IndexSettings, chain_id: ChainID)
     return writing_index(
         url, shared, MIGRATIONS, schema_name(chain_id), log_of_cache=1.0, page_bytes=_PAGE_BYTES, has_lock=True
     )
-
-
-def _parse_names(names: Iterable[str]) -> Iterator[ChainID]:
-    for name in names:
-        with suppress(MalformedID):
-            yield ChainID(parse_id(name))

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
 from warpseal.index.evm.queries import ChainState, read_state
-from warpseal.index.evm.records import HolderPage, Lacking
+from warpseal.index.evm.records import HolderPage, MissingResults
 from warpseal.index.evm.resources import read_contracts
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import ErcType, Holder, HolderQuery
@@ -141,7 +141,7 @@ def nft_holders(
         symbol=(contract_row.symbol if contract_row is not None else None) or "",
         total_holders=holders,
         total_tokens=tokens,
-        lacking=Lacking(
+        missing=MissingResults(
             frozenset((key,) if is_due else ()), old_contracts=frozenset((key,) if is_old and not is_due else ())
         ),
     )

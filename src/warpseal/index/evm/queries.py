@@ -19,7 +19,7 @@ from warpseal.index.evm.keys import (
     short_id,
     unpack,
 )
-from warpseal.index.evm.records import NOTHING_LACKING, Lacking
+from warpseal.index.evm.records import NOTHING_MISSING, MissingResults
 from warpseal.index.evm.resources import ResourceReader, block_resource
 from warpseal.index.evm.rows import BlockRow, CreationRow, EvmChainRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.keys import prefix_of
@@ -36,7 +36,7 @@ from warpseal.resources.evm import (
     EvmFreshness,
     NftToken,
 )
-from warpseal.resources.queries import Page, PageRequest, Position
+from warpseal.resources.queries import Page, PageRequest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,7 +60,7 @@ _BY_HASH: Final = (
 class EvmPage(Page[T_co]):
     """A page, and what its items lack. Read it again once the indexer has it."""
 
-    lacking: Lacking = NOTHING_LACKING
+    missing: MissingResults = NOTHING_MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def erc1155_transfers(
     reader = ResourceReader(session, now)
     first = reader.within_page(transfers, page.size)
     more = first[-1].key if len(first) < len(transfers) else last
-    return EvmPage(reader.transfers(first), _position(more), reader.lacking)
+    return EvmPage(reader.transfers(first), None if more is None else (more,), reader.missing)
 
 
 def collectibles(
@@ -239,8 +239,8 @@ def collectibles(
             low = rows[-1].token
     reader = ResourceReader(session, now)
     first = reader.within_page(holdings, page.size)
-    more = first[-1].token if len(first) < len(holdings) else None
-    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), _position(more), reader.lacking)
+    more = (first[-1].token,) if len(first) < len(holdings) else None
+    return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), more, reader.missing)
 
 
 def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
@@ -250,8 +250,8 @@ def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest)
     rows = [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)] if low < end else []
     reader = ResourceReader(session, now)
     first = reader.within_page(rows, page.size)
-    more = first[-1].token if len(first) < len(rows) else None
-    return EvmPage(reader.tokens(first), _position(more), reader.lacking)
+    more = (first[-1].token,) if len(first) < len(rows) else None
+    return EvmPage(reader.tokens(first), more, reader.missing)
 
 
 def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[NftToken]:
@@ -260,7 +260,7 @@ def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> E
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
     rows = [OwnerRow(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
     reader = ResourceReader(session, now)
-    return EvmPage(reader.tokens(rows), None, reader.lacking)
+    return EvmPage(reader.tokens(rows), None, reader.missing)
 
 
 def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
@@ -278,7 +278,7 @@ def deployments(session: ReadSession, now: float, address: bytes, page: PageRequ
     first = rows[: page.size]
     reader = ResourceReader(session, now)
     more = (first[-1].tx, first[-1].position) if len(first) < len(rows) else None
-    return EvmPage(reader.deployments(first), more, reader.lacking)
+    return EvmPage(reader.deployments(first), more, reader.missing)
 
 
 def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -> Sequence[int]:
@@ -342,7 +342,3 @@ def _address_key(session: ReadSession, address: bytes) -> int | None:
     if address == _ZERO_ADDRESS:
         return 0
     return session.keys_of([address]).get(address)
-
-
-def _position(key: int | None) -> Position | None:
-    return None if key is None else (key,)

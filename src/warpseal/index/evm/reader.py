@@ -11,7 +11,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import HolderPage, Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import HolderPage, MissingResults, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
@@ -124,9 +124,9 @@ class EvmIndex:
         """
         return await self._page("nft_holders", holder_queries.nft_holders, contract, page, at_block)
 
-    async def request(self, lacking: Lacking) -> None:
+    async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
-        await self._requests.request(lacking, int(self._now()))
+        await self._requests.request(missing, int(self._now()))
 
     async def reindex(self, contract: bytes, token_id: int) -> ReindexAnswer:
         """Ask the indexer to fetch a token's metadata now; once per hour and token over all daemons.

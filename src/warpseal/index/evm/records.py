@@ -126,7 +126,7 @@ class TokenDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingResults:
     """What a page shows without the results of calls, or with metadata that is unfetched or older than 24 hours.
 
     The keys are opaque, of the database. old_contracts, old_tokens: have results, so that no client waits for them.
@@ -142,7 +142,7 @@ class Lacking:
         return bool(self.contracts or self.tokens or self.old_tokens or self.old_contracts)
 
 
-NOTHING_LACKING: Final = Lacking()
+NOTHING_MISSING: Final = MissingResults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class HolderPage(Page[Holder]):
     """Holders by balance, largest first, then by address, as they were after `block`; of -1: no block is indexed.
 
     events_inconsistent: the events of the contract contradict each other. total_holders, total_tokens, name, symbol,
-    lacking: of NFTs; the texts are "" if the contract has none.
+    missing: of NFTs; the texts are "" if the contract has none.
     """
 
     block: int = -1
@@ -159,7 +159,7 @@ class HolderPage(Page[Holder]):
     symbol: str = ""
     total_holders: int = 0
     total_tokens: int = 0
-    lacking: Lacking = NOTHING_LACKING
+    missing: MissingResults = NOTHING_MISSING
 
 
 class ReindexOutcome(StrEnum):

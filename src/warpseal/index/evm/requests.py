@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from warpseal.index import bulk
 from warpseal.index.database import file_number
 from warpseal.index.evm.keys import RequestKind, collection_of
-from warpseal.index.evm.records import Lacking, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import MissingResults, ReindexAnswer, ReindexOutcome
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import redacted_reason, writing_engine
@@ -56,10 +56,10 @@ class RequestWriter:
         """Cancel the waiting requests, and close the connection."""
         self._thread.close()
 
-    async def request(self, lacking: Lacking, now: int) -> None:
+    async def request(self, missing: MissingResults, now: int) -> None:
         """Add requests for what a page lacks, unless they wait already. Raises StoreDown."""
-        tokens = lacking.tokens | lacking.old_tokens
-        contracts = lacking.contracts | lacking.old_contracts
+        tokens = missing.tokens | missing.old_tokens
+        contracts = missing.contracts | missing.old_contracts
         requests = ((RequestKind.CONTRACT, contracts), (RequestKind.SHOWN_TOKEN, tokens))
 
         def write(connection: Connection) -> None:
@@ -67,7 +67,7 @@ class RequestWriter:
                 if subjects and _count_waiting(connection, kind, MAX_WAITING) < MAX_WAITING:
                     bulk.insert_new(connection, REQUESTS, [(int(kind), subject, now) for subject in sorted(subjects)])
 
-        if lacking:
+        if missing:
             await self._write(write)
 
     async def reindex(self, tokens: Sequence[int], now: int) -> ReindexAnswer:

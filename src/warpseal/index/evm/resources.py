@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeVar
 
+from msgspec.structs import asdict
+
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.evm.documents import RECENT_S, decode_fields
 from warpseal.index.evm.keys import (
@@ -18,7 +20,7 @@ from warpseal.index.evm.keys import (
     tx_key_of,
     unpack,
 )
-from warpseal.index.evm.records import Lacking
+from warpseal.index.evm.records import MissingResults
 from warpseal.index.evm.rows import BlockRow, CreationRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
@@ -117,17 +119,17 @@ class ResourceReader:
         self._contracts: dict[int, ContractRow] = {}
         self._documents: dict[int, _DocumentRow] = {}
         self._inconsistent: frozenset[int] = frozenset()
-        self._lacking_contracts: set[int] = set()
-        self._lacking_tokens: set[int] = set()
+        self._missing_contracts: set[int] = set()
+        self._missing_tokens: set[int] = set()
         self._old_tokens: set[int] = set()
         self._old_contracts: set[int] = set()
 
     @property
-    def lacking(self) -> Lacking:
+    def missing(self) -> MissingResults:
         """What the resources lack."""
-        return Lacking(
-            frozenset(self._lacking_contracts),
-            frozenset(self._lacking_tokens),
+        return MissingResults(
+            frozenset(self._missing_contracts),
+            frozenset(self._missing_tokens),
             frozenset(self._old_tokens),
             frozenset(self._old_contracts),
         )
@@ -249,7 +251,7 @@ class ResourceReader:
             if updated_at < self._now - RECENT_S:
                 self._old_tokens.add(key)
         fetched = {key for key, row in self._documents.items() if row.status is not MetadataStatus.UNINDEXED}
-        self._lacking_tokens = keys - fetched
+        self._missing_tokens = keys - fetched
         text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
         self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
 
@@ -259,7 +261,7 @@ class ResourceReader:
     def _contract(self, contract: int) -> ContractRow:
         row = self._contracts.get(contract, _UNKNOWN_CONTRACT)
         if row.is_due:
-            self._lacking_contracts.add(contract)
+            self._missing_contracts.add(contract)
         elif row.is_old(self._now):
             self._old_contracts.add(contract)
         return row
@@ -332,18 +334,10 @@ def _tx_hashes(session: ReadSession, keys: Iterable[int]) -> dict[int, str]:
 def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool) -> NftMetadata:
     if document is None:
         return NftMetadata(index_status=MetadataStatus.UNINDEXED)
-    fields = document.fields
-    return NftMetadata(
-        index_status=document.status,
-        metadata_last_updated_timestamp=document.updated_at or UNSET,
-        name=or_unset(fields.name),
-        symbol=or_unset(fields.symbol),
-        image_uri=or_unset(fields.image_uri),
-        description=or_unset(fields.description),
-        animation_uri=or_unset(fields.animation_uri),
-        external_url=or_unset(fields.external_url),
-        background=or_unset(fields.background),
-        attributes=or_unset(fields.attributes) if has_attributes else UNSET,
-        decimals=or_unset(fields.decimals) if is_1155 else UNSET,
-        properties=or_unset(fields.properties) if is_1155 else UNSET,
-    )
+    fields = {name: or_unset(value) for name, value in asdict(document.fields).items()}
+    if not has_attributes:
+        del fields["attributes"]
+    if not is_1155:
+        del fields["decimals"], fields["properties"]
+    updated_at = document.updated_at or UNSET
+    return NftMetadata(index_status=document.status, metadata_last_updated_timestamp=updated_at, **fields)
