@@ -1,4 +1,4 @@
-"""`warpseal demo`: an aggregation from end to end on a simulated network, with an explanation of each step."""
+"""`warpseal demo`: an aggregation on a simulated network, explained step by step. `warpseal simnet`: such a network."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from eth_typing import BLSPubkey, BLSSignature
-from py_ecc.bls.ciphersuites import G2ProofOfPossession
-
+from warpseal.cli.process import Command, run_on_loop
+from warpseal.simnet import main as simnet
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
 from warpseal.warp.message import SignedMessage, decode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, required_weight
@@ -51,15 +50,13 @@ class HttpResponse(NamedTuple):
     took_s: float
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `warpseal demo`."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--validators", type=int, default=20, metavar="N", help="validators of the simulated network (default 20)"
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the demo; return the exit code: 0 if every step succeeded."""
+def _demo(args: argparse.Namespace) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="warpseal-demo-") as folder:
             _run_demo(Path(folder), args.validators)
@@ -141,6 +138,10 @@ def _check_independently(signed: SignedMessage, validators: CanonicalValidatorSe
     print(f"    {len(raw) // 2} bytes: {raw[:64]}…{raw[-64:]}")
     if weight < required:
         raise DemoFailed(f"signed weight {weight} is below {required}")
+    # Imported late: the simulated network starts without it.
+    from eth_typing import BLSPubkey, BLSSignature
+    from py_ecc.bls.ciphersuites import G2ProofOfPossession
+
     keys = [BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)]
     started = time.perf_counter()
     if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, BLSSignature(signed.signature)):
@@ -219,3 +220,7 @@ def _process(arguments: list[str]) -> Iterator[str]:
 
 def _print_step(step: int, sentence: str) -> None:
     print(f"\n[{step}/8] {sentence}", flush=True)
+
+
+DEMO: Final = Command(_add_arguments, _demo)
+SIMNET: Final = Command(simnet.add_arguments, lambda args: run_on_loop(simnet.run(args)))

@@ -34,9 +34,9 @@ Warpseal aggregates the BLS signatures of Avalanche validators over Warp message
 `warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
 """
 COMMANDS = {
-    ("demo",): ("demo", "demonstrate the aggregation on a simulated network"),
-    ("config", "check"): ("config_check", "list the faults of a config file, or its effective settings"),
-    ("doctor",): ("doctor", "check nodes, validators, weight and clock, with advice"),
+    ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
+    ("config", "check"): ("doctor.CHECK", "list the faults of a config file, or its effective settings"),
+    ("doctor",): ("doctor.DOCTOR", "check nodes, validators, weight and clock, with advice"),
     ("serve",): ("serve", "run the daemon (also: warpseal --config-file FILE)"),
     ("status",): ("status.STATUS", "show subnets, aggregations, nodes and chains of the running daemon"),
     ("peers",): ("status.PEERS", "list the validators and their connections, as the running daemon sees them"),
@@ -59,7 +59,7 @@ COMMANDS = {
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
     ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
-    ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
+    ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
 GROUPS = {

@@ -9,11 +9,11 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Set
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.p_blocks import PGenesis
@@ -83,19 +83,17 @@ async def run_index(
         raise StartupError("there is nothing to index: no chain is in index-chains, and none of evm-chains has index")
     if config.indexer.low_priority:
         _lower_priority()
-    stopping, has_worker_exited = asyncio.Event(), False
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
-
-    def on_worker_exit() -> None:
-        nonlocal has_worker_exited
-        has_worker_exited = True
-        stopping.set()
-
-    with ungrouped(StartupError), stop_signals(stopping.set):
-        async with running(send_heartbeats(config.peers.data_dir)):
-            indexing = _index(config, only, loggers, announce, on_worker_exit)
-            await _run_until(stopping, indexing, ends_with_stdin=ends_with_stdin)
-    if has_worker_exited:
+    process = _IndexProcess(config, loggers, announce, only)
+    with ungrouped(StartupError), stop_signals(process.stopping.set):
+        async with running(send_heartbeats(config.peers.data_dir)), asyncio.TaskGroup() as tasks:
+            if ends_with_stdin:
+                tasks.create_task(_await_end_of_stdin(process.stopping))
+            work, stop = tasks.create_task(process.run()), tasks.create_task(process.stopping.wait())
+            await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
+            process.stopping.set()
+            work.cancel()
+    if process.has_worker_exited:
         raise StartupError("the worker process of the index ended by itself: its log says why")
     log.info("indexer stopped")
 
@@ -108,102 +106,95 @@ def _lower_priority() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-async def _run_until(stopping: asyncio.Event, indexing: Coroutine[Any, Any, None], *, ends_with_stdin: bool) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        if ends_with_stdin:
-            tasks.create_task(_await_end_of_stdin(stopping))
-        work, stop = tasks.create_task(indexing), tasks.create_task(stopping.wait())
-        await asyncio.wait((work, stop), return_when=asyncio.FIRST_COMPLETED)
-        stopping.set()
-        work.cancel()
+class _IndexProcess:
+    """Indexes the primary chains in a worker process, and EVM chains in this one. stopping: ends it once it is set."""
 
+    def __init__(
+        self, config: Config, loggers: DaemonLoggers, announce: Callable[[str], None], only: Set[ChainID] | None
+    ) -> None:
+        self._config = config
+        self._loggers = loggers
+        self._announce = announce
+        self._only = only
+        self.stopping = asyncio.Event()
+        self.has_worker_exited = False
 
-async def _index(
-    config: Config,
-    only: Set[ChainID] | None,
-    loggers: DaemonLoggers,
-    announce: Callable[[str], None],
-    on_worker_exit: Callable[[], None],
-) -> None:
-    async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(open_upstream(config))
-        network_id = await _new_retrier().call(upstream.info.network_id)
-        folder = config.peers.data_dir / str(network_id)
-        stack.enter_context(_locked(folder))
-        async with asyncio.TaskGroup() as tasks:
-            if config.node.has_evm_index:
-                tasks.create_task(_index_evm_chains(config, only, upstream, network_id, folder))
-            if config.indexer.chains:
-                tasks.create_task(
-                    _index_primary(config, loggers, upstream, network_id, folder, announce, on_worker_exit)
-                )
-            else:
-                stack.enter_context(hangup_signal(loggers.reopen))
-                place = redacted_url(config.index.url) or folder / EVM_FOLDER
-                announce(f"warpseal is indexing: network={network_id} index={place}")
+    async def run(self) -> None:
+        """Index until cancelled."""
+        config = self._config
+        async with AsyncExitStack() as stack:
+            upstream = await stack.enter_async_context(open_upstream(config))
+            network_id = await _new_retrier().call(upstream.info.network_id)
+            folder = config.peers.data_dir / str(network_id)
+            stack.enter_context(_locked(folder))
+            async with asyncio.TaskGroup() as tasks:
+                if config.node.has_evm_index:
+                    tasks.create_task(self._index_evm_chains(upstream, network_id, folder))
+                if config.indexer.chains:
+                    tasks.create_task(self._index_primary(upstream, network_id, folder))
+                else:
+                    stack.enter_context(hangup_signal(self._loggers.reopen))
+                    place = redacted_url(config.index.url) or folder / EVM_FOLDER
+                    self._announce(f"warpseal is indexing: network={network_id} index={place}")
 
+    async def _index_primary(self, upstream: Upstream, network_id: int, folder: Path) -> None:
+        config = self._config
+        async with AsyncExitStack() as stack:
+            genesis = read_genesis(config, network_id)
+            network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
+            url = index_url(config.index, folder)
+            raw_genesis = None if genesis is None else genesis.raw
+            opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
+            worker = await stack.enter_async_context(open_worker_process(self._on_worker_exit))
+            await _open_index(worker, opener, url)
+            # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
+            stack.enter_context(hangup_signal(self._loggers.reopen))
+            self._announce(f"warpseal is indexing: network={network_id} index={url.redacted}")
+            await Indexer(upstream, worker, config.indexer).run()
 
-async def _index_primary(
-    config: Config,
-    loggers: DaemonLoggers,
-    upstream: Upstream,
-    network_id: int,
-    folder: Path,
-    announce: Callable[[str], None],
-    on_worker_exit: Callable[[], None],
-) -> None:
-    async with AsyncExitStack() as stack:
-        genesis = read_genesis(config, network_id)
-        network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
-        url = index_url(config.index, folder)
-        raw_genesis = None if genesis is None else genesis.raw
-        opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
-        worker = await stack.enter_async_context(open_worker_process(on_worker_exit))
-        await _open_index(worker, opener, url)
-        # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
-        stack.enter_context(hangup_signal(loggers.reopen))
-        announce(f"warpseal is indexing: network={network_id} index={url.redacted}")
-        await Indexer(upstream, worker, config.indexer).run()
+    def _on_worker_exit(self) -> None:
+        self.has_worker_exited = True
+        self.stopping.set()
 
+    async def _index_evm_chains(self, upstream: Upstream, network_id: int, folder: Path) -> None:
+        """Index the configured EVM chains, and those that a node serves."""
+        config, rpc, node = self._config, self._config.evm_rpc, self._config.node
+        async with open_sessions() as sessions, open_fetcher(config.metadata) as fetcher:
+            load_rules = partial(read_block_rules, upstream, network_id)
 
-async def _index_evm_chains(
-    config: Config, only: Set[ChainID] | None, upstream: Upstream, network_id: int, folder: Path
-) -> None:
-    """Index the configured EVM chains, and those that a node serves. only: None for all of these."""
-    rpc, node = config.evm_rpc, config.node
-    async with open_sessions() as sessions, open_fetcher(config.metadata) as fetcher:
-        load_rules = partial(read_block_rules, upstream, network_id)
+            async def ask_interfaces(
+                chain: EvmChainContext, contracts: Collection[bytes], height: int
+            ) -> Mapping[bytes, bool]:
+                return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
-        async def ask_interfaces(
-            chain: EvmChainContext, contracts: Collection[bytes], height: int
-        ) -> Mapping[bytes, bool]:
-            return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
+            def build_tasks(chain: EvmChainContext) -> list[BackgroundTask]:
+                caller = EvmCaller(chain.nodes)
+                tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
+                if chain.settings.traces is not TraceMode.OFF:
+                    tasks.append(Tracer(chain))
+                tasks.append(MetadataFetcher(chain, caller, fetcher, config.metadata))
+                return tasks
 
-        def build_tasks(chain: EvmChainContext) -> list[BackgroundTask]:
-            caller = EvmCaller(chain.nodes)
-            tasks: list[BackgroundTask] = [ContractResolver(chain, caller)]
-            if chain.settings.traces is not TraceMode.OFF:
-                tasks.append(Tracer(chain))
-            tasks.append(MetadataFetcher(chain, caller, fetcher, config.metadata))
-            return tasks
+            locate = partial(evm_index_url, config.index, folder)
+            parts = EvmIndexerParts(
+                sessions, rpc, config.index, config.indexer, locate, load_rules, ask_interfaces, build_tasks
+            )
+            indexer = EvmIndexer(node.indexed_evm_chains, parts)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(indexer.run())
+                if node.index_l1s_at is not None:
+                    configured_ids = [chain.blockchain_id for chain in node.evm_chains]
+                    subnet_ids, blockchains_of = (
+                        config.validators.tracked_subnet_ids,
+                        upstream.platform.blockchains_of,
+                    )
+                    served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, rpc)
 
-        locate = partial(evm_index_url, config.index, folder)
-        parts = EvmIndexerParts(
-            sessions, rpc, config.index, config.indexer, locate, load_rules, ask_interfaces, build_tasks
-        )
-        indexer = EvmIndexer(node.indexed_evm_chains, parts)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(indexer.run())
-            if node.index_l1s_at is not None:
-                configured_ids = [chain.blockchain_id for chain in node.evm_chains]
-                subnet_ids, blockchains_of = config.validators.tracked_subnet_ids, upstream.platform.blockchains_of
-                served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, rpc)
+                    def add(chain: EvmChain) -> None:
+                        if self._only is None or chain.blockchain_id in self._only:
+                            indexer.add(chain)
 
-                def add(chain: EvmChain) -> None:
-                    if only is None or chain.blockchain_id in only:
-                        indexer.add(chain)
-
-                tasks.create_task(served.run(add))
+                    tasks.create_task(served.run(add))
 
 
 async def read_block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
