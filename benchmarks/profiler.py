@@ -13,8 +13,8 @@ from benchmarks.decode import mainnet_blocks
 from benchmarks.report import Aim, Figure, Report, quantile
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.cli.process import run_on_loop
-from warpseal.ops.profiles.cpu import CpuSampler
 from warpseal.ops.profiles.profiler import LoopStalls
+from warpseal.ops.profiles.samples import CpuSampler
 
 TURNS = 30
 QUICK_TURNS = 2

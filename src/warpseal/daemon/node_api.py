@@ -117,8 +117,8 @@ class NodeApi:
         admin = AdminMethods(self.interfaces.router, self.aliases, self._loggers, self._plugins().load, profiler)
         self.interfaces.add_admin(admin)
 
-    def open(self, services: Services, upstream: Upstream, node_id: NodeID, index: IndexStatus) -> None:
-        """Register the checks of the services and of the upstream nodes, and add our node id to responses."""
+    def open(self, services: Services, upstream: Upstream, node_id: NodeID, index: IndexStatus) -> NodeMonitor:
+        """Register the checks of the services, and add our node id to responses. Return the monitor of the nodes."""
         config, network = self._config, services.network
         now = asyncio.get_running_loop().time
         self._services = services
@@ -142,7 +142,7 @@ class NodeApi:
             database_check(services.store.status),
             *peer_checks(network, services.subnet_tracker, services.underfunded, config.peers, now),
         )
-        if self._has_indexer:
+        if config.indexer.chains or config.node.has_evm_index:
             self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))
         if config.node.has_evm_index:
             evm = index.evm
@@ -150,6 +150,7 @@ class NodeApi:
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.subnet_tracker.watch(self.health.trigger)
+        return monitor
 
     def usage_samples(self) -> Iterator[UsageSample]:
         """Yield the metered calls since the start."""
@@ -163,11 +164,6 @@ class NodeApi:
 
     def _readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
         return None if self._services is None else self._services.subnet_tracker.readiness_of(subnet_id)
-
-    async def watch_nodes(self) -> None:
-        """Probe the upstream nodes until cancelled."""
-        assert self.node_monitor is not None
-        await self.node_monitor.run(self.health.trigger)
 
     async def run(self) -> None:
         """Run the health checks until cancelled."""
@@ -222,10 +218,6 @@ class NodeApi:
         elif holder_id != chain_id:
             fields = {"evm_chain_id": evm_id, "chain": id_text(chain_id), "other": id_text(holder_id)}
             log.warning("two chains have the same EVM chain id", extra=fields)
-
-    @property
-    def _has_indexer(self) -> bool:
-        return bool(self._config.indexer.chains) or self._config.node.has_evm_index
 
     def _indexed(self, index: IndexStatus) -> Iterator[FollowedChain]:
         """Yield the chains that only the index follows. Readiness does not wait for them: they may take days."""

@@ -90,8 +90,9 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             metrics_database = await stack.enter_async_context(open_metrics_database(config, identity.folder))
             usage: UsageRecording | None = None
             if metrics_database is not None and flusher is not None:
-                recording = UsageRecording(config, flusher, metrics_database)
-                usage = await stack.enter_async_context(recording)
+                usage = UsageRecording(config, flusher, metrics_database)
+                # The end writes the rest.
+                stack.push_async_callback(flusher.stop)
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
             evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
             services = await stack.enter_async_context(
@@ -120,8 +121,29 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             )
             metrics.watch(sources)
             ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
-            ports.signing.open(_signing_services(network_id, services, upstream, index_status, usage))
-            node_api.open(services, upstream, node_id, index_status)
+
+            def background_status() -> Mapping[str, Any]:
+                status = index_status.extend(services.background_status())
+                return status if usage is None else usage.extend(status)
+
+            signing_services = SigningServices(
+                network_id=network_id,
+                aggregate=services.aggregator.aggregate,
+                l1_message=services.l1_messages.get,
+                explain_l1_message=services.delivery.explain_l1,
+                deliver=services.delivery.sign,
+                deliver_l1_message=services.delivery.sign_l1,
+                verify=services.preflight.check,
+                first_signed=lambda: services.aggregator.first_signed,
+                primary_chains=partial(upstream.view.primary_chains, network_id),
+                readiness=services.subnet_tracker.readiness,
+                background_status=background_status,
+                missing_connection=services.network.missing_connection,
+                underfunded=services.underfunded,
+                refresh_status=index_status.evm.refresh_if_old,
+            )
+            ports.signing.open(signing_services)
+            node_monitor = node_api.open(services, upstream, node_id, index_status)
             if usage is not None:
                 node_api.health.register(usage.check())
             services.store.confirm_start()
@@ -153,41 +175,12 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
                 tasks.create_task(node_api.add_primary_chains(upstream, network_id))
                 tasks.create_task(ports.gateway_api.run(network_id))
-                tasks.create_task(node_api.watch_nodes())
+                tasks.create_task(node_monitor.run(node_api.health.trigger))
                 tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
                 tasks.create_task(contract_infos.run())
                 tasks.create_task(
                     _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
                 )
-
-
-def _signing_services(
-    network_id: int,
-    services: Services,
-    upstream: Upstream,
-    index_status: IndexStatus,
-    usage: UsageRecording | None,
-) -> SigningServices:
-    def background_status() -> Mapping[str, Any]:
-        status = index_status.extend(services.background_status())
-        return status if usage is None else usage.extend(status)
-
-    return SigningServices(
-        network_id=network_id,
-        aggregate=services.aggregator.aggregate,
-        l1_message=services.l1_messages.get,
-        explain_l1_message=services.delivery.explain_l1,
-        deliver=services.delivery.sign,
-        deliver_l1_message=services.delivery.sign_l1,
-        verify=services.preflight.check,
-        first_signed=lambda: services.aggregator.first_signed,
-        primary_chains=partial(upstream.view.primary_chains, network_id),
-        readiness=services.subnet_tracker.readiness,
-        background_status=background_status,
-        missing_connection=services.network.missing_connection,
-        underfunded=services.underfunded,
-        refresh_status=index_status.evm.refresh_if_old,
-    )
 
 
 async def _network_id(info: InfoClient, nodes: Sequence[str], *gates: StartupGate[Any]) -> int:

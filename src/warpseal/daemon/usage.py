@@ -81,7 +81,7 @@ def _url_before_network(config: Config) -> StoreUrl:
 
 
 class UsageRecording:
-    """Writes recorded usage to the metrics database and merges it there. Its end writes the rest."""
+    """Writes recorded usage to the metrics database and merges it there."""
 
     def __init__(self, config: Config, flusher: UsageFlusher, database: MetricsDatabase) -> None:
         self._database = database
@@ -91,12 +91,6 @@ class UsageRecording:
         self._rollup = UsageRollup(database, config.usage)
         self.source = UsageSource(database, config.usage)
         flusher.use(database)
-
-    async def __aenter__(self) -> UsageRecording:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._flusher.stop()
 
     async def run(self) -> None:
         """Write and merge until cancelled."""

@@ -20,8 +20,8 @@ from tests.eventually import TIMEOUT_S, until
 from tests.ops.profiles.read_profile import Sample, go_rows, go_top, read_profile
 from warpseal.cli.process import run_on_loop
 from warpseal.ops.profiles import profiler as profiler_module
-from warpseal.ops.profiles.cpu import NATIVE, PROFILER
 from warpseal.ops.profiles.profiler import STALL, AlreadyRunning, NotRunning, ProfileNotWritten, Profiler
+from warpseal.ops.profiles.samples import NATIVE, PROFILER
 from warpseal.runtime import locks
 from warpseal.runtime.locks import LOCK, AsyncLock, ContentionProfile
 

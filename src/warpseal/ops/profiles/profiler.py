@@ -22,8 +22,7 @@ from types import FrameType
 from typing import IO, Any, Final
 
 from warpseal.errors import CallRefused
-from warpseal.ops.profiles.cpu import PERIOD_NS, CpuSampler
-from warpseal.ops.profiles.memory import memory_by_type
+from warpseal.ops.profiles.samples import PERIOD_NS, CpuSampler, memory_by_type
 from warpseal.pb.profile_pb2 import Profile, ValueType
 from warpseal.runtime.locks import CONTENTION, AsyncLock
 from warpseal.runtime.process import os_error_text
