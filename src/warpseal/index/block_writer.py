@@ -36,18 +36,14 @@ class OutOfOrder(ValueError):
 class BlockWriter:
     """Writes blocks of all chains; holds the proposal that the P-Chain's next block decides."""
 
-    def __init__(self, stakings: Stakings, x_chain_id: ChainID) -> None:
+    def __init__(self, connection: Connection, stakings: Stakings, x_chain_id: ChainID) -> None:
         self._stakings = stakings
         self._x_chain_id = x_chain_id
         self._proposal: TxInProgress | None = None
-
-    def open(self, connection: Connection) -> None:
-        """Load the open proposal of the last batch."""
         text = (
             "SELECT key, tx_id, kind, time FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
         )
-        self._proposal = None
         for key, tx_id, kind, time_s in bulk.fetch(connection, text, type_codes.PROPOSED):
             self._proposal = TxInProgress(key, TxID(bytes(tx_id)), kind, time_s, time_s)
 

@@ -19,18 +19,12 @@ ACCOUNT: Final = b"\x00"
 class IdTable:
     """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: number of cached ones."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, connection: Connection, capacity: int) -> None:
         self._capacity = capacity
         self.keys: dict[bytes, int] = {}
         self._new: list[tuple[int, int, bytes]] = []
-        self._next = 1
-
-    def open(self, connection: Connection) -> None:
-        """Continue behind the keys of the database."""
         ((last,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
         self._next = (last or 0) + 1
-        self.keys.clear()
-        self._new.clear()
 
     def load(self, connection: Connection, ids: Iterable[bytes]) -> None:
         """Find the keys of ids, or assign new ones, which `flush` writes."""

@@ -70,7 +70,7 @@ class Staking:
 class Stakings:
     """All open stakings, and the changes since the last flush."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._open: dict[TxID, Staking] = {}
         self._by_key: dict[int, Staking] = {}
         self._validators: dict[tuple[int, int], Staking] = {}
@@ -78,10 +78,6 @@ class Stakings:
         self._changed: dict[int, Staking] = {}
         self._subnets: dict[int, list[int | None]] = {}
         self._changed_subnets: set[int] = set()
-
-    def load(self, connection: Connection) -> None:
-        """Load the open stakings and the subnets."""
-        self.__init__()  # type: ignore[misc]
         for *columns, tx_id in bulk.fetch(connection, _OPEN):
             self._add_open(Staking.from_row(columns, tx_id))
         for subnet, *values in bulk.fetch(connection, "SELECT * FROM subnets"):

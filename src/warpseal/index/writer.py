@@ -61,14 +61,15 @@ class IndexWriter:
         self._params = params
         self._chain_numbers = {P_CHAIN: P, params.x_chain_id: X, params.c_chain_id: C}
         self.outputs = UnspentOutputs(engine, self._chain_numbers, settings.recent_outputs)
-        self._id_table = IdTable(settings.known_addresses)
-        self._address_txs = AddressTxWriter()
-        self._spends = SpendWriter(settings.recent_outputs)
-        self._stakings = Stakings()
-        self._blocks = BlockWriter(self._stakings, params.x_chain_id)
-        self._chains: dict[int, ChainRow] = {}
-        self._next_keys = NextKeys(1, 1, 0)
-        self._has_early = False
+        # Read from the database by `_open`.
+        self._id_table: IdTable
+        self._address_txs: AddressTxWriter
+        self._spends: SpendWriter
+        self._stakings: Stakings
+        self._blocks: BlockWriter
+        self._chains: dict[int, ChainRow]
+        self._next_keys: NextKeys
+        self._has_early: bool
         self._is_open = False
 
     def close(self) -> None:
@@ -204,11 +205,11 @@ class IndexWriter:
         return batch
 
     def _read(self, connection: Connection) -> None:
-        self._id_table.open(connection)
+        self._id_table = IdTable(connection, self._settings.known_addresses)
         self._address_txs = AddressTxWriter()
         self._spends = SpendWriter(self._settings.recent_outputs)
-        self._stakings.load(connection)
-        self._blocks.open(connection)
+        self._stakings = Stakings(connection)
+        self._blocks = BlockWriter(connection, self._stakings, self._params.x_chain_id)
         self._chains = read_chain_rows(connection)
         ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)
         self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)

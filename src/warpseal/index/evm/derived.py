@@ -39,26 +39,17 @@ _MAX_ADDRESSES: Final = 200_000
 class DerivedRows:
     """Derives rows from facts, block by block. cached, capacity: see Ownership."""
 
-    def __init__(self, cached: int, capacity: int) -> None:
-        self.height = -1
+    def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
+        rows = bulk.fetch(connection, "SELECT height, erc1155 FROM derived_state")
+        self.height: int = rows[0][0] if rows else -1
+        self._erc1155: int = rows[0][1] if rows else 0
         self._ownership = Ownership(cached, capacity)
         self._transfers = RecentRows(ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(ADDRESS_PARTITIONS, capacity)
-        self.holders = Holders(cached, capacity)
-        self._erc1155 = 0
+        self.holders = Holders(connection, cached, capacity)
         # The addresses with transfers in the newest partition.
         self._partition = -1
         self._addresses: set[int] = set()
-
-    def open(self, connection: Connection) -> None:
-        """Continue behind the rows of the database."""
-        rows = bulk.fetch(connection, "SELECT height, erc1155 FROM derived_state")
-        self.height, self._erc1155 = rows[0] if rows else (-1, 0)
-        self._partition = -1
-        self._addresses.clear()
-        for tables in (self._ownership, self._transfers, self._directory):
-            tables.open()
-        self.holders.open(connection)
 
     def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
         """Add the rows that follow from those of the next blocks. now: unix seconds."""

@@ -75,7 +75,7 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 class Holders:
     """The rows of holders. cached: number of them in memory. capacity: number of rows in each of the small tables."""
 
-    def __init__(self, cached: int, capacity: int) -> None:
+    def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
         self._cached = cached
         self._holders = RecentRows(HOLDERS, capacity)
         self._ranks = RecentRows(RANKS, capacity)
@@ -83,16 +83,7 @@ class Holders:
         self._positions: dict[int, int] = {}
         # The states that changed last, and those that the batch needs; None if the pair has none.
         self._states: dict[Pair, HolderState | None] = {}
-        self._partition = 0
         self._most_rows = min(_PARTITION_ROWS, capacity)
-        self._partition_rows = 0
-
-    def open(self, connection: Connection) -> None:
-        """Continue behind the rows of the database."""
-        self._holders.open()
-        self._ranks.open()
-        self._positions.clear()
-        self._states.clear()
         ((partition,),) = bulk.fetch(connection, "SELECT max(number) FROM past_partitions")
         self._partition = max(0, partition or 0)
         text = "SELECT count(*) FROM past_ranks WHERE partition = ?"
@@ -237,17 +228,12 @@ class Balances:
     capacity: number of rows in a small table; a partition has twice as many, so that the newest one stays in memory.
     """
 
-    def __init__(self, holders: Holders, capacity: int) -> None:
+    def __init__(self, connection: Connection, holders: Holders, capacity: int) -> None:
         self._holders = holders
         self._partition_rows = min(_BALANCE_PARTITION_ROWS, 2 * capacity)
-        self._partition = -1
-        self._first = 0
-        self._rows = 0
-
-    def open(self, connection: Connection) -> None:
-        """Continue behind the rows of the database."""
         rows = bulk.fetch(connection, "SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
-        self._partition, self._first = rows[0] if rows else (-1, 0)
+        self._partition: int = rows[0][0] if rows else -1
+        self._first: int = rows[0][1] if rows else 0
         text = "SELECT count(*) FROM balances WHERE partition = ?"
         ((self._rows,),) = bulk.fetch(connection, text, self._partition)
 

@@ -33,13 +33,6 @@ class Ownership:
         self._owners = RecentRows(OWNERS, capacity)
         self._holdings = RecentRows(HOLDINGS, capacity)
 
-    def open(self) -> None:
-        """Forget what is known of the database."""
-        self._cached_holders.clear()
-        self._cached_balances.clear()
-        self._owners.open()
-        self._holdings.open()
-
     def apply(self, connection: Connection, rows: BatchRows) -> NftChanges:
         """Change owners and balances by transfers; return the changes of the numbers of tokens.
 

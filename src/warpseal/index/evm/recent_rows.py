@@ -57,10 +57,6 @@ class RecentRows:
         self._last = self._before
         self._count: int | None = None
 
-    def open(self) -> None:
-        """Forget what is known of the database."""
-        self._count = None
-
     def put(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add or replace rows of the small table, and move as many as it has too many, those with the next keys."""
         if not rows:

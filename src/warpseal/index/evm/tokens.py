@@ -33,7 +33,7 @@ class TokenTable:
     cached: number of them in memory. capacity: number of rows in the small table.
     """
 
-    def __init__(self, cached: int, capacity: int) -> None:
+    def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
         self._cached = cached
         # By the contract's key in `ids`: its number, and the standards of its events.
         self.collections: dict[int, tuple[int, int]] = {}
@@ -41,24 +41,14 @@ class TokenTable:
         # The highest short id of each contract: most tokens are minted with a higher one.
         self._highest: dict[int, int] = {}
         self._ids = RecentRows(TOKEN_IDS, capacity)
-        self._next_token = 0
-        self._next_collection = 1
-        # The contracts of this batch begin here: they have no earlier tokens.
-        self._first_new_collection = 1
+        text = "SELECT (SELECT max(number) FROM collections), (SELECT max(number) FROM tokens)"
+        ((collection, token),) = bulk.fetch(connection, text)
+        # The contracts of a batch begin at the first new one: they have no earlier tokens.
+        self._next_collection = self._first_new_collection = (collection or 0) + 1
+        self._next_token = 0 if token is None else token + 1
         self._new_collections: dict[int, tuple[int, int]] = {}
         self._new_tokens: list[tuple[int, int, bytes | None]] = []
         self._new_ids: list[tuple[int, int, int]] = []
-
-    def open(self, connection: Connection) -> None:
-        """Continue behind the keys of the database."""
-        text = "SELECT (SELECT max(number) FROM collections), (SELECT max(number) FROM tokens)"
-        ((collection, token),) = bulk.fetch(connection, text)
-        self._next_collection = self._first_new_collection = (collection or 0) + 1
-        self._next_token = 0 if token is None else token + 1
-        for cached in (self.collections, self.tokens, self._highest, self._new_collections):
-            cached.clear()
-        self._new_tokens, self._new_ids = [], []
-        self._ids.open()
 
     def load_collections(self, connection: Connection, contracts: Iterable[int]) -> None:
         """Find the numbers of contracts that have one."""

@@ -24,7 +24,9 @@ class EvmWriteSession:
 
     def __init__(self, engine: Engine, capacity: int, load: Callable[[Connection, EvmChainRow | None], None]) -> None:
         self._engine = engine
-        self._ids = IdTable(capacity)
+        self._capacity = capacity
+        # Read from the database when the session opens.
+        self._ids: IdTable
         self._load = load
         self._chain: EvmChainRow | None = None
         self._is_open = False
@@ -39,9 +41,8 @@ class EvmWriteSession:
         if not self._is_open:
             with self.reading() as connection:
                 self._chain = read_chain_row(connection)
-                self._ids.open(connection)
+                self._ids = IdTable(connection, self._capacity)
                 self._load(connection, self._chain)
-            self._ids.keys[ZERO_ADDRESS] = 0
             self._is_open = True
         return self._chain
 

@@ -55,11 +55,12 @@ class EvmIndexWriter:
         self._engine = engine
         self._now = now
         self._capacity = min(settings.known_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY)
-        recent_rows = min(settings.recent_outputs, settings.cache_bytes // _CACHE_BYTES_PER_RECENT_ROW)
+        self._recent_rows = min(settings.recent_outputs, settings.cache_bytes // _CACHE_BYTES_PER_RECENT_ROW)
         self._session = EvmWriteSession(engine, self._capacity, self._load)
-        self._tokens = TokenTable(self._capacity, recent_rows)
-        self._derived = DerivedRows(self._capacity, recent_rows)
-        self._balances = Balances(self._derived.holders, recent_rows)
+        # Read from the database when the session opens.
+        self._tokens: TokenTable
+        self._derived: DerivedRows
+        self._balances: Balances
         self._interfaces: dict[bytes, bool] = {}
         self.traces = contracts.TraceWriter(self._session)
         self.contracts = contracts.ContractWriter(self._session)
@@ -188,9 +189,9 @@ class EvmIndexWriter:
 
     def _load(self, connection: Connection, chain: EvmChainRow | None) -> None:
         """Continue behind the rows of the database."""
-        self._tokens.open(connection)
-        self._derived.open(connection)
-        self._balances.open(connection)
+        self._tokens = TokenTable(connection, self._capacity, self._recent_rows)
+        self._derived = DerivedRows(connection, self._capacity, self._recent_rows)
+        self._balances = Balances(connection, self._derived.holders, self._recent_rows)
         self._interfaces.clear()
         if chain is not None and self._derived.height < 0:
             self._derived.height = chain.first_height - 1
