@@ -92,7 +92,7 @@ class TxInProgress:
 class IndexBatch:
     """The batch. avax: key of the asset. stored: outputs in the database that this batch spends.
 
-    early: outputs that were spent before they were made; see `SpentBeforeMade`. new, changed: rows by table. made:
+    early: outputs that were spent before they were made; see `SpentBeforeMade`. new, changed: rows by table. unspent:
     outputs that the batch makes, as long as it does not spend them.
     """
 
@@ -108,7 +108,7 @@ class IndexBatch:
     early: dict[UtxoID, SpentBeforeMade]
     new: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
     changed: dict[str, tuple[Table, list[Row]]] = field(default_factory=dict)
-    made: dict[UtxoID, UnspentOutput] = field(default_factory=dict)
+    unspent: dict[UtxoID, UnspentOutput] = field(default_factory=dict)
     spent: list[UtxoID] = field(default_factory=list)
     late: list[LateOutput] = field(default_factory=list)
     external_outputs: list[LedgerOutput] = field(default_factory=list)
@@ -128,13 +128,13 @@ class IndexBatch:
         """Write a row in place of the one with the same key."""
         self.changed.setdefault(table.name, (table, []))[1].append(row)
 
-    def put_tx(self, tx: TxInProgress, height: int | None, outcome: int, made: range, detail: TxDetail) -> None:
-        """Write a transaction and the addresses that it touches. made: keys of the outputs that it makes.
+    def put_tx(self, tx: TxInProgress, height: int | None, outcome: int, outputs: range, detail: TxDetail) -> None:
+        """Write a transaction and the addresses that it touches. outputs: keys of the outputs that it makes.
 
         The row of a decided proposal replaces the row of the proposal.
         """
-        moved = len(detail.inputs) + len(made) + len(detail.released)
-        columns = (tx.tx_id, height, tx.time_s, tx.kind, outcome, made.start, len(made), moved, encode(detail))
+        moved = len(detail.inputs) + len(outputs) + len(detail.released)
+        columns = (tx.tx_id, height, tx.time_s, tx.kind, outcome, outputs.start, len(outputs), moved, encode(detail))
         if outcome > type_codes.PROPOSED and tx.key not in self._txs:
             self.change(TXS, (tx.key, *columns))
         else:
@@ -172,7 +172,7 @@ class IndexBatch:
         keys = []
         for spent in consumed:
             # An output that is made and spent in one batch never gets a row among the unspent ones.
-            output = self.made.pop(spent.id, None)
+            output = self.unspent.pop(spent.id, None)
             if output is None:
                 output = self.stored.get(spent.id)
                 if output is not None:
@@ -188,7 +188,7 @@ class IndexBatch:
 
     def flush(self) -> None:
         """Write all rows."""
-        self.outputs.write(self.connection, self.made, self.spent)
+        self.outputs.write(self.connection, self.unspent, self.spent)
         bulk.insert(self.connection, TXS, list(self._txs.values()))
         # Neighbours are written together.
         ids = sorted((partition_of(key), prefix_of(row[1]), key) for key, row in self._txs.items())
@@ -221,7 +221,7 @@ class IndexBatch:
     def _add_unspent(self, key: int, output: LedgerOutput, asset: int, owner: _OwnerColumns) -> None:
         held_on = self.chain_numbers.get(output.held_on)
         if held_on is not None:
-            self.made[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, *owner)
+            self.unspent[output.id] = UnspentOutput(key, asset, output.asset_id, output.amount, held_on, *owner)
 
     def _add_unknown(self, tx: TxInProgress, consumed: Consumed) -> int:
         """Write an output that no indexed block has made yet; return its key."""

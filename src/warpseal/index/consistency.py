@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.index import bulk, type_codes
+from warpseal.index import bulk
 from warpseal.index.details import decode_tx
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
@@ -70,13 +70,13 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
         outputs.load(keys)
         gone = outputs.spenders.keys() | _still_staked(session, keys)
         for row in (outputs.rows[key] for key in keys if key not in gone):
-            if owner in row.addresses and type_codes.held_on(row.flags) == number:
+            if owner in row.addresses and row.flags.held_on == number:
                 output = HeldOutput(
                     utxo_id=outputs.utxo_id(row),
                     asset_id=session.asset_of(row.asset).asset_id,
                     amount=row.amount,
                     owner_count=len(row.addresses),
-                    is_transfer=type_codes.output_kind(row.flags) is OutputKind.TRANSFER,
+                    is_transfer=row.flags.kind is OutputKind.TRANSFER,
                     locktime=row.detail.locktime,
                     stakeable_locktime=row.detail.stakeable_locktime,
                 )
@@ -173,11 +173,11 @@ def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetI
     """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1 validators."""
     flow: dict[AssetID, int] = {}
     detail = tx.detail
-    paid = [key for key in tx.made if type_codes.reward_of(outputs.rows[key].flags) is None]
+    paid = [key for key in tx.made if outputs.rows[key].flags.reward is None]
     for sign, keys in ((1, detail.inputs), (-1, paid)):
         for key in keys:
             row = outputs.rows[key]
-            if type_codes.output_kind(row.flags) is OutputKind.TRANSFER:
+            if row.flags.kind is OutputKind.TRANSFER:
                 asset_id = session.asset_of(row.asset).asset_id
                 flow[asset_id] = flow.get(asset_id, 0) + sign * row.amount
     funded = detail.l1_funded[1] if detail.l1_funded is not None else 0
@@ -203,7 +203,7 @@ def _compare(
         reason = "listed as unspent, but a spend is recorded" if unspent is not None else "unspent, but not listed so"
         yield Inconsistency(name, reason)
     elif unspent is not None:
-        expected = (prefix_of(own_id), own_id[8:], row.amount, type_codes.held_on(row.flags))
+        expected = (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on)
         if unspent != expected:
             yield Inconsistency(name, f"unspent row {unspent[2:]}, output {expected[2:]}, or the ids differ")
 

@@ -15,6 +15,7 @@ from warpseal.index import type_codes
 from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
 from warpseal.index.read_session import ReadSession
+from warpseal.index.type_codes import OutputFlags, parse_flags
 from warpseal.ledger.outputs import OutputKind
 from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
@@ -45,7 +46,7 @@ class OutputRow:
     position: int
     asset: int
     amount: int
-    flags: int
+    flags: OutputFlags
     owner: int | None
     owners: bytes | None
     raw_detail: bytes | None
@@ -129,7 +130,7 @@ class OutputReader:
         listed = list(keys)
         rows = self.rows
         for columns in session.by_keys(_OUTPUTS, listed):
-            rows[columns[0]] = OutputRow(*columns)
+            rows[columns[0]] = OutputRow(*(*columns[:6], parse_flags(columns[6]), *columns[7:]))
         for text in _SPENDS:
             self.spenders.update({columns[0]: columns[1] for columns in session.by_keys(text, listed)})
         txs = {*more_txs, *self.spenders.values()}
@@ -137,7 +138,7 @@ class OutputReader:
         for row in rows.values():
             if row.tx is not None:
                 txs.add(row.tx)
-                if type_codes.is_staked(row.flags):
+                if row.flags.is_staked:
                     staked.add(row.tx)
             if row.origin is not None:
                 txs.add(row.origin)
@@ -174,7 +175,7 @@ class OutputReader:
         sums: dict[int, int] = {}
         for key in keys:
             row = self.rows[key]
-            if not staked_only or type_codes.is_staked(row.flags):
+            if not staked_only or row.flags.is_staked:
                 sums[row.asset] = sums.get(row.asset, 0) + row.amount
         return sums
 
@@ -183,13 +184,13 @@ class OutputReader:
         utxos = []
         for key in keys:
             row, fields = self.rows[key], self._fields(self.rows[key], text)
-            is_staked = type_codes.is_staked(row.flags)
+            is_staked = row.flags.is_staked
             stake = self._stakes.get(row.tx or 0) if is_staked else None
             utxos.append(
                 PrimaryNetworkUtxo(
                     **fields,
                     stakeable_locktime=row.detail.stakeable_locktime or UNSET,
-                    reward_type=type_codes.reward_of(row.flags) or UNSET,
+                    reward_type=row.flags.reward or UNSET,
                     staked=is_staked or UNSET,
                     utxo_start_timestamp=UNSET if stake is None else stake[0],
                     utxo_end_timestamp=UNSET if stake is None else stake[1],
@@ -225,14 +226,14 @@ class OutputReader:
         spender = None if spender_key is None else self._txs[spender_key]
         asset = self._session.asset_of(row.asset)
         amount = asset_amount(asset, row.amount)
-        is_incomplete = type_codes.is_incomplete(flags)
-        kind = type_codes.output_kind(flags)
+        is_incomplete = flags.is_incomplete
+        kind = flags.kind
         place, owners = (tx_id, row.position, asset.asset_id), (row.threshold, addresses)
         return {
             "addresses": text.addresses(addresses),
             "asset": amount,
-            "consumed_on_chain_id": text.chain_id(CHAINS[type_codes.held_on(flags)]),
-            "created_on_chain_id": text.chain_id(CHAINS[type_codes.created_on(flags)]),
+            "consumed_on_chain_id": text.chain_id(CHAINS[flags.held_on]),
+            "created_on_chain_id": text.chain_id(CHAINS[flags.created_on]),
             "utxo_id": id_text(utxo_id(tx_id, row.position)),
             "amount": amount.amount,
             "asset_id": amount.asset_id,
@@ -240,7 +241,7 @@ class OutputReader:
             "block_timestamp": 0 if maker is None else maker.time,
             "output_index": row.position,
             "tx_hash": id_text(tx_id),
-            "utxo_type": "STAKE" if type_codes.is_staked(flags) else _KIND_NAMES[kind],
+            "utxo_type": "STAKE" if flags.is_staked else _KIND_NAMES[kind],
             "platform_locktime": detail.locktime,
             "threshold": row.threshold,
             "consuming_tx_hash": UNSET if spender is None else id_text(spender.tx_id),

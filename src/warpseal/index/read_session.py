@@ -191,7 +191,6 @@ class IndexReader:
         return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
 
     def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
-        """Run a query in one snapshot."""
         try:
             if not self._is_checked:
                 self._check(connection)

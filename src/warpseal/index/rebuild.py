@@ -92,7 +92,6 @@ class RowRebuilder:
         return None
 
     def _is_needed(self) -> bool:
-        """Return whether stored blocks have no rows."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             return any(
                 _last_stored(connection, chain, kind) > _last_written(self._writer, chain, kind)

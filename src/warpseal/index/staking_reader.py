@@ -13,7 +13,6 @@ from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, Staking
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
-from warpseal.index.type_codes import reward_of
 from warpseal.resources.base import RewardType, SortOrder
 from warpseal.resources.queries import Page, PageRequest, RewardQuery, ValidationQuery
 from warpseal.resources.staking import (
@@ -186,7 +185,7 @@ def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
                 staked=from_column(weight),
                 start=start,
                 end=from_column(end),
-                kind=reward_of(row.flags) or RewardType.VALIDATOR,
+                kind=row.flags.reward or RewardType.VALIDATOR,
                 utxo_id=outputs.utxo_id(row),
                 output_index=row.position,
                 asset=session.asset_of(row.asset),

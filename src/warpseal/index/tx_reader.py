@@ -74,8 +74,6 @@ def transactions(
 
 
 class _TxReader:
-    """The transactions of one page."""
-
     def __init__(self, session: ReadSession, text: NetworkText) -> None:
         self._session = session
         self._text = text

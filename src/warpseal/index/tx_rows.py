@@ -110,15 +110,15 @@ def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgr
     inputs = batch.consume(row, tx.consumed)
     closed = tx.closed or tx.renewed
     staking = stakings.find(closed.tx_id) if closed is not None else None
-    made = batch.emit(row, tx.emitted, None if staking is None else staking.tx)
+    new_outputs = batch.emit(row, tx.emitted, None if staking is None else staking.tx)
     detail = TxDetail(inputs, () if staking is None else batch.release(row, tx.released, staking.first_out))
     if closed is not None:
         detail.closes = closed.tx_id if staking is None else staking.tx
     _add_fields(batch, detail, tx)
-    batch.put_tx(row, tx.height, _OUTCOMES[tx.outcome], made, detail)
+    batch.put_tx(row, tx.height, _OUTCOMES[tx.outcome], new_outputs, detail)
     if staking is not None:
-        _write_rewards(batch, tx, staking, row, made)
-    _move_stakings(batch, stakings, tx, row, made.start)
+        _write_rewards(batch, tx, staking, row, new_outputs)
+    _move_stakings(batch, stakings, tx, row, new_outputs.start)
     for change in tx.l1:
         _write_l1(batch, tx, change, row)
     if tx.chain is not None:
@@ -183,8 +183,8 @@ def _proof(unsigned: object, public_key: bytes) -> bytes:
     return next((new.signer.proof for new in validators if new.signer.public_key == public_key), b"")
 
 
-def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxInProgress, made: range) -> None:
-    for output_key, output in zip(made, tx.emitted, strict=True):
+def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxInProgress, new_outputs: range) -> None:
+    for output_key, output in zip(new_outputs, tx.emitted, strict=True):
         if output.reward is None:
             continue
         reward = batch.next_keys.reward
@@ -217,18 +217,18 @@ def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: Tx
 
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
     """Write a transaction of the X-Chain. is_approximate: whether its time is, since it is from before blocks."""
-    detail, made = _move(batch, tx, row, tx.consumed)
+    detail, new_outputs = _move(batch, tx, row, tx.consumed)
     detail.memo = tx.tx.unsigned.base.memo
     detail.is_approximate = is_approximate
     if tx.asset is not None:
         detail.asset = batch.ids.key(tx.asset.asset_id)
         batch.change(ASSETS, asset_row(batch.ids, tx.asset, row.time_s))
-    batch.put_tx(row, tx.height, ACCEPTED, made, detail)
+    batch.put_tx(row, tx.height, ACCEPTED, new_outputs, detail)
 
 
 def write_c(batch: IndexBatch, tx: CTxEffects, row: TxInProgress) -> None:
     """Write an atomic transaction of the C-Chain."""
-    detail, made = _move(batch, tx, row, tx.consumed or tx.evm_inputs)
+    detail, new_outputs = _move(batch, tx, row, tx.consumed or tx.evm_inputs)
     key, accounts = batch.ids.key, _accounts(tx)
     signed = detail.signed if tx.evm_inputs else ((),) * len(accounts)
     detail.accounts = tuple(
@@ -236,7 +236,7 @@ def write_c(batch: IndexBatch, tx: CTxEffects, row: TxInProgress) -> None:
         for account, signatures in zip(accounts, signed, strict=True)
     )
     row.touched.update(account for account, *_ in detail.accounts)
-    batch.put_tx(row, tx.height, ACCEPTED, made, detail)
+    batch.put_tx(row, tx.height, ACCEPTED, new_outputs, detail)
 
 
 def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
@@ -255,10 +255,10 @@ def _move(
 ) -> tuple[TxDetail, range]:
     """Write the outputs that a transaction spends and makes; return its detail with its signatures, and the keys."""
     detail = TxDetail(batch.consume(row, tx.consumed))
-    made = batch.emit(row, tx.emitted)
+    new_outputs = batch.emit(row, tx.emitted)
     detail.source, detail.destination = map(batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id))
     _add_signatures(detail, tx.tx, spent)
-    return detail, made
+    return detail, new_outputs
 
 
 def _add_signatures(detail: TxDetail, tx: SignedTx[Any, Any], spent: Sequence[Consumed | Any]) -> None:

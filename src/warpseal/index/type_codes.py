@@ -5,7 +5,8 @@ Source of truth: this module; numbers are never given a new meaning. The names a
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
 from warpseal.resources.base import RewardType
@@ -51,31 +52,22 @@ def flags_of(output: LedgerOutput, created_on: int, held_on: int) -> int:
     return flags if output.is_complete else flags | _INCOMPLETE
 
 
-def created_on(flags: int) -> int:
-    """Return the number of the chain that made the output."""
-    return flags & 3
+class OutputFlags(NamedTuple):
+    """The flags of an output. created_on, held_on: numbers of the chains that made it, and where it can be spent.
+
+    is_staked: a staking made it. is_incomplete: it is only known from the input that spent it.
+    """
+
+    created_on: int
+    held_on: int
+    kind: OutputKind
+    is_staked: bool
+    is_incomplete: bool
+    reward: RewardType | None
 
 
-def held_on(flags: int) -> int:
-    """Return the number of the chain where it can be spent."""
-    return flags >> 2 & 3
-
-
-def output_kind(flags: int) -> OutputKind:
-    """Return the kind of the output."""
-    return _OUTPUT_KINDS[flags >> 4 & 7]
-
-
-def reward_of(flags: int) -> RewardType | None:
-    """Return the reward that the output pays, if any."""
-    return _REWARDS[flags >> 9 & 3]
-
-
-def is_staked(flags: int) -> bool:
-    """Return whether the output was made by a staking."""
-    return bool(flags & _STAKED)
-
-
-def is_incomplete(flags: int) -> bool:
-    """Return whether the output is only known from the input that spent it."""
-    return bool(flags & _INCOMPLETE)
+@lru_cache(maxsize=4096)
+def parse_flags(flags: int) -> OutputFlags:
+    """Return the flags that `flags_of` put into a number."""
+    kind, reward = _OUTPUT_KINDS[flags >> 4 & 7], _REWARDS[flags >> 9 & 3]
+    return OutputFlags(flags & 3, flags >> 2 & 3, kind, bool(flags & _STAKED), bool(flags & _INCOMPLETE), reward)

@@ -68,20 +68,20 @@ class UnspentOutputs:
         self._moved_through: int | None = None
         self._cached: dict[UtxoID, UnspentOutput] = {}
         self._absent: set[UtxoID] = set()
-        self._made: dict[UtxoID, LedgerOutput] = {}
+        self._new: dict[UtxoID, LedgerOutput] = {}
         self._spent: set[UtxoID] = set()
         self._external: dict[UtxoID, LedgerOutput] = {}
 
     def prefetch(self, ids: Iterable[UtxoID]) -> None:
         """Look up outputs that are not known yet, in a few statements. Raises StoreDown."""
         self._absent.clear()
-        self._fetch(utxo_id for utxo_id in ids if utxo_id not in self._made)
+        self._fetch(utxo_id for utxo_id in ids if utxo_id not in self._new)
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
         """Return the output if it is unspent on a chain. An output that was not prefetched is looked up: StoreDown."""
         if utxo_id in self._spent:
             return None
-        output = self._made.get(utxo_id) or self._external.get(utxo_id)
+        output = self._new.get(utxo_id) or self._external.get(utxo_id)
         if output is not None:
             return output if output.held_on == held_on else None
         row = self._recent_outputs().get(utxo_id) or self._cached.get(utxo_id)
@@ -96,7 +96,7 @@ class UnspentOutputs:
         for tx in changes:
             self._spent.update(consumed.id for consumed in tx.consumed)
             for outputs in (tx.emitted, tx.released):
-                self._made.update((output.id, output) for output in outputs if not output.staked)
+                self._new.update((output.id, output) for output in outputs if not output.staked)
 
     def add_external(self, outputs: Iterable[LedgerOutput]) -> None:
         """Add outputs of transactions that are not indexed, so that their spenders can show them."""
@@ -111,7 +111,7 @@ class UnspentOutputs:
         rows = ((utxo_id, recent.get(utxo_id) or self._cached.get(utxo_id)) for utxo_id in ids)
         return {utxo_id: row for utxo_id, row in rows if row is not None}
 
-    def write(self, connection: Connection, made: Mapping[UtxoID, UnspentOutput], spent: Sequence[UtxoID]) -> None:
+    def write(self, connection: Connection, unspent: Mapping[UtxoID, UnspentOutput], spent: Sequence[UtxoID]) -> None:
         """Insert new unspent outputs, and delete spent ones."""
         recent = self._read_recent(connection)
         newer = sorted(recent[utxo_id].output for utxo_id in spent if utxo_id in recent)
@@ -120,13 +120,13 @@ class UnspentOutputs:
         bulk.delete_pairs(connection, UNSPENT, older)
         rows = [
             (row.output, prefix_of(key), key[8:], row.asset, to_column(row.amount), row.held_on, row.owner, row.owners)
-            for key, row in made.items()
+            for key, row in unspent.items()
         ]
         bulk.insert(connection, RECENT_UNSPENT, sorted(rows))
-        if len(recent) + len(made) - len(newer) > self._capacity:
+        if len(recent) + len(unspent) - len(newer) > self._capacity:
             deleted = frozenset(spent)
             keys = [row.output for utxo_id, row in recent.items() if utxo_id not in deleted]
-            keys = sorted(keys + [row.output for row in made.values()])
+            keys = sorted(keys + [row.output for row in unspent.values()])
             # The oldest move many at a time and in order.
             self._moved_through = through = keys[len(keys) - int(self._capacity * _KEPT_FRACTION) - 1]
             bulk.fetch(connection, _MOVE, through)
@@ -136,13 +136,13 @@ class UnspentOutputs:
         """Return an output of a transaction that is not indexed."""
         return self._external.get(utxo_id)
 
-    def on_written(self, made: dict[UtxoID, UnspentOutput], spent: Iterable[UtxoID]) -> None:
+    def on_written(self, unspent: dict[UtxoID, UnspentOutput], spent: Iterable[UtxoID]) -> None:
         """Apply a commit, which has all changes that were followed and no others."""
         self._absent.clear()
-        self._made.clear()
+        self._new.clear()
         self._spent.clear()
         recent = self._recent_outputs()
-        recent.update(made)
+        recent.update(unspent)
         for utxo_id in spent:
             recent.pop(utxo_id, None)
             self._cached.pop(utxo_id, None)
@@ -156,7 +156,7 @@ class UnspentOutputs:
 
     def forget(self) -> None:
         """Drop everything in memory."""
-        for outputs in (self._cached, self._absent, self._made, self._spent):
+        for outputs in (self._cached, self._absent, self._new, self._spent):
             outputs.clear()
         self._recent = self._moved_through = None
 

@@ -133,7 +133,7 @@ class IndexWriter:
             self.outputs.forget()
             raise
         self._chains = chains
-        self.outputs.on_written(batch.made, batch.spent)
+        self.outputs.on_written(batch.unspent, batch.spent)
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
     def write_status(self, status: ChainStatus) -> None:
@@ -176,13 +176,13 @@ class IndexWriter:
         """Look up all ids and outputs that the records name, in a few statements."""
         ids: set[bytes] = {PRIMARY_NETWORK, self._params.staking_asset_id}
         spent: list[UtxoID] = []
-        made: set[UtxoID] = set()
+        new_outputs: set[UtxoID] = set()
         crossing: list[UtxoID] = []
         for record in records:
             for tx in _txs(record):
                 ids.update(ids_in(tx))
                 spent += [consumed.id for consumed in tx.consumed]
-                made.update([output.id for output in tx.emitted])
+                new_outputs.update([output.id for output in tx.emitted])
                 crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]
             if isinstance(record, PRecord):
                 ids.update(stop.validation_id for stop in record.effects.l1_deactivated)
@@ -191,7 +191,7 @@ class IndexWriter:
         for output in filter(None, map(self.outputs.external, spent)):
             ids.update(ids_of_output(output))
         self._id_table.load(connection, ids)
-        stored = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in made])
+        stored = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in new_outputs])
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
         avax = self._id_table.key(self._params.staking_asset_id)
         shared = (self._id_table, self.outputs, self._chain_numbers, self._next_keys, self._address_txs, self._spends)

@@ -185,12 +185,8 @@ def write_creations(
     """Write creations with the keys of their transactions, and return their rows; existing rows stay."""
     if not creations:
         return []
-    ids: set[bytes] = set()
-    for _, creation in creations:
-        ids.update((creation.address, creation.sender))
-        if creation.factory is not None:
-            ids.add(creation.factory)
-    session.load_ids(connection, ids)
+    ids = {raw for _, creation in creations for raw in (creation.address, creation.sender, creation.factory)}
+    session.load_ids(connection, {raw for raw in ids if raw is not None})
     keys = session.keys
     rows = [
         CreationRow(

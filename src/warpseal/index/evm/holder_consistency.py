@@ -188,7 +188,6 @@ def has_balances(connection: Connection) -> bool:
 
 
 def _find_pair(connection: Connection, sampled: SampledBalance) -> tuple[int, int]:
-    """Return the keys of asset and holder."""
     keys = ReadSession(connection).keys_of((sampled.contract, sampled.holder))
     return keys[sampled.contract], keys[sampled.holder]
 

@@ -65,7 +65,7 @@ class HolderState(NamedTuple):
 class NftChanges:
     """The change of the number of tokens of each (collection, holder), and of each collection in all."""
 
-    held: Mapping[Pair, int]
+    counts: Mapping[Pair, int]
     tokens: Mapping[int, int]
 
 
@@ -105,7 +105,7 @@ class Holders:
 
         balances: of ERC-20 tokens, sorted by asset, holder and block. now: unix seconds.
         """
-        counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.held.items() if change}
+        counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change}
         grouped = {pair: list(rows) for pair, rows in groupby(balances, key=itemgetter(0, 1))}
         before = self.find(connection, grouped.keys() | counts.keys())
         after: dict[Pair, HolderState | None] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Connection
@@ -40,12 +40,12 @@ class Ownership:
         """
         if not rows.transfers:
             return NO_NFT_CHANGES
-        batch = _Batch(self._cached_holders, self._cached_balances, is_complete=rows.is_complete)
-        batch.load(connection, rows.transfers, rows.new_tokens)
+        batch = _Batch(connection, rows, self._cached_holders, self._cached_balances)
         batch.apply(rows.transfers)
         self._owners.put(connection, batch.changed_owners())
         self._holdings.put(connection, batch.changed_holdings())
-        bulk.insert_new(connection, INCONSISTENT, batch.inconsistent_collections())
+        if rows.is_complete:
+            bulk.insert_new(connection, INCONSISTENT, [(number,) for number in sorted(batch.inconsistent)])
         batch.remember()
         forget_oldest(self._cached_holders, self._cached)
         forget_oldest(self._cached_balances, self._cached)
@@ -56,30 +56,26 @@ class _Batch:
     """Owners and balances that one batch touches, before and after it. The cached ones are those of Ownership."""
 
     def __init__(
-        self, cached_holders: dict[int, int], cached_balances: dict[tuple[int, int], int], *, is_complete: bool
+        self,
+        connection: Connection,
+        rows: BatchRows,
+        cached_holders: dict[int, int],
+        cached_balances: dict[tuple[int, int], int],
     ) -> None:
-        self._is_complete = is_complete
+        self._is_complete = rows.is_complete
         self._cached_holders = cached_holders
         self._cached_balances = cached_balances
-        # By token: its owner, or the number of its holders. 0: none.
-        self._holders: dict[int, int] = {}
-        self._holders_before: dict[int, int] = {}
-        # By owner and token of ERC-1155; absent: none.
-        self._balances: dict[tuple[int, int], int] = {}
-        self._balances_before: dict[tuple[int, int], int] = {}
-        self._inconsistent: set[int] = set()
-
-    def load(self, connection: Connection, transfers: Sequence[TransferRow], new_tokens: Set[int]) -> None:
-        """Read what the transfers change."""
-        cached_holders = self._cached_holders
-        holders = {row.token: cached_holders.get(row.token, 0) for row in transfers}
-        missing = holders.keys() - new_tokens - cached_holders.keys()
+        # The numbers of contracts whose events contradict each other.
+        self.inconsistent: set[int] = set()
+        holders = {row.token: cached_holders.get(row.token, 0) for row in rows.transfers}
+        missing = holders.keys() - rows.new_tokens - cached_holders.keys()
         # A row of the small table counts before that of the large one, also if it says that there is no owner.
         recent = dict(bulk.fetch_by_keys(connection, _RECENT_OWNERS, missing))
         holders.update(recent)
         holders.update(dict(bulk.fetch_by_keys(connection, _OLDER_OWNERS, missing - recent.keys())))
+        # By token: its owner, or the number of its holders. 0: none.
         self._holders, self._holders_before = holders, holders.copy()
-        moved = [row for row in transfers if is_erc1155(row.token) and row.token not in new_tokens]
+        moved = [row for row in rows.transfers if is_erc1155(row.token) and row.token not in rows.new_tokens]
         balances = self._find_balances(connection, {(row.sender, row.token) for row in moved if row.sender})
         # Senders come first: a recipient needs no lookup if the senders are already all holders of the token, as with
         # tokens of a single holder.
@@ -90,11 +86,12 @@ class _Batch:
             if row.recipient and sender_counts[row.token] < holders[row.token]
         }
         balances |= self._find_balances(connection, recipients - balances.keys())
+        # By owner and token of ERC-1155; absent: none.
         self._balances, self._balances_before = balances, balances.copy()
 
     def apply(self, transfers: Sequence[TransferRow]) -> None:
         """Apply transfers in their order."""
-        holders, inconsistent = self._holders, self._inconsistent
+        holders, inconsistent = self._holders, self.inconsistent
         for row in transfers:
             token = row.token
             if is_erc1155(token):
@@ -127,7 +124,7 @@ class _Batch:
 
     def nft_changes(self) -> NftChanges:
         """Return the changes of the numbers of tokens of holders and collections."""
-        held: Counter[tuple[int, int]] = Counter()
+        counts: Counter[tuple[int, int]] = Counter()
         tokens: Counter[int] = Counter()
         for token, holder in self._holders.items():
             previous = self._holders_before[token]
@@ -136,16 +133,12 @@ class _Batch:
                 tokens[collection] += bool(holder) - bool(previous)
                 if not is_erc1155(token):
                     if previous:
-                        held[collection, previous] -= 1
+                        counts[collection, previous] -= 1
                     if holder:
-                        held[collection, holder] += 1
+                        counts[collection, holder] += 1
         for holder, token in self._balances.keys() ^ self._balances_before.keys():
-            held[collection_of(token), holder] += 1 if (holder, token) in self._balances else -1
-        return NftChanges(held, tokens)
-
-    def inconsistent_collections(self) -> list[tuple[int]]:
-        """Return the contracts whose events contradict each other."""
-        return [(number,) for number in sorted(self._inconsistent)] if self._is_complete else []
+            counts[collection_of(token), holder] += 1 if (holder, token) in self._balances else -1
+        return NftChanges(counts, tokens)
 
     def remember(self) -> None:
         """Put owners and balances behind the cached ones: the oldest are forgotten first."""
@@ -170,12 +163,12 @@ class _Batch:
         if sender:
             balance = self._balances.get((sender, token), 0) - amount
             if balance < 0:
-                self._inconsistent.add(collection_of(token))
+                self.inconsistent.add(collection_of(token))
             self._set(sender, token, max(0, balance))
         if recipient:
             balance = self._balances.get((recipient, token), 0) + amount
             if balance > MAX_BALANCE:
-                self._inconsistent.add(collection_of(token))
+                self.inconsistent.add(collection_of(token))
             self._set(recipient, token, min(MAX_BALANCE, balance))
 
     def _set(self, owner: int, token: int, balance: int) -> None:

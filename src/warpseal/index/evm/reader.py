@@ -141,7 +141,6 @@ class EvmIndex:
     async def _page(
         self, kind: str, query: Callable[Concatenate[ReadSession, float, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Count and read a page."""
         self._page_counts[kind] += 1
         return await self._query(query, *args, **kwargs)
 

@@ -38,12 +38,12 @@ class RecentRows:
         columns = ", ".join([*names, *others])
         behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
         between = f"{behind} AND ({key}) <= ({marks})"
-        held = f" AND {table.gone} <> 0" if table.gone else ""
+        condition = f" AND {table.gone} <> 0" if table.gone else ""
         action = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         self._count_text = f"SELECT count(*) FROM {recent.name}"
         self._last_text = f"SELECT {key} {behind} ORDER BY {key} LIMIT 1 OFFSET ?"
         self._move_texts = [
-            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{held} ORDER BY"
+            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{condition} ORDER BY"
             f" {key} ON CONFLICT ({key}) DO {action}",
             f"DELETE {between}",
         ]

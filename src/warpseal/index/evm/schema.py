@@ -43,10 +43,10 @@ def _declare_layers(
     older = declare_table(metadata, f"older_{name}", columns)
     gone, *kind = gone.split()[:2] or ("",)
     recent = declare_table(metadata, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)]))
-    shown, held = ", ".join(older.c.keys()), f" WHERE {gone} <> 0" if gone else ""
+    names, condition = ", ".join(older.c.keys()), f" WHERE {gone} <> 0" if gone else ""
     same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.primary_key)
     newer = "" if is_disjoint else f" WHERE NOT EXISTS (SELECT 1 FROM recent_{name} r WHERE {same})"
-    views[name] = f"SELECT {shown} FROM recent_{name}{held} UNION ALL SELECT {shown} FROM older_{name} o{newer}"
+    views[name] = f"SELECT {names} FROM recent_{name}{condition} UNION ALL SELECT {names} FROM older_{name} o{newer}"
     return LayeredTable(recent, older, gone)
 
 

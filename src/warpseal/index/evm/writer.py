@@ -188,7 +188,6 @@ class EvmIndexWriter:
         return RequestKind.CONTRACT in kinds, bool(kinds - {RequestKind.CONTRACT})
 
     def _load(self, connection: Connection, chain: EvmChainRow | None) -> None:
-        """Continue behind the rows of the database."""
         self._tokens = TokenTable(connection, self._capacity, self._recent_rows)
         self._derived = DerivedRows(connection, self._capacity, self._recent_rows)
         self._balances = Balances(connection, self._derived.holders, self._recent_rows)
@@ -214,11 +213,7 @@ class EvmIndexWriter:
         """Write transfers, and number their addresses, contracts and tokens; return the rows and the new tokens."""
         if not transfers:
             return [], []
-        ids: set[bytes] = set()
-        for _, transfer in transfers:
-            ids.add(transfer.contract)
-            ids.add(transfer.sender)
-            ids.add(transfer.recipient)
+        ids = {raw for _, transfer in transfers for raw in (transfer.contract, transfer.sender, transfer.recipient)}
         self._session.load_ids(connection, ids)
         keys = self._session.keys
         standards: dict[int, int] = {}
@@ -253,11 +248,8 @@ class EvmIndexWriter:
         return rows, new_tokens
 
     def _write_balances(self, connection: Connection, blocks: Sequence[EvmBlockFacts]) -> list[BalanceRow]:
-        """Write the ERC-20 balances after the blocks, and return them."""
-        ids: set[bytes] = set()
-        for block in blocks:
-            for transfer in block.erc20_transfers:
-                ids.update((transfer.contract, transfer.sender, transfer.recipient))
+        transfers = (transfer for block in blocks for transfer in block.erc20_transfers)
+        ids = {raw for transfer in transfers for raw in (transfer.contract, transfer.sender, transfer.recipient)}
         self._session.load_ids(connection, ids)
         return self._balances.write(connection, blocks, self._session.keys)
 
