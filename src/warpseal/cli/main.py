@@ -74,7 +74,10 @@ GROUPS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0 success, 1 failure, 2 wrong usage; 3 of some commands: not checked."""
-    arguments = _with_default_command(list(sys.argv[1:] if argv is None else argv))
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if arguments[0].startswith("--") and arguments[0] not in ("--help", "--version"):
+        # `warpseal --config-file FILE` runs the daemon, as the reference has it.
+        arguments.insert(0, "serve")
     is_daemon = arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]
     print_error = partial(_print_error, arguments if is_daemon else None)
     if is_daemon:
@@ -187,9 +190,3 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
             called.add_arguments(command)
             command.set_defaults(run=called.run, command=command)
     return parser
-
-
-def _with_default_command(arguments: list[str]) -> list[str]:
-    """`warpseal --config-file FILE` means `warpseal serve --config-file FILE`, as the reference has it."""
-    serves = bool(arguments) and arguments[0].startswith("--") and arguments[0] not in ("--help", "--version")
-    return ["serve", *arguments] if serves else arguments or ["--help"]

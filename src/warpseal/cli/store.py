@@ -34,7 +34,7 @@ from warpseal.store.export_import import (
     export_lines,
     read_network_id,
 )
-from warpseal.store.integrity import IntegrityCheck, IntegrityReport
+from warpseal.store.integrity import IntegrityCheck
 from warpseal.store.jsonl import BadLine, open_lines
 from warpseal.store.migrate import HEAD, check_version, read_version, upgrade_all
 from warpseal.store.url import StoreUrl
@@ -190,17 +190,14 @@ def _check(args: argparse.Namespace) -> int:
     with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
         counts = IntegrityCheck(connection, lambda fault: display.print(printable(fault)), display.update).run()
-    print(_format_counts(counts))
+    signed = f"{counts.signatures} signed messages, {counts.shares} shares"
+    origins = f"{counts.origins} origins, {counts.l1_transactions} L1 transactions"
+    print(f"{counts.messages} messages, {signed}, {origins}")
     if counts.wrong_candidates:
         print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
     intact = "no faults: the store is intact, every signature is valid"
     print(f"{counts.faults} faults: see above" if counts.faults else intact)
     return 1 if counts.faults else 0
-
-
-def _format_counts(counts: IntegrityReport) -> str:
-    signed = f"{counts.signatures} signed messages, {counts.shares} shares"
-    return f"{counts.messages} messages, {signed}, {counts.origins} origins, {counts.l1_transactions} L1 transactions"
 
 
 @contextmanager

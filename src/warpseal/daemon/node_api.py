@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,7 @@ from warpseal.ops.health.checks import (
     peer_checks,
     quorum_check,
 )
-from warpseal.ops.health.registry import HealthRegistry
+from warpseal.ops.health.registry import HealthRegistry, not_shown
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
@@ -90,10 +91,17 @@ class NodeApi:
         self.usage = UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
         tracked, counted = config.validators.tracked_subnet_ids, config.validators.ready_subnet_ids
+        pinned = dict.fromkeys((PRIMARY_NETWORK, *tracked))
         self.health.register(
             bootstrap_check(tracked, self._readiness, lambda: self._followed_chains),
             diskspace_check(config.peers.data_dir, config.health),
-            *(quorum_check(name, self._readiness_of) for name in dict.fromkeys((PRIMARY_NETWORK, *tracked, *counted))),
+            *(quorum_check(subnet_id, self._readiness_of) for subnet_id in pinned),
+            # The daemon is not ready for a subnet that it does not track, which /ext/health does not show.
+            *(
+                replace(quorum_check(subnet_id, self._readiness_of), run=not_shown)
+                for subnet_id in dict.fromkeys(counted)
+                if subnet_id not in pinned
+            ),
         )
 
     def mount(self) -> None:

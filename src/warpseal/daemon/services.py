@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
@@ -139,7 +138,10 @@ async def build_services(
     settings, upstream, platform = config.validators, upstreams.upstream, upstreams.upstream.platform
     async with AsyncExitStack() as stack:
         if identity.folder is not None:
-            delete_waiting_blocks(identity.folder)
+            # Earlier versions kept P-Chain blocks that the index did not have yet.
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(OSError):
+                    (identity.folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
         verifying = stack.enter_context(WorkerThreads(1, "verify"))
         hashing = stack.enter_context(WorkerThreads(1, "hash"))
         store = await stack.enter_async_context(
@@ -246,13 +248,6 @@ def _denies_calls(config: Config, chain_id: ChainID) -> bool:
         name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods
     ]
     return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
-
-
-def delete_waiting_blocks(folder: Path) -> None:
-    """Delete the file that earlier versions kept for P-Chain blocks that the index did not have yet."""
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(OSError):
-            (folder / f"waiting-blocks.db{suffix}").unlink(missing_ok=True)
 
 
 def metric_sources(services: Services, config: Config) -> MetricSources:

@@ -91,12 +91,11 @@ class Retrier:
                     waited_s += delay_s
                     if waited_s > self._max_wait_s:
                         raise
-                    self._blocked[delays] = self._dependency(error)
+                    self._blocked[delays] = next(
+                        name for kind, name in self._failures.items() if isinstance(error, kind)
+                    )
                     if self._on_failure is not None:
                         self._on_failure(error, delay_s)
                 await asyncio.sleep(delay_s)
         finally:
             self._blocked.pop(delays, None)
-
-    def _dependency(self, error: Exception) -> str:
-        return next(name for kind, name in self._failures.items() if isinstance(error, kind))

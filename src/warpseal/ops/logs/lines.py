@@ -45,11 +45,6 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def build_formatter(log_format: LogFormat) -> logging.Formatter:
-    """Return the formatter of a format."""
-    return JsonFormatter() if log_format is LogFormat.JSON else LineFormatter()
-
-
 class LineFormatter(logging.Formatter):
     """Formats `time LEVEL logger message key=value …`; values with spaces or control characters are JSON-quoted.
 

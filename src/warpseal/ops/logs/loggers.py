@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from warpseal.errors import CallRefused, StartupError
-from warpseal.ops.logs.lines import LEVELS, OFF, TRACE, LogFormat, add_request_id, build_formatter
+from warpseal.ops.logs.lines import LEVELS, OFF, TRACE, JsonFormatter, LineFormatter, LogFormat, add_request_id
 from warpseal.runtime.process import os_error_text
 
 MAIN: Final = "main"
@@ -172,7 +172,7 @@ class LogHandler(logging.Handler):
         self._display = logging.StreamHandler(stream)
         self._files: dict[str, LogFile] = {}
         self._unwritable: set[str] = set()
-        self.setFormatter(build_formatter(loggers.log_format))
+        self.setFormatter(JsonFormatter() if loggers.log_format is LogFormat.JSON else LineFormatter())
         self._display.setFormatter(self.formatter)
         self.addFilter(add_request_id)
 

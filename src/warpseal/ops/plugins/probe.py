@@ -46,7 +46,8 @@ async def probe_plugin(path: Path, settings: PluginSettings, protocol_version: i
     """
     output = PluginOutput(path.name, settings.output)
     async with _serve_runtime(protocol_version) as (server_address, handshake):
-        environment = plugin_environment(server_address, os.environ)
+        inherited = {name: value for name, value in os.environ.items() if name.startswith(_INHERITED_PREFIXES)}
+        environment = {ENGINE_ADDRESS: server_address, **inherited}
         try:
             async with run_plugin(path, environment, output, stop_s=settings.stop_s) as process:
                 handshake_or_end = (handshake, process.ended)
@@ -148,12 +149,6 @@ _LAST_OUTPUT_S: Final = 0.5
 
 class PluginFailed(Exception):
     """A plugin could not be loaded; the text, which is the node's, is its entry in `failedVMs`."""
-
-
-def plugin_environment(address: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a plugin: the address of the engine, and the variables of Go and gRPC."""
-    inherited = {name: value for name, value in environ.items() if name.startswith(_INHERITED_PREFIXES)}
-    return {ENGINE_ADDRESS: address, **inherited}
 
 
 class PluginProcess:
