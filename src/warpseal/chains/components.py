@@ -156,25 +156,28 @@ class BaseFields:
 
 
 @dataclass(frozen=True, slots=True)
-class BaseTx:
-    """Moves funds within the chain."""
+class UserTx:
+    """A transaction that a user issues, with inputs and outputs; its own fields follow the base fields."""
 
     base: BaseFields
 
 
 @dataclass(frozen=True, slots=True)
-class ImportTx:
+class BaseTx(UserTx):
+    """Moves funds within the chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTx(UserTx):
     """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
 
-    base: BaseFields
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ExportTx:
+class ExportTx(UserTx):
     """Exports outputs to another chain; their indices follow those of the base outputs."""
 
-    base: BaseFields
     destination_chain_id: ChainID
     exported_outputs: tuple[TransferableOutput, ...]

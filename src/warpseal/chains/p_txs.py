@@ -28,7 +28,6 @@ from warpseal.chains.codec import (
 )
 from warpseal.chains.components import (
     Authority,
-    BaseFields,
     BaseTx,
     Credential,
     ExportTx,
@@ -41,6 +40,7 @@ from warpseal.chains.components import (
     TransferableOutput,
     TransferInput,
     TransferOutput,
+    UserTx,
 )
 from warpseal.chains.ids import AssetID, TxID
 from warpseal.chains.signed_tx import SignedTx, TxCodec
@@ -116,18 +116,16 @@ class InitialValidator:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSubnetTx:
+class CreateSubnetTx(UserTx):
     """Creates a permissioned subnet."""
 
-    base: BaseFields
     owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
-class CreateChainTx:
+class CreateChainTx(UserTx):
     """Creates a blockchain on a subnet."""
 
-    base: BaseFields
     subnet_id: SubnetID
     chain_name: str
     vm_id: Bytes32
@@ -137,10 +135,9 @@ class CreateChainTx:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformSubnetTx:
+class TransformSubnetTx(UserTx):
     """Makes a permissioned subnet elastic. The terms of its stakers."""
 
-    base: BaseFields
     subnet_id: SubnetID
     asset_id: AssetID
     initial_supply: Uint64
@@ -159,20 +156,18 @@ class TransformSubnetTx:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSubnetOwnershipTx:
+class TransferSubnetOwnershipTx(UserTx):
     """Gives a permissioned subnet a new owner."""
 
-    base: BaseFields
     subnet_id: SubnetID
     subnet_auth: Authority
     new_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
-class AddValidatorTx:
+class AddValidatorTx(UserTx):
     """A validator joins the Primary Network without a BLS key (before Durango)."""
 
-    base: BaseFields
     validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
     rewards_owner: Owner
@@ -180,29 +175,26 @@ class AddValidatorTx:
 
 
 @dataclass(frozen=True, slots=True)
-class AddDelegatorTx:
+class AddDelegatorTx(UserTx):
     """A delegator stakes with a validator of the Primary Network (before Durango)."""
 
-    base: BaseFields
     validator: StakingTerms
     stake: tuple[TransferableOutput, ...]
     rewards_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
-class AddSubnetValidatorTx:
+class AddSubnetValidatorTx(UserTx):
     """The subnet's owner adds a validator to a permissioned subnet."""
 
-    base: BaseFields
     validator: SubnetValidator
     subnet_auth: Authority
 
 
 @dataclass(frozen=True, slots=True)
-class AddPermissionlessValidatorTx:
+class AddPermissionlessValidatorTx(UserTx):
     """A validator joins the Primary Network or an elastic subnet."""
 
-    base: BaseFields
     validator: SubnetValidator
     signer: Signer
     stake: tuple[TransferableOutput, ...]
@@ -212,20 +204,18 @@ class AddPermissionlessValidatorTx:
 
 
 @dataclass(frozen=True, slots=True)
-class AddPermissionlessDelegatorTx:
+class AddPermissionlessDelegatorTx(UserTx):
     """A delegator stakes with a validator of the Primary Network or of an elastic subnet."""
 
-    base: BaseFields
     validator: SubnetValidator
     stake: tuple[TransferableOutput, ...]
     rewards_owner: Owner
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveSubnetValidatorTx:
+class RemoveSubnetValidatorTx(UserTx):
     """The subnet's owner removes a validator of a permissioned subnet."""
 
-    base: BaseFields
     node_id: NodeID
     subnet_id: SubnetID
     subnet_auth: Authority
@@ -246,10 +236,9 @@ class RewardValidatorTx:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertSubnetToL1Tx:
+class ConvertSubnetToL1Tx(UserTx):
     """Turns a permissioned subnet into an L1; a contract on the manager chain controls its validators."""
 
-    base: BaseFields
     subnet_id: SubnetID
     manager_chain_id: ChainID
     manager_address: bytes
@@ -269,10 +258,9 @@ class ConvertSubnetToL1Tx:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterL1ValidatorTx:
+class RegisterL1ValidatorTx(UserTx):
     """Registers a validator of an L1. message: a signed Warp message; balance: nAVAX."""
 
-    base: BaseFields
     balance: Uint64
     proof_of_possession: Proof
     message: bytes
@@ -287,10 +275,9 @@ class RegisterL1ValidatorTx:
 
 
 @dataclass(frozen=True, slots=True)
-class SetL1ValidatorWeightTx:
+class SetL1ValidatorWeightTx(UserTx):
     """Changes the weight of an L1's validator, or removes it with weight 0. message: a signed Warp message."""
 
-    base: BaseFields
     message: bytes
 
     def signed_message(self) -> SignedMessage:
@@ -303,19 +290,17 @@ class SetL1ValidatorWeightTx:
 
 
 @dataclass(frozen=True, slots=True)
-class IncreaseL1ValidatorBalanceTx:
+class IncreaseL1ValidatorBalanceTx(UserTx):
     """Adds `balance` nAVAX to the balance from which an L1's validator pays its fee."""
 
-    base: BaseFields
     validation_id: ValidationID
     balance: Uint64
 
 
 @dataclass(frozen=True, slots=True)
-class DisableL1ValidatorTx:
+class DisableL1ValidatorTx(UserTx):
     """Makes an L1's validator inactive and refunds its balance; its weight stays."""
 
-    base: BaseFields
     validation_id: ValidationID
     disable_auth: Authority
 
@@ -325,10 +310,9 @@ def _called(message: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class AddAutoRenewedValidatorTx:
+class AddAutoRenewedValidatorTx(UserTx):
     """A validator joins the Primary Network for cycles of `period_s` seconds. node_id: 20 bytes if valid."""
 
-    base: BaseFields
     node_id: bytes
     signer: Signer
     stake: tuple[TransferableOutput, ...]
@@ -341,10 +325,9 @@ class AddAutoRenewedValidatorTx:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAutoRenewedValidatorConfigTx:
+class SetAutoRenewedValidatorConfigTx(UserTx):
     """Changes the renewal of a validator. staking_tx_id: the transaction by which it joined."""
 
-    base: BaseFields
     staking_tx_id: TxID
     auth: Authority
     auto_compound_reward_shares: Uint32

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 from warpseal.chains.codec import AsInterface, TypeRegistry, Uint8, Uint32
 from warpseal.chains.components import (
-    BaseFields,
     BaseTx,
     Credential,
     ExportTx,
@@ -22,6 +21,7 @@ from warpseal.chains.components import (
     Signature,
     TransferInput,
     TransferOutput,
+    UserTx,
     Utxo,
 )
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
@@ -142,10 +142,9 @@ class InitialState:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateAssetTx:
+class CreateAssetTx(UserTx):
     """Creates the asset whose id is the transaction's. denomination: decimal places, 0 to 32 if valid."""
 
-    base: BaseFields
     name: str
     symbol: str
     denomination: Uint8
@@ -175,10 +174,9 @@ class AssetOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationTx:
+class OperationTx(UserTx):
     """Transfers fungible assets and executes operations on assets."""
 
-    base: BaseFields
     operations: tuple[AssetOperation, ...]
 
 
