@@ -75,12 +75,8 @@ C_TYPES: Final = TypeRegistry(
 C_TX: Final[TxCodec[CUnsignedTx, Credential]] = TxCodec(
     C_TYPES.interface("an atomic transaction", CUnsignedTx), C_TYPES.interface("a credential", Credential)
 )
+parse_atomic_tx = C_TX.parse
 _BATCH: Final = ListOf(C_TX, "atomic transactions")
-
-
-def parse_atomic_tx(raw: bytes) -> AtomicTx:
-    """Return the signed transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-    return C_TX.parse(raw)
 
 
 def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:

@@ -60,7 +60,10 @@ class Codec(ABC, Generic[T]):
         """Append the bytes of `value`. Raises ValueError if it does not fit the format."""
 
     def parse(self, raw: bytes) -> T:
-        """Return the value whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
+        """Return the value whose bytes, codec version first, are exactly `raw`.
+
+        Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
+        """
         reader = ChainReader(raw)
         reader.version()
         value = self.read(reader)

@@ -420,14 +420,7 @@ _FIRST_HELICON_TYPE: Final = 40
 P_TX: Final[TxCodec[PUnsignedTx, Credential]] = TxCodec(
     P_TYPES.interface("a transaction", PUnsignedTx), P_TYPES.interface("a credential", Credential)
 )
-
-
-def parse_p_tx(raw: bytes) -> PSignedTx:
-    """Return the signed transaction whose bytes, codec version first, are exactly `raw`.
-
-    Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
-    """
-    return P_TX.parse(raw)
+parse_p_tx = P_TX.parse
 
 
 def api_type(tx: PSignedTx) -> str:

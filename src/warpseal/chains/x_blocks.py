@@ -109,8 +109,4 @@ class XGenesis:
 
 
 _GENESIS: Final = X_TYPES.struct(XGenesis)
-
-
-def parse_x_genesis(raw: bytes) -> XGenesis:
-    """Return the genesis whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-    return _GENESIS.parse(raw)
+parse_x_genesis = _GENESIS.parse

@@ -212,11 +212,7 @@ X_TYPES: Final = TypeRegistry(
 X_TX: Final[TxCodec[XUnsignedTx, XCredential]] = TxCodec(
     X_TYPES.interface("a transaction", XUnsignedTx), X_TYPES.interface("a credential", XCredential)
 )
-
-
-def parse_x_tx(raw: bytes) -> XTx:
-    """Return the signed transaction whose bytes, codec version first, are exactly `raw`. Raises MalformedChainBytes."""
-    return X_TX.parse(raw)
+parse_x_tx = X_TX.parse
 
 
 def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:

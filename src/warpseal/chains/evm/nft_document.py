@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,18 +25,6 @@ MAX_DECIMALS: Final = 255
 _BOM: Final = b"\xef\xbb\xbf"
 _SHOWN_URI: Final = re.compile(r"https?://[^\s/?#]|ipfs://[^\s]|ar://[^\s]|data:(?:image|audio|video)/", re.IGNORECASE)
 _SVG: Final = re.compile(r"(?:<\?xml[^>]*>\s*)?<svg[\s>]", re.IGNORECASE)
-
-# Keys in lower case, without `_` and `-`; the first one with a usable value counts.
-_NAME: Final = ("name",)
-_SYMBOL: Final = ("symbol",)
-_DESCRIPTION: Final = ("description",)
-_IMAGE: Final = ("image", "imageurl", "imageuri", "imagedata")
-_ANIMATION: Final = ("animationurl", "animationuri", "animation")
-_EXTERNAL: Final = ("externalurl", "externaluri", "externallink")
-_BACKGROUND: Final = ("backgroundcolor", "background")
-_ATTRIBUTES: Final = ("attributes", "traits")
-_PROPERTIES: Final = ("properties",)
-_DECIMALS: Final = ("decimals",)
 
 
 class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -77,20 +65,7 @@ def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
     values: dict[str, Any] = {}
     for key, value in document.items():
         values.setdefault(key.lower().replace("_", "").replace("-", ""), value)
-    return NftFields(
-        name=_first(map(_text, _values(values, _NAME))),
-        symbol=_first(map(_text, _values(values, _SYMBOL))),
-        image_uri=_first(map(_uri, _values(values, _IMAGE))),
-        description=_first(map(_text, _values(values, _DESCRIPTION))),
-        animation_uri=_first(map(_uri, _values(values, _ANIMATION))),
-        external_url=_first(map(_uri, _values(values, _EXTERNAL))),
-        background=_first(map(_text, _values(values, _BACKGROUND))),
-        attributes=_first(map(_json_text, _values(values, _ATTRIBUTES))),
-        decimals=next(
-            (number for value in _values(values, _DECIMALS) if (number := _decimals(value)) is not None), None
-        ),
-        properties=_first(map(_json_text, _values(values, _PROPERTIES))),
-    )
+    return NftFields(**{name: _first_usable(values, read, keys) for name, (read, keys) in _FIELDS.items()})
 
 
 def image_document(uri: str) -> NftFields:
@@ -116,12 +91,9 @@ def _containers(values: Iterable[Any]) -> list[dict[str, Any] | list[Any]]:
     return [value for value in values if isinstance(value, dict | list)]
 
 
-def _values(values: dict[str, Any], keys: Iterable[str]) -> Iterable[Any]:
-    return (values[key] for key in keys if key in values)
-
-
-def _first(texts: Iterable[str | None]) -> str | None:
-    return next(filter(None, texts), None)
+def _first_usable(values: dict[str, Any], read: Callable[[Any], str | int | None], keys: Iterable[str]) -> Any:
+    readings = (read(values[key]) for key in keys if key in values)
+    return next((reading for reading in readings if reading not in (None, "")), None)
 
 
 def _text(value: Any) -> str | None:
@@ -148,3 +120,18 @@ def _decimals(value: Any) -> int | None:
         value = int(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and value == int(value) and 0 <= value <= MAX_DECIMALS else None
+
+
+# For each field, its reader and its keys in lower case, without `_` and `-`. The first key with a usable value counts.
+_FIELDS: Final[Mapping[str, tuple[Callable[[Any], str | int | None], tuple[str, ...]]]] = {
+    "name": (_text, ("name",)),
+    "symbol": (_text, ("symbol",)),
+    "image_uri": (_uri, ("image", "imageurl", "imageuri", "imagedata")),
+    "description": (_text, ("description",)),
+    "animation_uri": (_uri, ("animationurl", "animationuri", "animation")),
+    "external_url": (_uri, ("externalurl", "externaluri", "externallink")),
+    "background": (_text, ("backgroundcolor", "background")),
+    "attributes": (_json_text, ("attributes", "traits")),
+    "decimals": (_decimals, ("decimals",)),
+    "properties": (_json_text, ("properties",)),
+}
