@@ -64,22 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="P-Chain height of the validator set (default: the proposed height)",
     )
-    parser.add_argument(
-        "--signing-subnet",
-        type=argument(parse_id, MalformedID),
-        metavar="ID",
-        help="subnet whose validators signed (default: that of the source chain)",
-    )
-    parser.add_argument(
-        "--quorum",
-        type=int,
-        choices=range(1, 101),
-        default=DEFAULT_QUORUM,
-        metavar="N",
-        help=f"required weight, percent (default {DEFAULT_QUORUM})",
-    )
+    quorum_help = f"required weight, percent (default {DEFAULT_QUORUM})"
+    add_signer_arguments(parser, "that of the source chain", quorum_help, DEFAULT_QUORUM)
     parser.add_argument("--validators", action="store_true", help="list who signed and who did not; JSON always does")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_signer_arguments(
+    parser: argparse.ArgumentParser, subnet: str, quorum_help: str, quorum: int | None = None
+) -> None:
+    """Declare the flags that say who signs. subnet: the default in words. quorum: the default."""
+    subnet_help = f"subnet whose validators signed (default: {subnet})"
+    parser.add_argument("--signing-subnet", type=argument(parse_id, MalformedID), metavar="ID", help=subnet_help)
+    parser.add_argument("--quorum", type=int, choices=range(1, 101), default=quorum, metavar="N", help=quorum_help)
 
 
 def run(args: argparse.Namespace) -> int:

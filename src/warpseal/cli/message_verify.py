@@ -13,7 +13,7 @@ import msgspec
 from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.settings import ALL_NETWORK_NAMES
-from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, parse_hex, parse_node, read_input
+from warpseal.cli.message import NOT_CHECKED_EXIT_CODE, add_signer_arguments, parse_hex, parse_node, read_input
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
 from warpseal.delivery.destination import DestinationDeps, Destinations
@@ -82,19 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="node that runs the destination, such as http://127.0.0.1:9650 (default: ask the running daemon)",
     )
-    parser.add_argument(
-        "--signing-subnet",
-        type=argument(parse_id, MalformedID),
-        metavar="ID",
-        help="subnet whose validators signed (default: the one that the destination demands)",
-    )
-    parser.add_argument(
-        "--quorum",
-        type=int,
-        choices=range(1, 101),
-        metavar="N",
-        help="required weight, percent, if higher than that of the destination",
-    )
+    quorum_help = "required weight, percent, if higher than that of the destination"
+    add_signer_arguments(parser, "the one that the destination demands", quorum_help)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
     add_address_arguments(parser)

@@ -75,12 +75,13 @@ async def serve(
                 failures.append(first_error(errors))
                 stopping.set()
 
-        api_url, metrics_url = ports.api_server.url, ports.metrics_server.url
+        api_server, *other_servers = ports.servers.values()
+        api_url, metrics_url = api_server.url, ports.servers["metrics"].url
         with listening_file(config.peers.data_dir, api_url, metrics_url):
             announce(api_url, metrics_url)
             async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
-                serving_api = tasks.create_task(ports.api_server.run())
-                serving_others = [tasks.create_task(server.run()) for server in ports.other_servers]
+                serving_api = tasks.create_task(api_server.run())
+                serving_others = [tasks.create_task(server.run()) for server in other_servers]
                 background = (
                     tasks.create_task(ports.node_api.run()),
                     tasks.create_task(ports.evm_api.run(ports.node_api.health, ports.node_api.add_evm_chain_id)),
@@ -91,9 +92,9 @@ async def serve(
                     log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
                 # Requests that wait for the start are answered, and do not wait any more.
                 grace_s = 0.0 if failures else None
-                ports.api_server.stop(grace_s=grace_s)
+                api_server.stop(grace_s=grace_s)
                 await serving_api
-                for server in ports.other_servers:
+                for server in other_servers:
                     server.stop(grace_s=grace_s)
                 await asyncio.gather(*serving_others)
                 for task in background:

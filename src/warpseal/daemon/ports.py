@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warpseal.api.data.routes import DataApi
@@ -26,14 +27,9 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 
 @dataclass(frozen=True, slots=True)
 class DaemonPorts:
-    """The servers by port, and the gates and APIs that `start_services` opens.
+    """The servers by name (api, metrics, metrics_api if it has a port), and what `start_services` opens."""
 
-    metrics_api_server: None without a port of its own.
-    """
-
-    api_server: HttpServer
-    metrics_server: HttpServer
-    metrics_api_server: HttpServer | None
+    servers: Mapping[str, HttpServer]
     signing: StartupGate[SigningServices]
     data: StartupGate[DataServices]
     node_api: NodeApi
@@ -44,17 +40,9 @@ class DaemonPorts:
 
     def bind(self) -> dict[str, str]:
         """Take all ports and listen; return their addresses for people, by name. Raises StartupError."""
-        servers = {"api": self.api_server, "metrics": self.metrics_server}
-        if self.metrics_api_server is not None:
-            servers["metrics_api"] = self.metrics_api_server
-        for server in servers.values():
+        for server in self.servers.values():
             server.bind()
-        return {name: server.address for name, server in servers.items()}
-
-    @property
-    def other_servers(self) -> tuple[HttpServer, ...]:
-        """All servers but that of the API."""
-        return (self.metrics_server, *((self.metrics_api_server,) if self.metrics_api_server is not None else ()))
+        return {name: server.address for name, server in self.servers.items()}
 
 
 def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event) -> DaemonPorts:
@@ -78,15 +66,14 @@ def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event)
     metrics_server = HttpServer(metrics_page, settings.api_host, settings.metrics_port, settings, name="metrics")
     status_endpoints = StatusEndpoints(status, settings, hosts, lambda: metrics_server.port, stopping)
     app = api_app(aggregator, probes, status_endpoints, data_api, settings, metrics)
-    metrics_api_server = None
+    api = switch_paths(node_api.interfaces, app)
+    servers = {"api": HttpServer(api, settings.api_host, settings.api_port, settings), "metrics": metrics_server}
     if settings.metrics_api_port is not None:
         metrics_api = metrics_api_app(data_api, probes, settings, metrics)
         port = settings.metrics_api_port
-        metrics_api_server = HttpServer(metrics_api, settings.api_host, port, settings, name="metrics-api")
+        servers["metrics_api"] = HttpServer(metrics_api, settings.api_host, port, settings, name="metrics-api")
     return DaemonPorts(
-        api_server=HttpServer(switch_paths(node_api.interfaces, app), settings.api_host, settings.api_port, settings),
-        metrics_server=metrics_server,
-        metrics_api_server=metrics_api_server,
+        servers=servers,
         signing=signing,
         data=data,
         node_api=node_api,
