@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -106,16 +105,22 @@ class Holders:
         balances: of ERC-20 tokens, sorted by asset, holder and block. now: unix seconds.
         """
         counts = {(nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change}
-        grouped = {pair: list(rows) for pair, rows in groupby(balances, key=itemgetter(0, 1))}
-        before = self.find(connection, grouped.keys() | counts.keys())
+        latest: dict[Pair, tuple[int, int]] = {}
+        largest: dict[Pair, int] = {}
+        for asset, holder, block, balance in balances:
+            pair = (asset, holder)
+            latest[pair] = (balance, block)
+            if balance >= largest.get(pair, 0):
+                largest[pair] = balance
+        before = self.find(connection, latest.keys() | counts.keys())
         after: dict[Pair, HolderState | None] = {}
-        for pair, rows in grouped.items():
-            rank = rank_of(rows[-1].balance)
+        for pair, (balance, block) in latest.items():
+            rank = rank_of(balance)
             # The larger the balance, the lower the rank.
-            highest = rank if len(rows) == 1 else rank_of(max([row.balance for row in rows]))
+            highest = rank if largest[pair] == balance else rank_of(largest[pair])
             if (state := before.get(pair)) is not None:
                 highest = min(highest, state.rank if state.maximum is None else state.maximum)
-            after[pair] = HolderState(rank, None if highest == rank else highest, rows[-1].block)
+            after[pair] = HolderState(rank, None if highest == rank else highest, block)
         holder_changes: Counter[int] = Counter()
         for pair, change in counts.items():
             state = before.get(pair)
