@@ -20,7 +20,7 @@ NAMES = (
     "cache_memory",
     "usage_metering",
     "usage_query",
-    "usage_merge",
+    "usage_flush",
     "agreement",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
     *("evm_index_holders", "evm_index_proof"),

@@ -6,19 +6,20 @@ import random
 from collections import Counter
 from itertools import islice
 
-from warpseal.usage.calls import UsageTotals
+from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.response_times import bucket_of
-from warpseal.usage.sum_table import Labels, Sums
 
 AGENTS = 500
 PATHS = ("/ext/bc/C/rpc", "/ext/bc/C/ws", "/ext/bc/P", "/ext/bc/X", "/ext/info", "/ext/index/P/block")
 METHODS = tuple(f"eth_method{number}" for number in range(60))
 # Ten countries with equal shares, so that a filter by one of them keeps a tenth.
 COUNTRIES = ("DE", "US", "FR", "JP", "BR", "IN", "GB", "KR", "NG", "XX")
-STATUSES = ("200", "200", "200", "200", "200", "400", "429", "499", "502", "101")
+STATUSES = (200, 200, 200, 200, 200, 400, 429, 499, 502, 101)
 KEYS = ("", "", "wallet", "explorer")
 _TEMPLATES = 400
 _MOST_REQUESTS = 2_000
+
+Sums = dict[UsageLabels, UsageTotals]
 
 
 class MadeUpUsage:
@@ -26,11 +27,11 @@ class MadeUpUsage:
 
     def __init__(self, seed: int, combinations: int) -> None:
         self._rng = rng = random.Random(seed)
-        distinct_labels: dict[Labels, None] = {}
+        distinct_labels: dict[UsageLabels, None] = {}
         while len(distinct_labels) < combinations:
             agent = f"client-{min(rng.randrange(AGENTS), rng.randrange(AGENTS))}"
-            labels = (PATHS, METHODS, STATUSES, KEYS, COUNTRIES)
-            distinct_labels[*(rng.choice(values) for values in labels), agent] = None
+            path, method, status = rng.choice(PATHS), rng.choice(METHODS), rng.choice(STATUSES)
+            distinct_labels[UsageLabels(path, method, status, rng.choice(KEYS), rng.choice(COUNTRIES), agent)] = None
         self._labels = list(distinct_labels)
         self._totals = [self._make_totals() for _ in range(_TEMPLATES)]
 

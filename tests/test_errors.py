@@ -72,7 +72,7 @@ from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodeFailure, NodesDisagree, NodeUnavailable
-from warpseal.usage.errors import TooManyPageTokens, UsageDamaged, UsageQueryTooLong
+from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
 
@@ -159,7 +159,6 @@ SAMPLES: tuple[WarpsealError, ...] = (
     AdminTokenRequired(),
     AdminTokenRefused(),
     UsageNotEnabled(),
-    UsageDamaged("unexpected end"),
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),

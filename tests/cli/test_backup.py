@@ -27,7 +27,7 @@ from warpseal.store.migrate import HEAD
 from warpseal.store.schema import UPGRADES
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
-from warpseal.usage.schema import ROLLUP
+from warpseal.usage.schema import BUCKETS
 from warpseal.usage.settings import UsageSettings
 from warpseal.version import __version__
 
@@ -134,7 +134,11 @@ def test_a_backup_beside_a_process_that_uses_the_store_replaces_an_earlier_one(
 async def fill_metrics(file: Path) -> None:
     """Make a metrics database with one row."""
     async with MetricsDatabase(StoreUrl.for_file(file), UsageSettings()) as metrics:
-        await metrics.write(lambda connection: connection.execute(insert(ROLLUP).values(merges=7)))
+        await metrics.write(
+            lambda connection: connection.execute(
+                insert(BUCKETS).values(level=0, start=7, combinations=0, size_bytes=0)
+            )
+        )
 
 
 @pytest.mark.parametrize("place", [f"data/{NETWORK}/metrics.db", "elsewhere/usage.db"])
@@ -158,7 +162,7 @@ def test_the_metrics_database_is_backed_up_and_restored(
     (tmp_path / "elsewhere").mkdir()
     assert main(("restore", *arguments)) == 0
     with closing(sqlite3.connect(tmp_path / place)) as restored:
-        assert restored.execute("SELECT merges FROM rollup").fetchall() == [(7,)]
+        assert restored.execute("SELECT start FROM usage_buckets").fetchall() == [(7,)]
 
 
 def test_certificate_and_key_from_outside_of_the_folder_are_restored_where_the_settings_say(

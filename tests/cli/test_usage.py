@@ -11,20 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.usage.test_database import database
-from tests.usage.test_rollup import flush
+from tests.usage.test_sums import flush
 from tests.usage.traffic import Call
 from warpseal.cli.main import main
 from warpseal.usage.calls import UsageLabels
-from warpseal.usage.rollup import UsageRollup
-from warpseal.usage.settings import UsageSettings
 
 
 async def record(url: str, calls: list[Call]) -> None:
-    """Write calls, the older half merged."""
+    """Write calls."""
     async with database(url) as metrics:
-        await flush(metrics, calls[::2])
-        await UsageRollup(metrics, UsageSettings()).merge_due(is_last=True)
-        await flush(metrics, calls[1::2])
+        await flush(metrics, calls)
 
 
 def calls_of(now: int) -> list[Call]:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.api.data.fixtures import client_of
 from tests.api.data.test_usage import call, recorded
 from tests.clients.published import Call, outcomes
-from tests.usage.test_rollup import NOW
+from tests.usage.test_sums import NOW
 from warpseal.api.data.bodies import UsageGrouping
 
 FUNCTION = "dataApiUsageMetrics.getPrimaryNetworkRpcUsageMetrics"

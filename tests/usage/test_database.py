@@ -24,10 +24,10 @@ from warpseal.store.migrate import VERSIONS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema
 from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
-from warpseal.usage.schema import METADATA, ROLLUP
+from warpseal.usage.schema import BUCKETS, METADATA
 from warpseal.usage.settings import UsageSettings, metrics_url
 
-READ = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM minutes').fetchall(); c.close()"
+READ = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM usage').fetchall(); c.close()"
 
 
 def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase:
@@ -37,12 +37,12 @@ def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase
 
 def count(connection: Connection) -> int:
     """Return the rows of a small table."""
-    return connection.execute(select(func.count()).select_from(ROLLUP)).scalar_one()
+    return connection.execute(select(func.count()).select_from(BUCKETS)).scalar_one()
 
 
 def add(connection: Connection) -> None:
     """Add a row to that table."""
-    connection.execute(insert(ROLLUP).values(merges=0))
+    connection.execute(insert(BUCKETS).values(level=0, start=count(connection), combinations=0, size_bytes=0))
 
 
 def remove_files(folder: Path) -> None:

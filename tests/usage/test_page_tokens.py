@@ -12,7 +12,7 @@ from tests.usage.test_database import database
 from warpseal.usage import page_tokens
 from warpseal.usage.errors import TooManyPageTokens
 from warpseal.usage.page_tokens import VALID_S, PageTokenRow, PageTokenStore
-from warpseal.usage.rollup import UsageRollup
+from warpseal.usage.retention import UsageRetention
 from warpseal.usage.schema import PAGE_TOKENS
 from warpseal.usage.settings import UsageSettings
 
@@ -74,8 +74,7 @@ async def test_expired_rows_are_removed_with_old_usage(any_metrics_url: str) -> 
         clock.now += 1
         last = await store.add(b"")
         clock.now += VALID_S
-        rollup = UsageRollup(opened, UsageSettings(), clock, clock)
-        await rollup.prune()
+        await UsageRetention(opened, UsageSettings(), clock, clock).remove()
         assert await opened.read(count) == 1
         assert await store.find(last) is not None
 

@@ -1,4 +1,4 @@
-"""Queries of usage: every filter and group against a plain model, whatever is merged."""
+"""Queries of usage: every filter and group against a plain model, over the rows of several flushes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from typing import Any
 import pytest
 
 from tests.usage.test_database import database
-from tests.usage.test_rollup import NOW, flush
+from tests.usage.test_sums import NOW, flush
 from tests.usage.traffic import Call, as_plain, make_calls, totals_of
-from warpseal.usage.calls import OTHER, UsageTotals
+from warpseal.usage.calls import LABELS, OTHER, Dimension, UsageTotals
 from warpseal.usage.countries import continent_of
 from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent
 from warpseal.usage.response_times import median_ms
-from warpseal.usage.rollup import UsageRollup
-from warpseal.usage.schema import BUCKETS
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.source import UsageSource, read_usage
-from warpseal.usage.sum_table import LABELS, Dimension, as_labels
+from warpseal.usage.sums import texts_of
 
 
 def as_sums(totals: UsageTotals) -> tuple[float, ...]:
@@ -37,7 +35,7 @@ def as_sums(totals: UsageTotals) -> tuple[float, ...]:
 
 def label_of(call: Call, dimension: Dimension) -> str:
     """Return one label of a call as text."""
-    return as_labels(call.labels)[LABELS.index(dimension)]
+    return texts_of(call.labels)[LABELS.index(dimension)]
 
 
 def expected(query: UsageQuery, calls: Sequence[Call]) -> list[Any]:
@@ -88,14 +86,8 @@ QUERIES = [
 
 async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> None:
     calls = make_calls(random.Random(1), 400, NOW - 12 * DAY_S, NOW, agents=70)
-    merged, recent = calls[:320], calls[320:]
     async with database(any_metrics_url) as metrics:
-        await flush(metrics, merged[:200])
-        rollup = UsageRollup(metrics, UsageSettings(), lambda: NOW)
-        await rollup.merge_due(is_last=True)
-        await flush(metrics, merged[200:])
-        await rollup.merge_due(is_last=True)
-        for part in (recent[:30], recent[30:]):
+        for part in (calls[:200], calls[200:]):
             await flush(metrics, part)
         for query in QUERIES:
             found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
@@ -106,25 +98,7 @@ async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> N
         assert metrics.is_up
 
 
-async def test_groups_are_whole_although_the_total_was_set_aside(any_metrics_url: str) -> None:
-    calls = make_calls(random.Random(2), 60, NOW - 3_000, NOW)
-    async with database(any_metrics_url) as metrics:
-        await flush(metrics, calls[:50])
-        rollup = UsageRollup(metrics, UsageSettings(), lambda: NOW)
-        await rollup.merge_due(is_last=True)
-        damaged = BUCKETS.update().where(BUCKETS.c.dimension == int(Dimension.NONE)).values(sums=b"damaged")
-        await metrics.write(lambda connection: connection.execute(damaged))
-        await flush(metrics, calls[50:])
-        await rollup.merge_due(is_last=True)
-        query = UsageQuery(Level.DAY, SINCE, NOW, group_by=Dimension.METHOD)
-        found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
-    assert [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in found] == expected(
-        query, calls
-    )
-
-
-@pytest.mark.parametrize("is_merged", [True, False])
-async def test_a_query_whose_caller_has_left_holds_no_reading_thread(any_metrics_url: str, is_merged: bool) -> None:
+async def test_a_query_whose_caller_has_left_holds_no_reading_thread(any_metrics_url: str) -> None:
     has_begun, may_go_on, grouped = threading.Event(), threading.Event(), list[str]()
 
     def group_of(path: str) -> str:
@@ -137,8 +111,6 @@ async def test_a_query_whose_caller_has_left_holds_no_reading_thread(any_metrics
     calls = make_calls(random.Random(3), 40, NOW - 9 * DAY_S, NOW)
     async with database(any_metrics_url, settings) as metrics:
         await flush(metrics, calls)
-        if is_merged:
-            await UsageRollup(metrics, settings, lambda: NOW).merge_due(is_last=True)
         source = UsageSource(metrics, settings)
         query = UsageQuery(Level.DAY, SINCE, NOW, group_by=Dimension.PATH)
         caller = asyncio.create_task(source.read(replace(query, group_of=group_of)))

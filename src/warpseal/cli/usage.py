@@ -20,11 +20,11 @@ from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only
 from warpseal.store.engine import unusable_reason
 from warpseal.store.migrate import check_version
+from warpseal.usage.calls import Dimension
 from warpseal.usage.database import MIGRATIONS
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
 from warpseal.usage.queries import UsageQuery, group_by_continent
 from warpseal.usage.source import read_usage
-from warpseal.usage.sum_table import Dimension
 
 _ABOUT: Final = """\
 Show the usage of the RPC routes that the daemons of a metrics database forward: by hour for up to two days, else by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,10 +18,11 @@ from warpseal.runtime.process import running
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase, metrics_database_url
-from warpseal.usage.flusher import UsageFlusher, insert_minute_rows, read_minute_rows, remove_minute_rows
+from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.recorder import UsageRecorder
-from warpseal.usage.rollup import UsageRollup
+from warpseal.usage.retention import UsageRetention
 from warpseal.usage.source import UsageSource
+from warpseal.usage.sums import add_flush, add_kept_flush, read_kept_flushes, remove_flush
 
 # Daemons of several networks may share a data-dir, but no port.
 _FILE_BEFORE_NETWORK: Final = "metrics-before-network-{port}.db"
@@ -81,55 +83,62 @@ def _url_before_network(config: Config) -> StoreUrl:
 
 
 class UsageRecording:
-    """Writes recorded usage to the metrics database and merges it there."""
+    """Writes recorded usage to the metrics database, and removes what is too old."""
 
     def __init__(self, config: Config, flusher: UsageFlusher, database: MetricsDatabase) -> None:
         self._database = database
         self._settings = config.usage
         self._url_before_network = _url_before_network(config)
         self._flusher = flusher
-        self._rollup = UsageRollup(database, config.usage)
+        self._retention = UsageRetention(database, config.usage)
         self.source = UsageSource(database, config.usage)
         flusher.use(database)
 
     async def run(self) -> None:
-        """Write and merge until cancelled."""
+        """Write, and remove what is too old, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._flusher.run())
-            tasks.create_task(self._rollup.run())
-            tasks.create_task(self._move_rows())
+            tasks.create_task(self._retention.run())
+            tasks.create_task(self._add_kept_flushes())
 
-    async def _move_rows(self) -> None:
-        """Move the rows from before the network was known, also those of former runs, and remove their file."""
+    async def _add_kept_flushes(self) -> None:
+        """Add the flushes from before the network was known, also those of former runs, and remove their file."""
+        await self._add_from(self._database)
         path = self._url_before_network.path
         if path is None or path == self._database.url.path or not path.exists():
             return
         source = MetricsDatabase(self._url_before_network, self._settings)
         try:
-            while True:
-                try:
-                    while rows := await source.write(read_minute_rows):
-                        await self._database.write(partial(insert_minute_rows, rows=rows))
-                        await source.write(partial(remove_minute_rows, rows=rows))
-                    break
-                except StoreDown:
-                    await asyncio.sleep(self._settings.merge_interval_s)
+            await self._add_from(source)
         finally:
             source.close()
         for suffix in ("-wal", "-shm", ""):
             with suppress(OSError):  # An empty file does no harm.
                 path.with_name(path.name + suffix).unlink()
 
+    async def _add_from(self, source: MetricsDatabase) -> None:
+        """Add the flushes that are kept in a database; those of another one are removed from it."""
+        add = add_kept_flush if source is self._database else add_flush
+        while True:
+            try:
+                while flushes := await source.write(read_kept_flushes):
+                    for flush in flushes:
+                        bound, now = self._settings.max_combinations, int(time.time())
+                        await self._database.write(partial(add, flush=flush, now=now, bound=bound))
+                        if source is not self._database:
+                            await source.write(partial(remove_flush, flush=flush))
+                return
+            except StoreDown:
+                await asyncio.sleep(self._settings.flush_s)
+
     def check(self) -> HealthCheck:
         """Return the check of the metrics database."""
-        return usage_check(self._flusher.status, lambda: self._rollup.damaged)
+        return usage_check(self._flusher.status)
 
     def extend(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of the background work with that of the recording, JSON-ready."""
         flusher = self._flusher.status()
         state: dict[str, Any] = {"url": self._database.url.redacted, "up": flusher.reason is None}
-        if self._rollup.damaged:
-            state["damagedRows"] = self._rollup.damaged
         if flusher.reason is not None:
             state["waitingBytes"] = flusher.waiting_bytes
         return {**status, "usage": state}

@@ -5,7 +5,7 @@ Source of truth: the specification's endpoint 16; docs/usage-metrics.md.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
@@ -16,6 +16,30 @@ NO_METHOD: Final = "none"
 """Method of bodies that cannot be parsed, and of refused handshakes."""
 CLIENT_LEFT: Final = 499
 """Status of calls whose client left before the response began; their times do not count."""
+
+
+class Dimension(IntEnum):
+    """The labels by which the sums of a bucket are stored: all of them, none, or one. The numbers are stored."""
+
+    ALL = 0
+    NONE = 1
+    PATH = 2
+    METHOD = 3
+    STATUS = 4
+    API_KEY = 5
+    COUNTRY = 6
+    USER_AGENT = 7
+
+
+LABELS: Final = (
+    Dimension.PATH,
+    Dimension.METHOD,
+    Dimension.STATUS,
+    Dimension.API_KEY,
+    Dimension.COUNTRY,
+    Dimension.USER_AGENT,
+)
+"""The dimensions of single labels, in the order of UsageLabels."""
 
 
 class CallOutcome(StrEnum):
@@ -40,9 +64,7 @@ class UsageLabels(NamedTuple):
     user_agent: str
 
 
-# The garbage collector goes neither through these objects nor, until Python 3.13, through dicts of numbers: a merge has
-# 100,000 of them.
-class UsageTotals(Struct, gc=False):
+class UsageTotals(Struct, array_like=True, gc=False):
     """Sums over calls with the same labels.
 
     times: number of calls by bucket of a DDSketch of 1 % accuracy, over milliseconds, without status 499.

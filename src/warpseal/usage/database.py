@@ -24,7 +24,6 @@ from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
-from warpseal.usage.errors import UsageDamaged
 from warpseal.usage.settings import UsageSettings
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ T = TypeVar("T")
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0001")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
@@ -110,8 +109,6 @@ class MetricsDatabase:
     async def _use(self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None) -> T:
         try:
             result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
-        except UsageDamaged:
-            raise
         except StoreDown as error:
             if self.reason is None:
                 log.warning("metrics database is down, usage waits in memory", extra={"reason": error.reason})

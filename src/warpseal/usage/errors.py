@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from warpseal.errors import RETRY_LATER_S, WarpsealError
-from warpseal.store.errors import StoreDown
 
 
 class TooManyPageTokens(WarpsealError):
@@ -15,18 +14,6 @@ class TooManyPageTokens(WarpsealError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"{limit} page tokens are valid, and no more are given out", limit=limit)
-
-
-class UsageDamaged(StoreDown):
-    """A stored table of usage is damaged."""
-
-    code = "usage_damaged"
-    retry_after_s: float = RETRY_LATER_S
-    _text = "stored usage is damaged: {}"
-
-    def __reduce__(self) -> tuple[type[StoreDown], tuple[str]]:
-        """Pickle the reason."""
-        return UsageDamaged, (self.reason,)
 
 
 class UsageQueryTooLong(WarpsealError):

@@ -1,7 +1,7 @@
 """Writes recorded usage to the metrics database every few seconds, and keeps it in bounded memory while that is down.
 
-Rows are numbered and encoded once, so that a write of unknown outcome can be repeated. While rows wait for such a
-write, newer sums wait behind them, not numbered and added up by minute.
+Flushes are numbered and encoded once, so that a write of unknown outcome can be repeated. While one waits for such a
+write, newer sums wait behind it, not numbered and added up by minute.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
-
-from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from itertools import islice
+from typing import Final
 
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.throttle import Throttle
@@ -26,9 +25,8 @@ from warpseal.usage.calls import UsageLabels, UsageTotals
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.fold import fold
 from warpseal.usage.periods import DAY_S, HOUR_S, MINUTE_S
-from warpseal.usage.schema import MINUTES
 from warpseal.usage.settings import UsageSettings
-from warpseal.usage.sum_table import LABELS, SumTable, as_labels
+from warpseal.usage.sums import Flush, add_flush, keep_flush
 
 log = logging.getLogger(__name__)
 
@@ -40,20 +38,8 @@ _RUN_BYTES: Final = 16
 _COMBINATION_BYTES: Final = 700
 # Of the bound, so that not every flush folds.
 _FOLDED_SHARE: Final = 0.5
-_ROWS_AT_ONCE: Final = 50
-
-
-class MinuteRow(NamedTuple):
-    """What one daemon recorded of one minute. Run and sequence identify a row; if it is written twice, it counts once.
-
-    minute: its first second. sums: an encoded SumTable of this many label combinations.
-    """
-
-    run: bytes
-    sequence: int
-    minute: int
-    combinations: int
-    sums: bytes
+# Combinations of a flush: its encoding holds the interpreter for less than a millisecond.
+_FLUSHED_COMBINATIONS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +51,29 @@ class FlusherStatus:
 
 
 class UsageFlusher:
-    """Writes what `take` returns, which is called on the event loop."""
+    """Writes what `take` returns, which is called on the event loop.
+
+    database: where the flushes are kept until `use` names the one to whose buckets they are added.
+    """
 
     def __init__(self, database: MetricsDatabase, take: Callable[[], MinuteSums], settings: UsageSettings) -> None:
         self._database = database
+        self._write: Callable[..., object] = keep_flush
         self._take = take
         self._settings = settings
         self._run = os.urandom(_RUN_BYTES)
         self._sequence = 0
         # By the first second of the minute, later perhaps of the hour or day.
         self._waiting: dict[int, dict[UsageLabels, UsageTotals]] = {}
-        self._numbered: tuple[MinuteRow, ...] = ()
+        self._numbered: tuple[Flush, ...] = ()
         self._waiting_bytes = 0
         # One thread, since a flush whose task was cancelled may still work in it.
         self._thread = WorkerThreads(1, "usage-flusher")
 
     def use(self, database: MetricsDatabase) -> None:
-        """Write to another database from now on, also the rows whose writes have failed."""
+        """Add to the buckets of a database from now on, also the flushes whose writes have failed."""
         self._database = database
+        self._write = partial(add_flush, bound=self._settings.max_combinations)
 
     async def run(self) -> None:
         """Write until cancelled; `stop` writes the rest."""
@@ -105,9 +96,10 @@ class UsageFlusher:
         """Write everything that was recorded. Raises StoreDown; it is kept then."""
         await self._in_thread(partial(self._gather, self._take()))
         while self._numbered:
-            await self._database.write(partial(insert_minute_rows, rows=self._numbered))
-            self._numbered = ()
-            await self._in_thread(self._number)
+            await self._database.write(partial(self._write, flush=self._numbered[0], now=int(time.time())))
+            self._numbered = self._numbered[1:]
+            if not self._numbered:
+                await self._in_thread(self._number)
 
     def status(self) -> FlusherStatus:
         """Return the state of the writing."""
@@ -128,17 +120,18 @@ class UsageFlusher:
             self._fold()
 
     def _number(self) -> None:
-        throttle, rows = Throttle(), []
+        flushes = []
         for minute, sums in sorted(self._waiting.items()):
-            table = SumTable.of({as_labels(labels): totals for labels, totals in sums.items()}, len(LABELS), throttle)
-            rows.append(MinuteRow(self._run, self._sequence, minute, len(table), table.encode(throttle)))
-            self._sequence += 1
-        self._numbered, self._waiting = tuple(rows), {}
+            pairs = iter(sums.items())
+            while part := list(islice(pairs, _FLUSHED_COMBINATIONS)):
+                flushes.append(Flush.of(self._run, self._sequence, minute, part))
+                self._sequence += 1
+        self._numbered, self._waiting = tuple(flushes), {}
         self._measure()
 
     def _measure(self) -> int:
         """Return about how many bytes wait."""
-        self._waiting_bytes = sum(len(row.sums) for row in self._numbered) + sum(map(_size, self._waiting.values()))
+        self._waiting_bytes = sum(len(flush.sums) for flush in self._numbered) + sum(map(_size, self._waiting.values()))
         return self._waiting_bytes
 
     def _fold(self) -> None:
@@ -158,28 +151,6 @@ class UsageFlusher:
         for start, sums in self._waiting.items():
             _add(regrouped.setdefault(start - start % period_s, {}), sums, throttle)
         self._waiting = regrouped
-
-
-def insert_minute_rows(connection: Connection, rows: Sequence[MinuteRow]) -> None:
-    """Add rows that are not stored yet."""
-    if not rows:
-        return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    values = [{**row._asdict(), "is_merged": 0, "size_bytes": len(row.sums)} for row in rows]
-    connection.execute(dialect.insert(MINUTES).on_conflict_do_nothing(), values)
-
-
-def read_minute_rows(connection: Connection) -> list[MinuteRow]:
-    """Return some of the rows, none if there are none."""
-    columns = (MINUTES.c.run, MINUTES.c.sequence, MINUTES.c.minute, MINUTES.c.combinations, MINUTES.c.sums)
-    rows = connection.execute(select(*columns).order_by(MINUTES.c.key).limit(_ROWS_AT_ONCE))
-    return [MinuteRow(bytes(run), sequence, minute, count, bytes(sums)) for run, sequence, minute, count, sums in rows]
-
-
-def remove_minute_rows(connection: Connection, rows: Sequence[MinuteRow]) -> None:
-    """Remove rows that `read_minute_rows` returned."""
-    for row in rows:
-        connection.execute(delete(MINUTES).where(MINUTES.c.run == row.run, MINUTES.c.sequence == row.sequence))
 
 
 def _add(sums: dict[UsageLabels, UsageTotals], added: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> None:

@@ -5,7 +5,7 @@ Source of truth: docs/usage-metrics.md. Totals by path and status do not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from warpseal.runtime.throttle import Throttle
@@ -34,6 +34,21 @@ def path_and_status(labels: UsageLabels) -> UsageLabels:
 
 FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
+
+
+FOLDED_FROM: Final = 0.9
+"""The share of a bound from which new combinations are folded."""
+# Shares of a bound up to which new combinations come in with all labels, without the agent, without the key.
+_SHARES: Final = (FOLDED_FROM, 0.95, 0.975)
+
+
+def admit(labels: UsageLabels, stored: Container[UsageLabels], used: int, bound: int) -> UsageLabels:
+    """Return labels, folded as far as there is no room for a new combination. used: of the bound."""
+    for share, step in zip(_SHARES, FOLDS, strict=True):
+        if labels in stored or used < share * bound:
+            break
+        labels = step(labels)
+    return labels
 
 
 def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:

@@ -1,8 +1,7 @@
 """Queries of usage: the buckets of a range, filtered and grouped by a label.
 
 The sums of one label, or of none, are stored for each bucket. A query that concerns no other label reads only those;
-the rest beside the busiest groups is the total without them. Other queries read all label combinations. Minute rows
-that are not merged yet are added to their buckets, in the same snapshot.
+the rest beside the busiest groups is the total without them. Other queries read all label combinations.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from warpseal.usage.calls import OTHER
+from warpseal.usage.calls import OTHER, Dimension
 from warpseal.usage.countries import continent_of
 from warpseal.usage.periods import Level
-from warpseal.usage.sum_table import Dimension
 
 MAX_GROUPS: Final = 50
 """Values of a grouped query besides `other`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from warpseal.usage.calls import OTHER, CallOutcome, UsageLabels, UsageTotals
-from warpseal.usage.fold import FOLDS
+from warpseal.usage.fold import admit
 from warpseal.usage.response_times import bucket_of
 
 NO_AGENT: Final = "none"
@@ -21,8 +21,6 @@ NO_AGENT: Final = "none"
 _MINUTE_S: Final = 60
 _MINUTES_PER_HOUR: Final = 60
 _MINUTES_PER_DAY: Final = 1_440
-# Shares of the bound up to which new combinations come in with all labels, without the agent, without the key.
-_SHARES: Final = (0.9, 0.95, 0.975)
 _MOST_DEFERRED: Final = 1_024
 # The bound of one minute holds for each of so many minutes that were not taken yet, on average.
 _UNTAKEN_MINUTES: Final = 4
@@ -210,11 +208,6 @@ class UsageRecorder:
 
     def _admit(self, labels: UsageLabels) -> UsageLabels:
         used = max(len(self._seen), self._untaken // _UNTAKEN_MINUTES)
-        for share, step in zip(_SHARES, FOLDS, strict=True):
-            if labels in self._seen:
-                return labels
-            if used < share * self._bounds.combinations:
-                break
-            labels = step(labels)
+        labels = admit(labels, self._seen, used, self._bounds.combinations)
         self._seen.add(labels)
         return labels

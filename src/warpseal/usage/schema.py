@@ -1,27 +1,14 @@
-"""The tables of the metrics database. Times are unix seconds; `sums` are encoded tables of sums, see sum_table.py."""
+"""The tables of the metrics database. Times are unix seconds."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    SmallInteger,
-    Table,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, SmallInteger, Table, Text
+
+from warpseal.usage.calls import UsageLabels
 
 METADATA: Final = MetaData()
-# SQLite numbers rows by a column of exactly this type.
-_Key = BigInteger().with_variant(Integer(), "sqlite")
-# Compared as literal text, because both databases use a partial index only then.
-UNMERGED: Final = text("is_merged = 0")
 
 
 def _number(name: str, **options: Any) -> Column[Any]:
@@ -32,36 +19,40 @@ def _bytes(name: str, **options: Any) -> Column[Any]:
     return Column(name, LargeBinary, nullable=False, **options)
 
 
-# The sums that one daemon recorded of one minute until one flush. run: random id of a daemon's run, which numbers its
-# rows. minute: its first second. combinations: the number of label combinations in `sums`.
-MINUTES: Final = Table(
-    "minutes",
+# Sums of calls. level, dimension: numbers of periods.py and calls.py. start: first second of the bucket. Labels that
+# the dimension does not have are empty. times: MessagePack of UsageTotals.times.
+USAGE: Final = Table(
+    "usage",
     METADATA,
-    Column("key", _Key, primary_key=True),
-    _bytes("run"),
-    _number("sequence"),
-    _number("minute"),
-    Column("is_merged", SmallInteger, nullable=False),
-    Column("combinations", Integer, nullable=False),
-    Column("size_bytes", Integer, nullable=False),
-    _bytes("sums"),
-    UniqueConstraint("run", "sequence"),
-    Index("minutes_unmerged", "minute", sqlite_where=UNMERGED, postgresql_where=UNMERGED),
-    Index("minutes_by_time", "minute", "size_bytes"),
+    Column("level", SmallInteger, primary_key=True, autoincrement=False),
+    Column("dimension", SmallInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    *(Column(name, Text, primary_key=True) for name in UsageLabels._fields),
+    *(_number(name) for name in ("requests", "invalid", "failed", "credits", "credits_wasted")),
+    _bytes("times"),
+    sqlite_with_rowid=False,
 )
-# level, dimension: numbers of periods.py and sum_table.py. start: first second of the bucket.
+# The buckets that have rows. combinations: rows of all labels. size_bytes: of all rows, about.
 BUCKETS: Final = Table(
-    "buckets",
+    "usage_buckets",
     METADATA,
     Column("level", SmallInteger, primary_key=True, autoincrement=False),
     Column("start", BigInteger, primary_key=True, autoincrement=False),
-    Column("dimension", SmallInteger, primary_key=True, autoincrement=False),
-    Column("size_bytes", Integer, nullable=False),
-    _bytes("sums"),
-    Index("buckets_by_time", "level", "start", "size_bytes"),
+    _number("combinations"),
+    _number("size_bytes"),
 )
-# One row. merges: the number of merges, which a merge compares, so that two leaders cannot change a bucket at once.
-ROLLUP: Final = Table("rollup", METADATA, Column("key", _Key, primary_key=True), _number("merges"))
+# What one daemon recorded of one minute until one flush. run: random id of a daemon's run, which numbers its flushes.
+# sums: encoded until they are added to the buckets, then null: the row is kept for a day, so that they count once.
+FLUSHES: Final = Table(
+    "usage_flushes",
+    METADATA,
+    _bytes("run", primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    _number("minute"),
+    _number("written_at"),
+    Column("sums", LargeBinary),
+    Index("usage_flushes_by_time", "written_at"),
+)
 
 # One row for each page token of the Metrics API. id: the 16 bytes of a UUID.
 PAGE_TOKENS: Final = Table(

@@ -39,8 +39,7 @@ def metrics_url(value: Any, path: str) -> str:
 class UsageSettings:
     """url: empty: metrics.db beside the store. max_bytes: of all stored sums. max_waiting_bytes: while it is down.
 
-    merge_from: label combinations of minute rows from which an hour is merged before it is over. max_combinations: of
-    a bucket.
+    max_combinations: of labels in a bucket.
     """
 
     enabled: bool = setting(
@@ -62,7 +61,6 @@ class UsageSettings:
         display=redacted_url,
     )
     max_bytes: int = 4 * GIBIBYTE
-    minute_retention_s: float = 2 * DAY_S
     hour_retention_s: float = 90 * DAY_S
     day_retention_s: float = 800 * DAY_S
     week_retention_s: float = FOREVER
@@ -78,8 +76,6 @@ class UsageSettings:
 
     max_waiting_bytes: int = 64 * MEBIBYTE
     max_combinations: int = 20_000
-    merge_from: int = 5_000
-    merge_interval_s: float = 5.0
     prune_interval_s: float = 60.0
     reading_threads: int = 2
     call_timeout_s: float = 10.0

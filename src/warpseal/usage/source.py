@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.access import read_snapshot
+from warpseal.usage.bucket_reader import BucketReader
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.queries import UsageBucket, UsageQuery
 from warpseal.usage.settings import UsageSettings
@@ -39,8 +40,5 @@ def read_usage(
     connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
 ) -> list[UsageBucket]:
     """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
-    # Imported late: numpy costs time and memory, and most daemons never need it.
-    from warpseal.usage.bucket_reader import BucketReader
-
     with read_snapshot(connection):
         return BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()

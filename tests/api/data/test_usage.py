@@ -14,14 +14,13 @@ import pytest
 from tests.api.data.fixtures import Clock, DataApiSetup, client_of, get
 from tests.api.http.test_access import KEY, secrets_with
 from tests.usage.test_database import database
-from tests.usage.test_rollup import NOW, flush
+from tests.usage.test_sums import NOW, flush
 from tests.usage.traffic import Call, make_calls
 from warpseal.api.data.usage_endpoint import UsageAccess
 from warpseal.resources.aliases import ChainAliases
 from warpseal.usage.calls import UsageLabels
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_start
 from warpseal.usage.queries import UsageSums
-from warpseal.usage.rollup import UsageRollup
 from warpseal.usage.settings import UsageReaders, UsageSettings
 from warpseal.usage.source import UsageSource
 from warpseal.warp.ids import ChainID, id_text
@@ -34,12 +33,10 @@ FUJI: dict[str, Any] = {"network": "fuji"}
 
 @asynccontextmanager
 async def recorded(folder: Path, calls: list[Call], **changes: Any) -> AsyncIterator[DataApiSetup]:
-    """Hold an API whose usage is that of these calls, partly merged."""
+    """Hold an API whose usage is that of these calls."""
     settings = replace(UsageSettings(), **changes)
     async with database(f"sqlite:///{folder}/metrics.db", settings) as metrics:
-        await flush(metrics, calls[: len(calls) // 2])
-        await UsageRollup(metrics, UsageSettings(), lambda: NOW).merge_due(is_last=True)
-        await flush(metrics, calls[len(calls) // 2 :])
+        await flush(metrics, calls)
         aliases = ChainAliases()
         aliases.add_primary_chains(X_CHAIN, C_CHAIN)
         yield DataApiSetup(usage=UsageSource(metrics, settings), clock=Clock(float(NOW)), aliases=aliases)

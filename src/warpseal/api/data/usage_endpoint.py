@@ -24,10 +24,10 @@ from warpseal.api.node.access import has_token
 from warpseal.errors import InvalidRequest
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.base import UNSET
+from warpseal.usage.calls import Dimension
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.settings import UsageReaders, UsageSettings
-from warpseal.usage.sum_table import Dimension
 
 if TYPE_CHECKING:
     from warpseal.usage.queries import UsageBucket, UsageGroup
@@ -108,7 +108,7 @@ def _range(
     given: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
 ) -> tuple[int, int]:
     """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
-    from warpseal.usage.rollup import oldest_kept
+    from warpseal.usage.retention import oldest_kept
 
     until = _day(given["endTimestamp"]) if "endTimestamp" in given else now
     since = _day(given["startTimestamp"]) if "startTimestamp" in given else until - _DEFAULT_DAYS[level] * DAY_S

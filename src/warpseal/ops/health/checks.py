@@ -203,12 +203,10 @@ def indexer_check(
     return HealthCheck("indexer", run, _GLOBAL, degraded=stops)
 
 
-def usage_check(status: Callable[[], FlusherStatus], damaged_rows: Callable[[], int]) -> HealthCheck:
+def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
     """Return the check of the metrics database, without which the daemon is healthy, but degraded."""
 
     def degraded() -> Iterator[str]:
-        if damaged := damaged_rows():
-            yield f"{damaged} rows of the metrics database are damaged and set aside"
         if (reason := status().reason) is not None:
             yield f"the metrics database is down: {reason}; usage is kept in memory until it is up"
 

@@ -1,0 +1,127 @@
+"""Sums as rows, in place of encoded tables; the tables of the first version are read once, here.
+
+A stored table is MessagePack in columns, compressed by Zstandard: of each label its values, and by row the number of
+its value; five counters by row; the times of all rows, and by row their bytes. Times are pairs of a bucket and its
+count, or a mark, the first bucket, the bytes of a count, and the counts of all buckets from there on. Numbers are
+little-endian.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from itertools import accumulate
+
+import msgspec
+import zstandard
+from alembic import op
+from sqlalchemy import Connection
+
+from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
+from warpseal.usage.periods import Level
+from warpseal.usage.schema import METADATA
+from warpseal.usage.settings import UsageSettings
+from warpseal.usage.sums import Flush, RowKey, add_rows, add_sums, keep_flush, key_of
+
+log = logging.getLogger(__name__)
+
+revision = "0002"
+down_revision = "0001"
+
+_PAIR = struct.Struct("<hI")
+_DENSE = struct.Struct("<hhH")
+_DENSE_MARK = 2**15 - 1
+_DENSE_CODES = {1: "B", 2: "H", 4: "I"}
+_DAMAGE = (zstandard.ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, struct.error)
+
+Rows = list[tuple[tuple[str, ...], UsageTotals]]
+
+
+class _Columns(msgspec.Struct, array_like=True):
+    values: list[list[str]]
+    indices: list[bytes]
+    counters: list[bytes]
+    times: bytes
+    lengths: bytes
+
+
+def upgrade() -> None:
+    """Make the tables, and fill them from those of the first version. A damaged table is logged and left out."""
+    connection = op.get_bind()
+    METADATA.create_all(connection)
+    buckets = connection.exec_driver_sql("SELECT DISTINCT level, start FROM buckets ORDER BY level, start").all()
+    for level, start in buckets:
+        add_rows(connection, Level(level), start, _rows_of_bucket(connection, level, start))
+    for flush in _unmerged(connection):
+        if buckets:
+            sums = flush.decode()
+            add_sums(connection, flush.minute, sums, UsageSettings().max_combinations)
+        else:
+            # Perhaps the file of a daemon that did not know its network: the next start adds them to its buckets.
+            keep_flush(connection, flush, flush.minute)
+    for table in ("minutes", "buckets", "rollup"):
+        connection.exec_driver_sql(f"DROP TABLE {table}")
+
+
+def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowKey, UsageTotals]:
+    query = f"SELECT dimension, sums FROM buckets WHERE level = {int(level)} AND start = {int(start)}"
+    tables: dict[Dimension, Rows] = {}
+    for number, raw in connection.exec_driver_sql(query):
+        dimension = Dimension(number)
+        try:
+            tables[dimension] = _decode(raw)
+        except _DAMAGE as error:
+            fields = {"level": level, "start": start, "dimension": dimension.name, "reason": str(error)}
+            log.error("usage of a bucket is damaged, it is left out", extra=fields)
+    if Dimension.NONE not in tables and tables:
+        # Queries subtract groups from the total, so it may not be less than they are.
+        total = UsageTotals()
+        for _, totals in next(iter(tables.values())):
+            total.add(totals)
+        tables[Dimension.NONE] = [((), total)]
+    return {key_of(dimension, *labels): totals for dimension, rows in tables.items() for labels, totals in rows}
+
+
+def _unmerged(connection: Connection) -> Iterator[Flush]:
+    query = "SELECT run, sequence, minute, sums FROM minutes WHERE is_merged = 0 ORDER BY key"
+    for run, sequence, minute, raw in connection.exec_driver_sql(query):
+        try:
+            sums = [(UsageLabels._make(texts)._replace(status=int(texts[2])), totals) for texts, totals in _decode(raw)]
+        except (*_DAMAGE, TypeError) as error:
+            log.error("usage of a minute is damaged, it is left out", extra={"minute": minute, "reason": str(error)})
+        else:
+            yield Flush.of(bytes(run), sequence, minute, sums)
+
+
+def _decode(raw: bytes) -> Rows:
+    """Return the rows of a stored table."""
+    content = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    columns = msgspec.msgpack.decode(content, type=_Columns)
+    counters = [_numbers("Q", column) for column in columns.counters]
+    numbers = [_numbers("I", column) for column in columns.indices]
+    lengths = _numbers("I", columns.lengths)
+    rows: Rows = []
+    for place, end in enumerate(accumulate(lengths)):
+        labels = tuple(values[column[place]] for values, column in zip(columns.values, numbers, strict=True))
+        requests, invalid, failed, credits, wasted = (column[place] for column in counters)
+        times = _decode_times(columns.times[end - lengths[place] : end])
+        rows.append((labels, UsageTotals(requests, invalid, failed, credits, wasted, times)))
+    if len(numbers) not in (0, 1, len(LABELS)):
+        raise ValueError("the table has an unknown number of labels")
+    return rows
+
+
+def _decode_times(raw: bytes) -> dict[int, int]:
+    if raw[:2] == _DENSE_MARK.to_bytes(2, "little"):
+        _, first, size = _DENSE.unpack_from(raw)
+        counts = _numbers(_DENSE_CODES[size], raw[_DENSE.size :])
+        return {bucket: count for bucket, count in enumerate(counts, first) if count}
+    times: dict[int, int] = {}
+    for bucket, count in _PAIR.iter_unpack(raw):
+        times[bucket] = times.get(bucket, 0) + count
+    return times
+
+
+def _numbers(code: str, raw: bytes) -> list[int]:
+    return list(struct.unpack(f"<{len(raw) // struct.calcsize('<' + code)}{code}", raw))

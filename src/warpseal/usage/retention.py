@@ -1,0 +1,123 @@
+"""Removes usage that is too old or too much. One daemon of a database does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NoReturn
+
+from sqlalchemy import Connection, delete, func, select
+
+from warpseal.store.errors import StoreDown
+from warpseal.usage.database import MetricsDatabase
+from warpseal.usage.page_tokens import remove_expired
+from warpseal.usage.periods import DAY_S, Level, bucket_start
+from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
+from warpseal.usage.settings import FOREVER, UsageSettings
+
+log = logging.getLogger(__name__)
+
+_REMOVED_BUCKETS: Final = 8
+_CLOCK_STEP_S: Final = 60.0
+_PATIENCE_AFTER_STEP_S: Final = 3_600.0
+
+
+class UsageRetention:
+    """Removes rows. now: Unix time; monotonic: seconds that never step."""
+
+    def __init__(
+        self,
+        database: MetricsDatabase,
+        settings: UsageSettings,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._now = now
+        self._monotonic = monotonic
+        self._leadership = database.leadership("usage")
+        self._clock_offset_s = now() - monotonic()
+        # The clock of a machine that was just started may be wrong.
+        self._remove_at = monotonic() + settings.prune_interval_s
+
+    async def run(self) -> None:
+        """Take part in the election, and remove rows while this daemon leads, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._leadership.run())
+            tasks.create_task(self._lead())
+
+    async def remove(self) -> None:
+        """Remove what is older than its retention, and the oldest hours beyond the size. Raises StoreDown.
+
+        Expired page tokens of the Metrics API are removed as well.
+        """
+        now = int(self._now())
+        for remove in (partial(remove_expired, now=now), self._remove_old, self._remove_beyond_size):
+            while await self._database.write(remove):
+                pass
+
+    def may_remove(self) -> bool:
+        """Return whether it is time to remove rows. For an hour after the clock was set it is not: it may be wrong."""
+        offset_s = self._now() - self._monotonic()
+        if abs(offset_s - self._clock_offset_s) > _CLOCK_STEP_S:
+            log.warning("clock was set, usage is not removed for an hour")
+            self._clock_offset_s = offset_s
+            self._remove_at = self._monotonic() + _PATIENCE_AFTER_STEP_S
+        return self._monotonic() >= self._remove_at
+
+    async def _lead(self) -> NoReturn:
+        while True:
+            await self._leadership.wait_until_held()
+            try:
+                if self.may_remove():
+                    await self.remove()
+                    self._remove_at = self._monotonic() + self._settings.prune_interval_s
+            except StoreDown:
+                pass  # It is logged already.
+            await asyncio.sleep(self._settings.flush_s)
+
+    def _remove_old(self, connection: Connection) -> bool:
+        """Remove some of what is too old; return whether there may be more."""
+        # A daemon repeats a write whose outcome it does not know long before.
+        added = (FLUSHES.c.written_at < int(self._now()) - DAY_S, FLUSHES.c.sums.is_(None))
+        connection.execute(delete(FLUSHES).where(*added))
+        return any(
+            _remove_buckets(connection, level, oldest_kept(self._settings, level, self._now())) for level in Level
+        )
+
+    def _remove_beyond_size(self, connection: Connection) -> bool:
+        """Remove the oldest hours if the database is too big, else days, weeks, months; return whether to go on."""
+        if stored_bytes(connection) <= self._settings.max_bytes:
+            return False
+        return any(_remove_buckets(connection, level, None) for level in Level)
+
+
+def _remove_buckets(connection: Connection, level: Level, before: int | None) -> bool:
+    """Remove some of the oldest buckets of a level that begin before a time; return whether there were any."""
+    buckets = select(BUCKETS.c.start).where(BUCKETS.c.level == int(level)).order_by(BUCKETS.c.start)
+    if before is not None:
+        buckets = buckets.where(BUCKETS.c.start < before)
+    oldest = connection.execute(buckets.limit(_REMOVED_BUCKETS)).scalars().all()
+    for table in (USAGE, BUCKETS) if oldest else ():
+        connection.execute(delete(table).where(table.c.level == int(level), table.c.start.in_(oldest)))
+    return bool(oldest)
+
+
+def oldest_kept(settings: UsageSettings, level: Level, now: float) -> int:
+    """Return the start of the oldest bucket that is kept; 0 for ever."""
+    kept_s = {
+        Level.HOUR: settings.hour_retention_s,
+        Level.DAY: settings.day_retention_s,
+        Level.WEEK: settings.week_retention_s,
+        Level.MONTH: settings.month_retention_s,
+    }[level]
+    return 0 if kept_s == FOREVER else bucket_start(level, max(0, int(now - kept_s)))
+
+
+def stored_bytes(connection: Connection) -> int:
+    """Return the bytes of all rows of usage, about."""
+    return int(connection.execute(select(func.sum(BUCKETS.c.size_bytes))).scalar() or 0)

@@ -1,0 +1,261 @@
+"""Adds usage to the rows of its hour, day, week and month: by all labels together, by each label, and by none.
+
+A flush is added in one transaction with a row that identifies it, so it counts once, however often it is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, delete, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from warpseal.runtime.throttle import Throttle
+from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
+from warpseal.usage.fold import FOLDED_FROM, FOLDS, admit
+from warpseal.usage.periods import Level, bucket_start
+from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
+
+log = logging.getLogger(__name__)
+
+
+class RowKey(NamedTuple):
+    """What identifies a row in its bucket. texts: all labels; those that the dimension does not have are empty."""
+
+    dimension: Dimension
+    texts: tuple[str, ...]
+
+
+_NO_LABELS: Final = ("",) * len(LABELS)
+_KEY_NAMES: Final = ("dimension", *UsageLabels._fields)
+_COUNTERS: Final = ("requests", "invalid", "failed", "credits", "credits_wasted")
+_COLUMNS: Final = ("level", "start", *_KEY_NAMES, *_COUNTERS, "times")
+_SIZES: Final = text("SELECT combinations, size_bytes FROM usage_buckets WHERE level = :level AND start = :start")
+_KEYS_AT_ONCE: Final = 100
+_FLUSHES_AT_ONCE: Final = 50
+# Bytes of a row besides its labels and times.
+_ROW_BYTES: Final = 60
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_times_decoder: Final = msgspec.msgpack.Decoder(dict[int, int])
+_sums_decoder: Final = msgspec.msgpack.Decoder(list[tuple[UsageLabels, UsageTotals]])
+
+
+class _StoredRow(NamedTuple):
+    """The sums of a row. times: encoded."""
+
+    totals: UsageTotals
+    times: bytes
+
+
+class Flush(NamedTuple):
+    """What one daemon recorded of one minute until one flush; `run` and `sequence` identify it.
+
+    minute: its first second. sums: encoded pairs of labels and totals.
+    """
+
+    run: bytes
+    sequence: int
+    minute: int
+    sums: bytes
+
+    @classmethod
+    def of(cls, run: bytes, sequence: int, minute: int, sums: Iterable[tuple[UsageLabels, UsageTotals]]) -> Flush:
+        """Return the flush of these sums."""
+        return cls(run, sequence, minute, _encode(list(sums)))
+
+    def decode(self) -> dict[UsageLabels, UsageTotals]:
+        """Return the sums; none if they are damaged, with an ERROR line."""
+        try:
+            return dict(_sums_decoder.decode(self.sums))
+        except msgspec.MsgspecError as error:
+            fields = {"minute": self.minute, "reason": str(error)}
+            log.error("usage of a minute is damaged, it does not count", extra=fields)
+            return {}
+
+
+def keep_flush(connection: Connection, flush: Flush, now: int) -> bool:
+    """Store a flush that is added later; return whether it is new. now: unix seconds."""
+    return _insert_flush(connection, flush, now, flush.sums)
+
+
+def add_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
+    """Add a flush that is not stored yet. now: unix seconds. bound: label combinations of a bucket."""
+    if _insert_flush(connection, flush, now, None):
+        add_sums(connection, flush.minute, flush.decode(), bound)
+
+
+def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
+    """Add a flush that `keep_flush` stored in the same database, unless it was added since it was read."""
+    row = update(FLUSHES).where(*_is(flush), FLUSHES.c.sums.is_not(None)).values(sums=None, written_at=now)
+    if connection.execute(row).rowcount:
+        add_sums(connection, flush.minute, flush.decode(), bound)
+
+
+def read_kept_flushes(connection: Connection) -> list[Flush]:
+    """Return some of the flushes that are yet to be added, none if there are none."""
+    columns = (FLUSHES.c.run, FLUSHES.c.sequence, FLUSHES.c.minute, FLUSHES.c.sums)
+    rows = connection.execute(select(*columns).where(FLUSHES.c.sums.is_not(None)).limit(_FLUSHES_AT_ONCE))
+    return [Flush(bytes(run), sequence, minute, bytes(sums)) for run, sequence, minute, sums in rows]
+
+
+def remove_flush(connection: Connection, flush: Flush) -> None:
+    """Remove a flush that was added to another database."""
+    connection.execute(delete(FLUSHES).where(*_is(flush)))
+
+
+def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> None:
+    """Add sums to the hour, day, week and month that have a time. bound: label combinations of a bucket."""
+    if not sums:
+        return
+    throttle = Throttle()
+    if connection.dialect.name == "postgresql":
+        # Two daemons that add to the same rows would each lose the sums of the other.
+        connection.exec_driver_sql("LOCK TABLE usage_buckets IN SHARE ROW EXCLUSIVE MODE")
+    unfolded = rows_of(sums, throttle)
+    for level in Level:
+        bucket = _Bucket(connection, level, bucket_start(level, time), throttle)
+        admitted = bucket.admit(sums, bound)
+        bucket.add(unfolded if admitted is sums else rows_of(admitted, throttle))
+
+
+def add_rows(connection: Connection, level: Level, start: int, rows: Mapping[RowKey, UsageTotals]) -> None:
+    """Add rows of a bucket, whatever their number."""
+    _Bucket(connection, level, start, Throttle()).add(rows)
+
+
+def decode_times(raw: bytes, level: Level, start: int) -> dict[int, int]:
+    """Return the times of a row; none if they are damaged. level, start: of its bucket, for the log."""
+    try:
+        return _times_decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        fields = {"level": level.name, "start": start, "reason": str(error)}
+        log.error("response times of usage are damaged, they do not count", extra=fields)
+        return {}
+
+
+def texts_of(labels: UsageLabels) -> tuple[str, ...]:
+    """Return labels as a row has them."""
+    path, method, status, api_key, country, user_agent = labels
+    return path, method, str(status), api_key, country, user_agent
+
+
+def key_of(dimension: Dimension, *texts: str) -> RowKey:
+    """Return the key of a row. texts: all labels, the one of the dimension, or none."""
+    if dimension in LABELS:
+        place = LABELS.index(dimension)
+        texts = (*_NO_LABELS[:place], *texts, *_NO_LABELS[place + 1 :])
+    return RowKey(dimension, texts or _NO_LABELS)
+
+
+def rows_of(sums: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> dict[RowKey, UsageTotals]:
+    """Return the rows of all dimensions."""
+    rows: dict[RowKey, UsageTotals] = {}
+    for labels, totals in throttle.steps(sums.items()):
+        texts = texts_of(labels)
+        rows[key_of(Dimension.ALL, *texts)] = totals
+        for key in (key_of(Dimension.NONE), *map(key_of, LABELS, texts)):
+            if key not in rows:
+                rows[key] = UsageTotals()
+            rows[key].add(totals)
+    return rows
+
+
+class _Bucket:
+    """The rows of one bucket in a transaction."""
+
+    def __init__(self, connection: Connection, level: Level, start: int, throttle: Throttle) -> None:
+        self._connection = connection
+        self._level = level
+        self._start = start
+        self._throttle = throttle
+        row = connection.execute(_SIZES, {"level": int(level), "start": start}).first()
+        self._combinations, self._size_bytes = (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+    def admit(self, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> Mapping[UsageLabels, UsageTotals]:
+        """Return sums with the labels for which the bucket has room; the same mapping if it has room for all."""
+        if self._combinations + len(sums) <= FOLDED_FROM * bound:
+            return sums
+        by_key = {key_of(Dimension.ALL, *texts_of(labels)): labels for labels in self._with_folds(sums)}
+        stored = {by_key[key] for key in self._find(by_key)}
+        used = self._combinations
+        admitted: dict[UsageLabels, UsageTotals] = {}
+        for labels, totals in self._throttle.steps(sums.items()):
+            folded = admit(labels, stored, used, bound)
+            if folded not in stored:
+                stored.add(folded)
+                used += 1
+            admitted.setdefault(folded, UsageTotals()).add(totals)
+        return admitted
+
+    def add(self, rows: Mapping[RowKey, UsageTotals]) -> None:
+        """Add rows to those that are stored."""
+        stored = self._find(rows)
+        values = []
+        for key, totals in self._throttle.steps(rows.items()):
+            earlier = stored.get(key)
+            if earlier is None:
+                self._combinations += key.dimension is Dimension.ALL
+                self._size_bytes += _ROW_BYTES + sum(map(len, key.texts))
+            else:
+                self._size_bytes -= len(earlier.times)
+                earlier.totals.add(totals)
+                totals = earlier.totals
+            times = _encode(totals.times)
+            self._size_bytes += len(times)
+            counters = (totals.requests, totals.invalid, totals.failed, totals.credits, totals.credits_wasted)
+            row = (int(self._level), self._start, int(key.dimension), *key.texts, *counters, times)
+            values.append(dict(zip(_COLUMNS, row, strict=True)))
+        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
+        insert = dialect.insert(USAGE)
+        changed = {name: insert.excluded[name] for name in (*_COUNTERS, "times")}
+        self._connection.execute(insert.on_conflict_do_update(USAGE.primary_key, set_=changed), values)
+        size = {"combinations": self._combinations, "size_bytes": self._size_bytes}
+        bucket = dialect.insert(BUCKETS).values(level=int(self._level), start=self._start, **size)
+        self._connection.execute(bucket.on_conflict_do_update(BUCKETS.primary_key, set_=size))
+
+    def _with_folds(self, sums: Iterable[UsageLabels]) -> set[UsageLabels]:
+        return {folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))}
+
+    def _find(self, keys: Iterable[RowKey]) -> dict[RowKey, _StoredRow]:
+        """Return the rows of those keys that have one."""
+        rows: dict[RowKey, _StoredRow] = {}
+        is_sqlite, left = self._connection.dialect.name == "sqlite", iter(keys)
+        while some := list(islice(left, _KEYS_AT_ONCE)):
+            values = [value for dimension, texts in some for value in (int(dimension), *texts)]
+            query = _text_by_keys(len(some), "?" if is_sqlite else "%s")
+            stored = self._connection.exec_driver_sql(query, (*values, int(self._level), self._start))
+            for row in self._throttle.steps(stored):
+                number, *texts, requests, invalid, failed, credits, wasted, raw = row
+                times = decode_times(bytes(raw), self._level, self._start)
+                totals = UsageTotals(requests, invalid, failed, credits, wasted, times)
+                rows[RowKey(Dimension(number), tuple(texts))] = _StoredRow(totals, bytes(raw))
+        return rows
+
+
+@cache
+def _text_by_keys(count: int, mark: str) -> str:
+    """Return the query of so many keys. A list of keys in the condition would make SQLite read the whole level."""
+    row = f"(CAST({mark} AS SMALLINT), {', '.join([mark] * len(LABELS))})"
+    columns = ", ".join(f"u.{name}" for name in _COLUMNS[2:])
+    same = " AND ".join(f"u.{name} = k.{name}" for name in _KEY_NAMES)
+    return (
+        f"WITH k ({', '.join(_KEY_NAMES)}) AS (VALUES {', '.join([row] * count)})"
+        f" SELECT {columns} FROM k JOIN usage u ON {same} WHERE u.level = {mark} AND u.start = {mark}"
+    )
+
+
+def _insert_flush(connection: Connection, flush: Flush, now: int, sums: bytes | None) -> bool:
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row = {"run": flush.run, "sequence": flush.sequence, "minute": flush.minute, "written_at": now, "sums": sums}
+    insert = dialect.insert(FLUSHES).values(row).on_conflict_do_nothing().returning(FLUSHES.c.sequence)
+    return connection.execute(insert).first() is not None
+
+
+def _is(flush: Flush) -> tuple[ColumnElement[bool], ...]:
+    return FLUSHES.c.run == flush.run, FLUSHES.c.sequence == flush.sequence
