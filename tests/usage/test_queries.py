@@ -21,7 +21,7 @@ from warpseal.usage.countries import continent_of
 from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
 from warpseal.usage.queries import MAX_GROUPS, UsageQuery, group_by_continent
-from warpseal.usage.response_times import median_ms
+from warpseal.usage.response_times import median_ms, pack_counts
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.source import UsageSource, read_usage
 from warpseal.usage.sums import texts_of
@@ -30,7 +30,7 @@ from warpseal.usage.sums import texts_of
 def as_sums(totals: UsageTotals) -> tuple[float, ...]:
     """Return the sums that a query shows."""
     *counters, times = as_plain(totals)
-    return (*counters, median_ms(times))
+    return (*counters, median_ms(pack_counts(times)))
 
 
 def label_of(call: Call, dimension: Dimension) -> str:

@@ -17,10 +17,10 @@ import pytest
 from sqlalchemy import Connection, event, select
 
 from tests.usage.test_database import database
-from tests.usage.traffic import Call, FakeRecorder, as_plain, make_calls, minute_sums, totals_of
+from tests.usage.traffic import Call, FakeRecorder, make_calls, minute_sums, totals_of
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
-from warpseal.usage.calls import LABELS, OTHER, Dimension, UsageTotals
+from warpseal.usage.calls import LABELS, OTHER, Dimension
 from warpseal.usage.database import SCHEMA, MetricsDatabase
 from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
@@ -32,6 +32,7 @@ from warpseal.usage.source import UsageSource
 from warpseal.usage.sums import (
     Flush,
     RowKey,
+    RowSums,
     add_flush,
     add_kept_flush,
     decode_times,
@@ -61,8 +62,8 @@ def read_buckets(connection: Connection) -> Buckets:
         select(USAGE)
     ):
         bucket = Level(level), start
-        totals = UsageTotals(requests, invalid, failed, credits, wasted, decode_times(bytes(times), *bucket))
-        buckets.setdefault(bucket, {})[RowKey(Dimension(dimension), tuple(texts))] = as_plain(totals)
+        sums = RowSums(requests, invalid, failed, credits, wasted, decode_times(bytes(times), *bucket))
+        buckets.setdefault(bucket, {})[RowKey(Dimension(dimension), tuple(texts))] = sums
     sizes = {(Level(level), start): count for level, start, count, _ in connection.execute(select(BUCKETS))}
     counts = {bucket: sum(key.dimension is Dimension.ALL for key in rows) for bucket, rows in buckets.items()}
     assert sizes == counts
@@ -82,7 +83,7 @@ def expected_rows(calls: Iterable[Call], dimensions: Iterable[Dimension] = Dimen
             else:
                 key = key_of(dimension, texts[LABELS.index(dimension)])
             groups.setdefault(key, []).append(call)
-    return {key: as_plain(totals_of(same)) for key, same in groups.items()}
+    return {key: RowSums.of(totals_of(same)) for key, same in groups.items()}
 
 
 def check(buckets: Buckets, calls: Sequence[Call]) -> None:

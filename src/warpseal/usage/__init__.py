@@ -1,4 +1,4 @@
-"""Usage of the forwarded RPC routes: recorded in memory, kept in the metrics database, merged and queried.
+"""Usage of the forwarded RPC routes: recorded in memory, kept in the metrics database, and queried.
 
 Start reading at `calls.py`, the values that all parts share, then `recorder.py`.
 """

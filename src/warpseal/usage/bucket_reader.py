@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import astuple
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from warpseal.runtime.throttle import Throttle
-from warpseal.usage.calls import LABELS, OTHER, Dimension, UsageLabels, UsageTotals
+from warpseal.usage.calls import LABELS, OTHER, Dimension, UsageLabels
 from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.response_times import median_ms
 from warpseal.usage.schema import USAGE
-from warpseal.usage.sums import decode_times
+from warpseal.usage.sums import RowSums, decode_times
 
 _NAMES: Final = dict(zip(LABELS, UsageLabels._fields, strict=True))
 
@@ -36,24 +37,24 @@ class BucketReader:
 
     def read(self) -> list[UsageBucket]:
         """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
-        groups: dict[int, dict[str | None, UsageTotals]] = {}
+        groups: dict[int, dict[str | None, RowSums]] = {}
         accepted = self._accepted(self._query.stored_dimension)
         if self._label is None:
-            for start, _, totals in self._rows(accepted):
-                _add(groups.setdefault(start, {}), None, totals)
+            for start, _, sums in self._rows(accepted):
+                _add(groups.setdefault(start, {}), None, sums)
         else:
             group_of = self._busiest(accepted, self._label)
             is_total_stored = not self._query.filters
             if is_total_stored:
                 accepted = (*accepted, self._label.in_(list(group_of)))
-                for start, _, totals in self._rows(self._accepted(Dimension.NONE)):
-                    groups[start] = {OTHER: totals}
-            for start, value, totals in self._rows(accepted):
+                for start, _, sums in self._rows(self._accepted(Dimension.NONE)):
+                    groups[start] = {OTHER: sums}
+            for start, value, sums in self._rows(accepted):
                 group = group_of.get(value, OTHER)
                 of_bucket = groups.setdefault(start, {})
-                _add(of_bucket, group, totals)
+                _add(of_bucket, group, sums)
                 if is_total_stored:
-                    _subtract(of_bucket[OTHER], totals)
+                    of_bucket[OTHER].add(sums, -1)
         return [_bucket(start, groups[start]) for start in sorted(groups, reverse=True)]
 
     def _accepted(self, dimension: Dimension) -> tuple[ColumnElement[bool], ...]:
@@ -81,7 +82,7 @@ class BucketReader:
         query = select(USAGE.c.start, value, *columns).where(*accepted)
         for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(query):
             times = decode_times(bytes(raw), self._query.level, start)
-            yield _UsageRow(start, text, UsageTotals(requests, invalid, failed, credits, wasted, times))
+            yield _UsageRow(start, text, RowSums(requests, invalid, failed, credits, wasted, times))
 
     def _steps(self, query: Select[*tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
         """Yield rows. Raises UsageQueryTooLong."""
@@ -97,42 +98,21 @@ class _UsageRow(NamedTuple):
 
     start: int
     value: str
-    totals: UsageTotals
+    sums: RowSums
 
 
-def _add(groups: dict[str | None, UsageTotals], group: str | None, totals: UsageTotals) -> None:
+def _add(groups: dict[str | None, RowSums], group: str | None, sums: RowSums) -> None:
     if group in groups:
-        groups[group].add(totals)
+        groups[group].add(sums)
     else:
-        groups[group] = totals
+        groups[group] = sums
 
 
-def _subtract(total: UsageTotals, part: UsageTotals) -> None:
-    total.requests -= part.requests
-    total.invalid -= part.invalid
-    total.failed -= part.failed
-    total.credits -= part.credits
-    total.credits_wasted -= part.credits_wasted
-    for bucket, calls in part.times.items():
-        total.times[bucket] = total.times.get(bucket, 0) - calls
-
-
-def _bucket(start: int, totals_by_group: Mapping[str | None, UsageTotals]) -> UsageBucket:
+def _bucket(start: int, sums_by_group: Mapping[str | None, RowSums]) -> UsageBucket:
     groups = [
-        UsageGroup(
-            group,
-            UsageSums(
-                totals.requests,
-                totals.invalid,
-                totals.failed,
-                totals.credits,
-                totals.credits_wasted,
-                median_ms(totals.times),
-            ),
-        )
-        for group, totals in totals_by_group.items()
-        if totals.requests > 0
+        UsageGroup(group, UsageSums._make((*astuple(sums)[:-1], median_ms(sums.times))))
+        for group, sums in sums_by_group.items()
+        if sums.requests > 0
     ]
-    return UsageBucket(
-        start, sorted(groups, key=lambda group: (group.value == OTHER, -group.sums.requests, group.value or ""))
-    )
+    groups.sort(key=lambda group: (group.value == OTHER, -group.sums.requests, group.value or ""))
+    return UsageBucket(start, groups)

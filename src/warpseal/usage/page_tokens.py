@@ -1,7 +1,7 @@
 """Page tokens of the Metrics API: random UUIDs that name rows in the metrics database.
 
 Every daemon on the database takes them, also after a restart. Expired rows are removed as new ones are added, and in
-the background by the daemon that merges the usage.
+the background by the daemon that removes old usage.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _FIRST_MONDAY: Final = 4 * DAY_S
 
 
 class Level(IntEnum):
-    """Length of the buckets into which usage is merged; the numbers are stored."""
+    """Length of the buckets to which usage is added; the numbers are stored."""
 
     HOUR = 0
     DAY = 1

@@ -5,9 +5,12 @@ Source of truth: the DDSketch paper (Masson, Rim, Lee, 2019); its logarithmic ma
 
 from __future__ import annotations
 
+import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 from ddsketch.mapping import LogarithmicMapping
@@ -18,6 +21,9 @@ MAX_MS: Final = 1e9
 """Times are cut to these bounds, so that a sketch has at most 1,400 buckets."""
 
 _MAX_CACHED: Final = 1_400
+_COUNT_BYTES: Final = 8
+_COUNT_BITS: Final = 8 * _COUNT_BYTES
+_HEAD: Final = struct.Struct("<HH")
 _MAPPING: Final = LogarithmicMapping(ACCURACY)
 _FIRST: Final[int] = _MAPPING.key(MIN_MS)
 _LAST: Final[int] = _MAPPING.key(MAX_MS)
@@ -37,11 +43,6 @@ def time_of(bucket: int) -> float:
     return time_ms
 
 
-def median_ms(times: Mapping[int, int]) -> float:
-    """Return the median of counts by bucket, the lower one of an even number, within 1 %; 0 without any."""
-    return percentile_ms(times, 50)
-
-
 def percentile_ms(times: Mapping[int, int], percent: int) -> float:
     """Return the least time that so many percent of counts by bucket do not exceed, within 1 %; 0 without any."""
     left = -(-sum(times.values()) * percent // 100)
@@ -50,3 +51,62 @@ def percentile_ms(times: Mapping[int, int], percent: int) -> float:
         if left <= 0:
             return time_of(bucket) if times[bucket] else 0.0
     return 0.0
+
+
+def pack_counts(times: Mapping[int, int]) -> int:
+    """Return counts by bucket as one number, 64 bits each from the first bucket on: such numbers add and subtract.
+
+    Raises ValueError or OverflowError for a bucket or a count that no call has.
+    """
+    if not times:
+        return 0
+    first = min(times)
+    counts = array("Q", bytes(_COUNT_BYTES * (max(times) - first + 1)))
+    for bucket, count in times.items():
+        counts[bucket - first] = count
+    return int.from_bytes(counts.tobytes(), "little") << _COUNT_BITS * (first - _FIRST)
+
+
+def encode_counts(counts: int) -> bytes:
+    """Return packed counts as they are stored: the place of the first one, their number, and their bytes.
+
+    The lowest bytes of all counts come first, then the next ones, up to the highest that any count has.
+    """
+    if not counts:
+        return b""
+    first = _first_place(counts)
+    raw = _count_bytes(counts, first)
+    planes = [raw[place::_COUNT_BYTES] for place in range(_COUNT_BYTES)]
+    while not any(planes[-1]):
+        planes.pop()
+    return _HEAD.pack(first, len(planes[0])) + b"".join(planes)
+
+
+def decode_counts(raw: bytes) -> int:
+    """Return packed counts. Raises ValueError or struct.error."""
+    if not raw:
+        return 0
+    first, count = _HEAD.unpack_from(raw)
+    counts = bytearray(count * _COUNT_BYTES)
+    for place, start in enumerate(range(_HEAD.size, len(raw), count)):
+        counts[place::_COUNT_BYTES] = raw[start : start + count]
+    shift: int = _COUNT_BITS * first
+    return int.from_bytes(counts, "little") << shift
+
+
+def median_ms(counts: int) -> float:
+    """Return the median of packed counts, the lower one of an even number, within 1 %; 0 without any."""
+    if counts <= 0:
+        return 0.0
+    first = _first_place(counts)
+    sums = list(accumulate(array("Q", _count_bytes(counts, first))))
+    return time_of(_FIRST + first + bisect_left(sums, (sums[-1] + 1) // 2))
+
+
+def _first_place(counts: int) -> int:
+    return max(0, (counts & -counts).bit_length() - 1) // _COUNT_BITS
+
+
+def _count_bytes(counts: int, first: int) -> bytes:
+    counts >>= _COUNT_BITS * first
+    return counts.to_bytes(-(-counts.bit_length() // _COUNT_BITS) * _COUNT_BYTES, "little")

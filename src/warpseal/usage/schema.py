@@ -20,7 +20,7 @@ def _bytes(name: str, **options: Any) -> Column[Any]:
 
 
 # Sums of calls. level, dimension: numbers of periods.py and calls.py. start: first second of the bucket. Labels that
-# the dimension does not have are empty. times: MessagePack of UsageTotals.times.
+# the dimension does not have are empty. times: see response_times.py.
 USAGE: Final = Table(
     "usage",
     METADATA,

@@ -6,6 +6,7 @@ A flush is added in one transaction with a row that identifies it, so it counts 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice
@@ -19,6 +20,7 @@ from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.fold import FOLDED_FROM, FOLDS, admit
 from warpseal.usage.periods import Level, bucket_start
+from warpseal.usage.response_times import decode_counts, encode_counts, pack_counts
 from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
 
 log = logging.getLogger(__name__)
@@ -42,15 +44,40 @@ _FLUSHES_AT_ONCE: Final = 50
 _ROW_BYTES: Final = 60
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_times_decoder: Final = msgspec.msgpack.Decoder(dict[int, int])
 _sums_decoder: Final = msgspec.msgpack.Decoder(list[tuple[UsageLabels, UsageTotals]])
 
 
-class _StoredRow(NamedTuple):
-    """The sums of a row. times: encoded."""
+class RowSums(msgspec.Struct, gc=False):
+    """The sums of a row. times: packed, see response_times.py."""
 
-    totals: UsageTotals
-    times: bytes
+    requests: int = 0
+    invalid: int = 0
+    failed: int = 0
+    credits: int = 0
+    credits_wasted: int = 0
+    times: int = 0
+
+    @classmethod
+    def of(cls, totals: UsageTotals) -> RowSums:
+        """Return the sums of totals."""
+        times = pack_counts(totals.times)
+        return cls(totals.requests, totals.invalid, totals.failed, totals.credits, totals.credits_wasted, times)
+
+    def add(self, other: RowSums, sign: int = 1) -> None:
+        """Add other sums, or with the sign -1 subtract them."""
+        self.requests += sign * other.requests
+        self.invalid += sign * other.invalid
+        self.failed += sign * other.failed
+        self.credits += sign * other.credits
+        self.credits_wasted += sign * other.credits_wasted
+        self.times += sign * other.times
+
+
+class _StoredRow(NamedTuple):
+    """The sums of a row, and the bytes of its times."""
+
+    sums: RowSums
+    times_bytes: int
 
 
 class Flush(NamedTuple):
@@ -124,19 +151,19 @@ def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, Usage
         bucket.add(unfolded if admitted is sums else rows_of(admitted, throttle))
 
 
-def add_rows(connection: Connection, level: Level, start: int, rows: Mapping[RowKey, UsageTotals]) -> None:
+def add_rows(connection: Connection, level: Level, start: int, rows: Mapping[RowKey, RowSums]) -> None:
     """Add rows of a bucket, whatever their number."""
     _Bucket(connection, level, start, Throttle()).add(rows)
 
 
-def decode_times(raw: bytes, level: Level, start: int) -> dict[int, int]:
-    """Return the times of a row; none if they are damaged. level, start: of its bucket, for the log."""
+def decode_times(raw: bytes, level: Level, start: int) -> int:
+    """Return the packed times of a row; 0 if they are damaged, with an ERROR line. level, start: of its bucket."""
     try:
-        return _times_decoder.decode(raw)
-    except msgspec.MsgspecError as error:
+        return decode_counts(raw)
+    except (ValueError, struct.error) as error:
         fields = {"level": level.name, "start": start, "reason": str(error)}
         log.error("response times of usage are damaged, they do not count", extra=fields)
-        return {}
+        return 0
 
 
 def texts_of(labels: UsageLabels) -> tuple[str, ...]:
@@ -153,16 +180,16 @@ def key_of(dimension: Dimension, *texts: str) -> RowKey:
     return RowKey(dimension, texts or _NO_LABELS)
 
 
-def rows_of(sums: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> dict[RowKey, UsageTotals]:
+def rows_of(sums: Mapping[UsageLabels, UsageTotals], throttle: Throttle) -> dict[RowKey, RowSums]:
     """Return the rows of all dimensions."""
-    rows: dict[RowKey, UsageTotals] = {}
+    rows: dict[RowKey, RowSums] = {}
     for labels, totals in throttle.steps(sums.items()):
         texts = texts_of(labels)
-        rows[key_of(Dimension.ALL, *texts)] = totals
+        row = rows[key_of(Dimension.ALL, *texts)] = RowSums.of(totals)
         for key in (key_of(Dimension.NONE), *map(key_of, LABELS, texts)):
             if key not in rows:
-                rows[key] = UsageTotals()
-            rows[key].add(totals)
+                rows[key] = RowSums()
+            rows[key].add(row)
     return rows
 
 
@@ -181,7 +208,8 @@ class _Bucket:
         """Return sums with the labels for which the bucket has room; the same mapping if it has room for all."""
         if self._combinations + len(sums) <= FOLDED_FROM * bound:
             return sums
-        by_key = {key_of(Dimension.ALL, *texts_of(labels)): labels for labels in self._with_folds(sums)}
+        candidates = {folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))}
+        by_key = {key_of(Dimension.ALL, *texts_of(labels)): labels for labels in candidates}
         stored = {by_key[key] for key in self._find(by_key)}
         used = self._combinations
         admitted: dict[UsageLabels, UsageTotals] = {}
@@ -193,22 +221,21 @@ class _Bucket:
             admitted.setdefault(folded, UsageTotals()).add(totals)
         return admitted
 
-    def add(self, rows: Mapping[RowKey, UsageTotals]) -> None:
+    def add(self, rows: Mapping[RowKey, RowSums]) -> None:
         """Add rows to those that are stored."""
-        stored = self._find(rows)
-        values = []
-        for key, totals in self._throttle.steps(rows.items()):
+        stored, values = self._find(rows), []
+        for key, sums in self._throttle.steps(rows.items()):
             earlier = stored.get(key)
             if earlier is None:
                 self._combinations += key.dimension is Dimension.ALL
                 self._size_bytes += _ROW_BYTES + sum(map(len, key.texts))
             else:
-                self._size_bytes -= len(earlier.times)
-                earlier.totals.add(totals)
-                totals = earlier.totals
-            times = _encode(totals.times)
+                self._size_bytes -= earlier.times_bytes
+                earlier.sums.add(sums)
+                sums = earlier.sums
+            times = encode_counts(sums.times)
             self._size_bytes += len(times)
-            counters = (totals.requests, totals.invalid, totals.failed, totals.credits, totals.credits_wasted)
+            counters = (sums.requests, sums.invalid, sums.failed, sums.credits, sums.credits_wasted)
             row = (int(self._level), self._start, int(key.dimension), *key.texts, *counters, times)
             values.append(dict(zip(_COLUMNS, row, strict=True)))
         dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
@@ -218,9 +245,6 @@ class _Bucket:
         size = {"combinations": self._combinations, "size_bytes": self._size_bytes}
         bucket = dialect.insert(BUCKETS).values(level=int(self._level), start=self._start, **size)
         self._connection.execute(bucket.on_conflict_do_update(BUCKETS.primary_key, set_=size))
-
-    def _with_folds(self, sums: Iterable[UsageLabels]) -> set[UsageLabels]:
-        return {folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))}
 
     def _find(self, keys: Iterable[RowKey]) -> dict[RowKey, _StoredRow]:
         """Return the rows of those keys that have one."""
@@ -233,8 +257,8 @@ class _Bucket:
             for row in self._throttle.steps(stored):
                 number, *texts, requests, invalid, failed, credits, wasted, raw = row
                 times = decode_times(bytes(raw), self._level, self._start)
-                totals = UsageTotals(requests, invalid, failed, credits, wasted, times)
-                rows[RowKey(Dimension(number), tuple(texts))] = _StoredRow(totals, bytes(raw))
+                sums = RowSums(requests, invalid, failed, credits, wasted, times)
+                rows[RowKey(Dimension(number), tuple(texts))] = _StoredRow(sums, len(raw))
         return rows
 
 

@@ -64,9 +64,8 @@ class StoreState(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class UsageState(StoreState, frozen=True, gc=False, kw_only=True):
-    """The metrics database. damaged_rows: set aside. waiting_bytes: in memory, until the database is up."""
+    """The metrics database. waiting_bytes: in memory, until the database is up."""
 
-    damaged_rows: int | UnsetType = UNSET
     waiting_bytes: int | UnsetType = UNSET
 
 

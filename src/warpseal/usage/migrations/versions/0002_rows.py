@@ -20,9 +20,10 @@ from sqlalchemy import Connection
 
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.periods import Level
+from warpseal.usage.response_times import pack_counts
 from warpseal.usage.schema import METADATA
 from warpseal.usage.settings import UsageSettings
-from warpseal.usage.sums import Flush, RowKey, add_rows, add_sums, keep_flush, key_of
+from warpseal.usage.sums import Flush, RowKey, RowSums, add_rows, add_sums, keep_flush, key_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _PAIR = struct.Struct("<hI")
 _DENSE = struct.Struct("<hhH")
 _DENSE_MARK = 2**15 - 1
 _DENSE_CODES = {1: "B", 2: "H", 4: "I"}
-_DAMAGE = (zstandard.ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, struct.error)
+_DAMAGE = (zstandard.ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, OverflowError, struct.error)
 
 Rows = list[tuple[tuple[str, ...], UsageTotals]]
 
@@ -64,7 +65,7 @@ def upgrade() -> None:
         connection.exec_driver_sql(f"DROP TABLE {table}")
 
 
-def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowKey, UsageTotals]:
+def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowKey, RowSums]:
     query = f"SELECT dimension, sums FROM buckets WHERE level = {int(level)} AND start = {int(start)}"
     tables: dict[Dimension, Rows] = {}
     for number, raw in connection.exec_driver_sql(query):
@@ -80,7 +81,9 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
         for _, totals in next(iter(tables.values())):
             total.add(totals)
         tables[Dimension.NONE] = [((), total)]
-    return {key_of(dimension, *labels): totals for dimension, rows in tables.items() for labels, totals in rows}
+    return {
+        key_of(dimension, *labels): RowSums.of(totals) for dimension, rows in tables.items() for labels, totals in rows
+    }
 
 
 def _unmerged(connection: Connection) -> Iterator[Flush]:
@@ -106,6 +109,7 @@ def _decode(raw: bytes) -> Rows:
         labels = tuple(values[column[place]] for values, column in zip(columns.values, numbers, strict=True))
         requests, invalid, failed, credits, wasted = (column[place] for column in counters)
         times = _decode_times(columns.times[end - lengths[place] : end])
+        pack_counts(times)  # Raises for what no call has.
         rows.append((labels, UsageTotals(requests, invalid, failed, credits, wasted, times)))
     if len(numbers) not in (0, 1, len(LABELS)):
         raise ValueError("the table has an unknown number of labels")
