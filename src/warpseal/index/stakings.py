@@ -149,7 +149,7 @@ class Stakings:
         staking.earned += earned
         staking.fees += fees
         self._add_stake(staking, 1)
-        self._mark_changed(staking)
+        self._changed[staking.tx] = staking
 
     def end(self, tx_id: TxID, state: int, by: int | None = None, time_s: int | None = None) -> None:
         """End a staking without a reward. by: the transaction with which the subnet's owner removed it, if any."""
@@ -174,7 +174,7 @@ class Stakings:
     def _activate(self, staking: Staking) -> None:
         staking.state = ACTIVE
         self._add_stake(staking, 1)
-        self._mark_changed(staking)
+        self._changed[staking.tx] = staking
         validator = self._by_key.get(staking.validator or -1)
         if validator is not None:
             validator.active_count += 1
@@ -182,11 +182,11 @@ class Stakings:
             validator.total_count += 1
             validator.total_weight += staking.weight
             validator.fees_due += _share(staking, validator)
-            self._mark_changed(validator)
+            self._changed[validator.tx] = validator
 
     def _deactivate(self, staking: Staking, *, is_rewarded: bool) -> None:
         """Subtract a staking from the sums; a rewarded one stays in the fees due."""
-        self._mark_changed(staking)
+        self._changed[staking.tx] = staking
         if staking.state != ACTIVE:
             return
         self._add_stake(staking, -1)
@@ -196,7 +196,7 @@ class Stakings:
             validator.active_weight -= staking.weight
             if not is_rewarded:
                 validator.fees_due -= _share(staking, validator)
-            self._mark_changed(validator)
+            self._changed[validator.tx] = validator
 
     def _add_stake(self, staking: Staking, sign: int) -> None:
         subnet_row = self._subnets.setdefault(staking.subnet, [0, None, None])
@@ -213,9 +213,6 @@ class Stakings:
         place = (staking.subnet, staking.node)
         if self._validators.get(place) is staking:
             del self._validators[place]
-
-    def _mark_changed(self, staking: Staking) -> None:
-        self._changed[staking.tx] = staking
 
 
 def ids_of(period: StakingPeriod) -> Iterable[bytes]:

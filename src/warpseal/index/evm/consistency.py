@@ -7,7 +7,7 @@ node are drawn at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from random import Random
@@ -135,6 +135,7 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
         "creations without their transaction": f"creations c {missing} txs t WHERE t.key = c.tx)",
         "creations that are no known contract": f"creations c {missing} contracts t WHERE t.contract = c.contract)",
         "documents of an unknown token": f"documents x {missing} {token}",
+        "collections of an unknown contract": f"collections c {missing} ids i WHERE i.key = c.contract)",
     }
     for subject, rows in checks.items():
         ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
@@ -143,7 +144,7 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the tokens with the table by which they are found, and the collections with the contracts."""
+    """Compare the tokens with the table by which they are found."""
     tokens = bulk.stream(connection, "SELECT number, short, id FROM tokens ORDER BY number")
     text = f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection FROM token_ids ORDER BY number"
     for row, entry in zip_longest(tokens, bulk.stream(connection, text)):
@@ -157,10 +158,6 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
             return
         if row.id is not None and row.short != short_id(unpack(bytes(row.id))):
             yield Inconsistency(f"token {row.number}", "its short id is of another id")
-    unknown = "SELECT count(*) FROM collections c WHERE NOT EXISTS (SELECT 1 FROM ids i WHERE i.key = c.contract)"
-    ((count,),) = bulk.fetch(connection, unknown)
-    if count:
-        yield Inconsistency("collections of an unknown contract", f"{count} rows")
 
 
 def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[Inconsistency]:
@@ -314,7 +311,7 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     rows = bulk.fetch(connection, text, number)
     if not rows:
         return None
-    row = rows[0]
+    block = rows[0]
     bounds = (block_key(number), block_key(number + 1))
     transfers = bulk.fetch(
         connection,
@@ -337,35 +334,34 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     hashes = bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs)) if txs else ()
     return EvmBlockFacts(
         number=number,
-        hash=bytes(row.hash),
+        hash=bytes(block.hash),
         parent_hash=b"",
-        time=row.time,
-        tx_count=row.tx_count,
-        gas_used=unpack(bytes(row.gas_used)),
-        gas_limit=unpack(bytes(row.gas_limit)),
-        base_fee=None if row.base_fee is None else unpack(bytes(row.base_fee)),
-        gas_cost=None if row.gas_cost is None else unpack(bytes(row.gas_cost)),
-        fees_spent=unpack(bytes(row.fees_spent)),
-        transfers=tuple(_transfer(transfer, ids) for transfer in transfers),
+        time=block.time,
+        tx_count=block.tx_count,
+        gas_used=unpack(bytes(block.gas_used)),
+        gas_limit=unpack(bytes(block.gas_limit)),
+        base_fee=None if block.base_fee is None else unpack(bytes(block.base_fee)),
+        gas_cost=None if block.gas_cost is None else unpack(bytes(block.gas_cost)),
+        fees_spent=unpack(bytes(block.fees_spent)),
+        transfers=tuple(
+            NftTransfer(
+                position=row.key - bounds[0],
+                tx_index=row.tx_index,
+                log_index=row.log_index,
+                contract=ids[row.contract],
+                standard=standard_of(row.token),
+                token_id=id_of_row(row.short, row.id),
+                sender=ids[row.sender],
+                recipient=ids[row.recipient],
+                amount=1 if row.amount is None else unpack(bytes(row.amount)),
+            )
+            for row in transfers
+        ),
         creations=tuple(
             Creation(creation.tx - bounds[0], creation.position, ids[creation.contract], ids[creation.sender])
             for creation in creations
         ),
         tx_hashes={key - bounds[0]: bytes(raw) for key, raw in hashes},
-    )
-
-
-def _transfer(row: Any, ids: Mapping[int, bytes]) -> NftTransfer:
-    return NftTransfer(
-        position=row.key - block_key(height_of(row.key)),
-        tx_index=row.tx_index,
-        log_index=row.log_index,
-        contract=ids[row.contract],
-        standard=standard_of(row.token),
-        token_id=id_of_row(row.short, row.id),
-        sender=ids[row.sender],
-        recipient=ids[row.recipient],
-        amount=1 if row.amount is None else unpack(bytes(row.amount)),
     )
 
 
