@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warpseal.chains.codec import Codec, FixedBytes, Interface, ListOf, ListOfFixed, SizedBytes, Struct, Text, Unsigned
-from warpseal.chains.signed_tx import TxCodec
+from warpseal.chains.components import TxCodec
 
 _MOST = 3
 

@@ -24,8 +24,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import encode_checkpoint
-from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects
 from warpseal.resources.base import UNSET

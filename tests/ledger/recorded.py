@@ -19,8 +19,7 @@ from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.ledger.c_chain import CHeader, CTxEffects, apply_c_block
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import L1FeeConfig, Parameters, parameters_from_node
 from warpseal.ledger.x_chain import XTxEffects, apply_x_block, build_x_genesis_effects

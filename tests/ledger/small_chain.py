@@ -11,6 +11,7 @@ from tests.ledger.recorded import moves
 from warpseal.chains.components import (
     BaseFields,
     OutputOwners,
+    SignedTx,
     TransferableInput,
     TransferableOutput,
     TransferInput,
@@ -19,10 +20,8 @@ from warpseal.chains.components import (
 from warpseal.chains.ids import Address, AssetID, TxID
 from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import P_TX, RewardValidatorTx
-from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import BlockEffects, TxEffects
-from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.ledger.params import Parameters, UpgradeTimes
 from warpseal.warp.ids import P_CHAIN
 

@@ -17,8 +17,7 @@ from warpseal.chains.p_blocks import PBlock, parse_p_genesis
 from warpseal.chains.p_txs import P_TX, AddValidatorTx, RewardValidatorTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis, state_without_genesis
 from warpseal.ledger.params import (
     FUJI,
     MAINNET,

@@ -17,8 +17,7 @@ from tests.ledger.recorded import moves
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import BlockEffects, TxEffects, TxOutcome
-from warpseal.ledger.genesis import state_from_genesis
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.warp.ids import P_CHAIN
 

@@ -14,13 +14,14 @@ from warpseal.chains.components import (
     Credential,
     Input,
     OutputOwners,
+    SignedTx,
     TransferableInput,
     TransferableOutput,
     TransferInput,
     TransferOutput,
+    TxCodec,
 )
 from warpseal.chains.ids import Address, AssetID
-from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID
 

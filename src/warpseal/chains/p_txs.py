@@ -37,13 +37,14 @@ from warpseal.chains.components import (
     LockOut,
     OutputOwners,
     Owner,
+    SignedTx,
     TransferableOutput,
     TransferInput,
     TransferOutput,
+    TxCodec,
     UserTx,
 )
 from warpseal.chains.ids import AssetID, TxID
-from warpseal.chains.signed_tx import SignedTx, TxCodec
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import (
     ConversionData,

@@ -19,13 +19,14 @@ from warpseal.chains.components import (
     Output,
     OutputOwners,
     Signature,
+    SignedTx,
     TransferInput,
     TransferOutput,
+    TxCodec,
     UserTx,
     Utxo,
 )
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.signed_tx import SignedTx, TxCodec
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,8 @@ from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRe
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis, state_without_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids

@@ -8,6 +8,7 @@ from typing import Any, Final
 import zstandard
 
 from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput
+from warpseal.chains.components import SignedTx
 from warpseal.chains.p_txs import (
     AddPermissionlessValidatorTx,
     AddSubnetValidatorTx,
@@ -19,7 +20,6 @@ from warpseal.chains.p_txs import (
     RewardType,
     TransformSubnetTx,
 )
-from warpseal.chains.signed_tx import SignedTx
 from warpseal.index import type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.details import TxDetail

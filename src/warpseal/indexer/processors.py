@@ -35,9 +35,8 @@ from warpseal.indexer.blocks import (
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
-from warpseal.ledger.genesis import state_from_genesis, state_without_genesis
 from warpseal.ledger.outputs import LedgerFault
-from warpseal.ledger.p_chain import DECISIONS, apply_p_block
+from warpseal.ledger.p_chain import DECISIONS, apply_p_block, state_from_genesis, state_without_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids

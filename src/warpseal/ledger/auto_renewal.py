@@ -14,8 +14,7 @@ from warpseal.chains.p_txs import (
     SetAutoRenewedValidatorConfigTx,
 )
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, StakingPeriod, TxEffects
-from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.p_state import Priority, Renewal, Staker
+from warpseal.ledger.p_state import BlockEffectsBuilder, Priority, Renewal, Staker
 from warpseal.ledger.rewards import (
     burn_potential_reward,
     find_due_staker,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from warpseal.ledger.effects import L1Deactivated
-from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.p_state import Priority
+from warpseal.ledger.p_state import BlockEffectsBuilder, Priority
 from warpseal.ledger.params import DAY_S, L1FeeConfig
 from warpseal.ledger.staking import start_staker
 

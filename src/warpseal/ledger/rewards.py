@@ -15,8 +15,7 @@ from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import RewardType, RewardValidatorTx
 from warpseal.ledger.effects import PeriodClosed, StakingPeriod, TxEffects
-from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.p_state import Staker
+from warpseal.ledger.p_state import BlockEffectsBuilder, Staker
 from warpseal.ledger.params import DAY_S, RewardConfig
 
 ALL_SHARES: Final = 1_000_000

@@ -22,8 +22,7 @@ from warpseal.chains.p_txs import (
     RemoveSubnetValidatorTx,
 )
 from warpseal.ledger.effects import PeriodStarted, StakingPeriod, TxEffects
-from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.p_state import STARTED, Priority, Staker, StakerSet
+from warpseal.ledger.p_state import STARTED, BlockEffectsBuilder, Priority, Staker, StakerSet
 from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 

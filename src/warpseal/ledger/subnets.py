@@ -31,8 +31,7 @@ from warpseal.ledger.effects import (
     SubnetTransformed,
     TxEffects,
 )
-from warpseal.ledger.effects_builder import BlockEffectsBuilder
-from warpseal.ledger.p_state import Conversion, SubnetState, Transformation
+from warpseal.ledger.p_state import BlockEffectsBuilder, Conversion, SubnetState, Transformation
 from warpseal.ledger.params import RewardConfig
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID

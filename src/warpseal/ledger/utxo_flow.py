@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from btclib_libsecp256k1 import recovery
 
-from warpseal.chains.components import LockIn, LockOut, TransferableInput, TransferableOutput
+from warpseal.chains.components import LockIn, LockOut, SignedTx, TransferableInput, TransferableOutput
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
-from warpseal.chains.signed_tx import SignedTx
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerFault, LedgerOutput, UtxoSource
 from warpseal.warp.ids import ChainID, hash160

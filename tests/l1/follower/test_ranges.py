@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warpseal.l1.follower.block_reader import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.follower.follower import find_first_block
-from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.store.values import BlockRange
 
 

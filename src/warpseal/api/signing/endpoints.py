@@ -43,10 +43,13 @@ from warpseal.delivery.report import (
     HEIGHT_HEADER,
     HEIGHT_SOURCE_HEADER,
     SUBNET_HEADER,
+    Delivery,
+    DeliveryRequest,
+    L1Delivery,
+    L1DeliveryRequest,
     RawHeaders,
     encode_headers,
 )
-from warpseal.delivery.request import Delivery, DeliveryRequest, L1Delivery, L1DeliveryRequest
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage

@@ -15,15 +15,18 @@ from typing import Any, Final, Protocol
 
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower.block_reader import (
+    BlockBatch,
     BlockReader,
     DecodeBlock,
     FollowerFault,
     FollowerFaultReason,
     IndexedBlocks,
+    KnownRanges,
     LinkedBlocks,
+    newer_batch,
+    older_batch,
     parse_followed_block,
 )
-from warpseal.l1.follower.ranges import BlockBatch, KnownRanges, newer_batch, older_batch
 from warpseal.l1.settings import FollowerSettings
 from warpseal.metrics.samples import FollowerSample
 from warpseal.node.blocks import PBlocksClient
