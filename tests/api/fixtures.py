@@ -35,7 +35,6 @@ from warpseal.delivery.report import (
     DestinationQuorum,
     DestinationReport,
     HeightLabel,
-    L1Delivery,
     L1DeliveryRequest,
     NextSignedMessage,
     WeightAtHeight,
@@ -160,18 +159,18 @@ class ScriptedDeliveries:
     l1_requests: list[L1DeliveryRequest] = field(default_factory=list)
     explained: list[L1DeliveryRequest] = field(default_factory=list)
 
-    async def sign(self, request: DeliveryRequest) -> Delivery:
+    async def sign(self, request: DeliveryRequest) -> Delivery[Aggregation]:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
         return Delivery(aggregation(), self.report, self.report.headers(), request.wants_report, self.next)
 
-    async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
+    async def sign_l1(self, request: L1DeliveryRequest) -> Delivery[L1SignedMessage]:
         self.l1_requests.append(request)
         if self.error is not None:
             raise self.error
         signed = L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True)
-        return L1Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
+        return Delivery(signed, self.report, self.report.headers(), request.wants_report, self.next)
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         self.explained.append(request)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
 from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, HeightLabel, advise
 from warpseal.delivery.statement import EthCall, PreflightStatement, StatementChecker
-from warpseal.delivery.warp_rules import SignerSource, choose_signing_subnet
+from warpseal.delivery.warp_rules import SignerSource, SignerSubnet, choose_signing_subnet
 from warpseal.errors import CallRefused, InvalidRequest, WarpsealError
 from warpseal.l1.request import HeightSource
 from warpseal.messages.verification import MessageVerification, SignatureRefusal, verify_signed
@@ -90,14 +90,6 @@ class PreflightRequest:
     signing_subnet_id: SubnetID | None = None
     quorum: int | None = None
     call: DestinationCall | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SignerSubnet:
-    """The subnet whose validators sign a message. source: why."""
-
-    subnet_id: SubnetID
-    source: SignerSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +296,9 @@ class Preflight:
             return SignerSubnet(request.signing_subnet_id, "request")
         source_id = request.signed.unsigned.source_chain_id
         source_subnet_id = await self._deps.chains.subnet_of(source_id)
-        subnet_id, source = choose_signing_subnet(
+        return choose_signing_subnet(
             source_id, source_subnet_id, destination.chain_id, destination.subnet_id, destination.rules
         )
-        return SignerSubnet(subnet_id, source)
 
     async def _verify_at(
         self,

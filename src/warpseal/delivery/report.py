@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
@@ -22,6 +22,8 @@ from warpseal.runtime.settings import DAY_S
 from warpseal.warp.ids import ChainID, id_text
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum, required_weight
+
+S = TypeVar("S", Aggregation, L1SignedMessage)
 
 
 class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
@@ -228,21 +230,10 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Generic[S]):
     """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
 
-    aggregation: Aggregation
-    report: DestinationReport
-    headers: RawHeaders
-    is_reported: bool = False
-    next: NextSignedMessage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class L1Delivery:
-    """The message of a transaction that was signed for the chain of its manager. is_reported: as above."""
-
-    signed: L1SignedMessage
+    result: S
     report: DestinationReport
     headers: RawHeaders
     is_reported: bool = False

@@ -30,7 +30,6 @@ from warpseal.delivery.report import (
     DestinationQuorum,
     DestinationReport,
     HeightLabel,
-    L1Delivery,
     L1DeliveryRequest,
     NextSignedMessage,
     QuorumSource,
@@ -140,7 +139,7 @@ class DeliveryService:
         self._recent: LRUCache[_DeliveryKey, _CachedDelivery] = LRUCache(_MAX_RECENT)
         self._loads: dict[tuple[SubnetID, int], asyncio.Task[None]] = {}
 
-    async def sign(self, request: DeliveryRequest) -> Delivery:
+    async def sign(self, request: DeliveryRequest) -> Delivery[Aggregation]:
         """Return a message signed for a destination.
 
         Raises UnknownChain, WarpDisabled, DestinationUnavailable, and what the aggregation raises; a missed quorum has
@@ -168,7 +167,7 @@ class DeliveryService:
             return await self._sign(request, deadline)
         return Delivery(aggregation, recent.report, recent.headers)
 
-    async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery:
+    async def _sign(self, request: DeliveryRequest, deadline: float) -> Delivery[Aggregation]:
         """Sign a message at the height at which its destination verifies now, and report on the result.
 
         The destination is looked up before the message is signed, since it decides the height, the set and the quorum;
@@ -272,7 +271,7 @@ class DeliveryService:
         if size_bytes <= _MAX_RECENT_BYTES and len(recent.report.heights) == candidates:
             self._recent[_delivery_key(request)] = recent
 
-    async def sign_l1(self, request: L1DeliveryRequest) -> L1Delivery:
+    async def sign_l1(self, request: L1DeliveryRequest) -> Delivery[L1SignedMessage]:
         """Return the signed message of a transaction with a report; its destination is the chain of the L1's manager.
 
         Raises DestinationMismatch, WarpDisabled, DestinationUnavailable, and what L1MessageService.get raises.
@@ -303,14 +302,14 @@ class DeliveryService:
                 break
             await asyncio.sleep(_EPOCH_LAG_S)
         if not request.wants_report:
-            return L1Delivery(signed, report, report.headers())
+            return Delivery(signed, report, report.headers())
         report = await self._with_advice(latest, report, subnet_id)
         following = None
         if self._needs_next(latest, report):
             height = latest.proposed_height
             again = replace(original, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._deps.l1_messages.get(again))
-        return L1Delivery(signed, report, report.headers(), True, following)
+        return Delivery(signed, report, report.headers(), True, following)
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         """Return the explanation of a transaction's message. Raises DestinationMismatch, InvalidTimeout."""

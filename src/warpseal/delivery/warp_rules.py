@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -86,21 +86,28 @@ def parse_schedule(config: bytes) -> WarpSchedule:
     return WarpSchedule(genesis, upgrades, fields.get("feeConfig") is not None, durango_s)
 
 
+class SignerSubnet(NamedTuple):
+    """The subnet whose validators sign a message. source: why."""
+
+    subnet_id: SubnetID
+    source: SignerSource
+
+
 def choose_signing_subnet(
     source_chain_id: ChainID,
     source_subnet_id: SubnetID,
     destination_chain_id: ChainID,
     destination_subnet_id: SubnetID,
     rules: WarpRules,
-) -> tuple[SubnetID, SignerSource]:
-    """Return the subnet that signs a message of the source chain for a destination, and why."""
+) -> SignerSubnet:
+    """Return the subnet that signs a message of the source chain for a destination."""
     if source_chain_id == P_CHAIN:
-        return destination_subnet_id, "destination"
+        return SignerSubnet(destination_subnet_id, "destination")
     if source_subnet_id != PRIMARY_NETWORK:
-        return source_subnet_id, "source"
+        return SignerSubnet(source_subnet_id, "source")
     if destination_chain_id == P_CHAIN or rules.requires_primary_signers:
-        return PRIMARY_NETWORK, "primary_network"
-    return destination_subnet_id, "destination"
+        return SignerSubnet(PRIMARY_NETWORK, "primary_network")
+    return SignerSubnet(destination_subnet_id, "destination")
 
 
 def _warp_config(value: Any) -> Config:

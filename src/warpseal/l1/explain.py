@@ -16,10 +16,9 @@ from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, TransactionNotFound
-from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, Source
 from warpseal.l1.request import HeightSource, L1Request, PresentStatement
-from warpseal.l1.transactions import LocatedTransaction
+from warpseal.l1.transactions import PROPOSED, HeightChoice, LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage
@@ -219,7 +218,15 @@ class _Explanation:
     async def add_message(self, located: LocatedTransaction, attestation: Attestation) -> None:
         """Add the message of an accepted transaction, and all checks that it would pass or fail."""
         self._components.origins.learn(attestation)
-        self._parts["message"] = _explain_message(attestation)
+        self._parts["message"] = ExplainedMessage(
+            hex=_hex(attestation.message.raw),
+            id=id_text(attestation.message.id),
+            kind=type(attestation.payload).__name__,
+            fields=_describe_payload(attestation)[0],
+            manager_chain_id=id_text(attestation.manager_chain_id),
+            manager_address=_hex(attestation.manager_address),
+            subnet_id=UNSET if attestation.subnet_id is None else id_text(attestation.subnet_id),
+        )
         self._check(
             "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
         )
@@ -364,18 +371,6 @@ def _is_unusable(members: CanonicalValidatorSet | WarpsealError | str) -> bool:
     if isinstance(members, CanonicalValidatorSet):
         return not members.total_weight
     return isinstance(members, HeightTooNew)
-
-
-def _explain_message(attestation: Attestation) -> ExplainedMessage:
-    return ExplainedMessage(
-        hex=_hex(attestation.message.raw),
-        id=id_text(attestation.message.id),
-        kind=type(attestation.payload).__name__,
-        fields=_describe_payload(attestation)[0],
-        manager_chain_id=id_text(attestation.manager_chain_id),
-        manager_address=_hex(attestation.manager_address),
-        subnet_id=UNSET if attestation.subnet_id is None else id_text(attestation.subnet_id),
-    )
 
 
 def _describe_payload(attestation: Attestation) -> tuple[ExplainedFields, str]:

@@ -211,11 +211,11 @@ def _l1_message(message: UnsignedMessage, call: L1Message) -> Json:
     match call:
         case SubnetToL1Conversion():
             return body | {"conversionId": id_forms(call.conversion_id)}
-        case RegisterL1Validator():
+        case RegisterL1Validator(node_id=raw_id):
             return body | {
                 "validationId": id_forms(call.validation_id),
                 "subnetId": id_forms(call.subnet_id),
-                "nodeId": _node(call.node_id),
+                "nodeId": node_id_text(NodeID(raw_id)) if len(raw_id) == NODE_ID_BYTES else hex_text(raw_id),
                 "blsPublicKey": hex_text(call.public_key),
                 "weight": str(call.weight),
                 "expiry": str(call.expiry),
@@ -272,10 +272,6 @@ def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: by
         ],
         "message": hex_text(message.body),
     }
-
-
-def _node(raw: bytes) -> str:
-    return node_id_text(NodeID(raw)) if len(raw) == NODE_ID_BYTES else hex_text(raw)
 
 
 def _owner(network_id: int, owner: PChainOwner) -> Json:

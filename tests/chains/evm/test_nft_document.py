@@ -15,10 +15,10 @@ from warpseal.chains.evm.nft_document import (
     MAX_DOCUMENT_BYTES,
     MAX_LEVELS,
     NftFields,
+    UnusableMetadata,
     image_document,
     parse_document,
 )
-from warpseal.chains.evm.token_uri import UnusableMetadata
 
 
 def fields_of(**document: Any) -> NftFields:

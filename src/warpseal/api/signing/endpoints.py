@@ -45,7 +45,6 @@ from warpseal.delivery.report import (
     SUBNET_HEADER,
     Delivery,
     DeliveryRequest,
-    L1Delivery,
     L1DeliveryRequest,
     RawHeaders,
     encode_headers,
@@ -89,8 +88,8 @@ class SigningServices:
     aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
     l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
     explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Explanation]]
-    deliver: Callable[[DeliveryRequest], Awaitable[Delivery]]
-    deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[L1Delivery]]
+    deliver: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
+    deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[Delivery[L1SignedMessage]]]
     readiness: Callable[[], Sequence[SubnetReadiness]]
     background_status: Callable[[], Mapping[str, Any]]
     missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
@@ -172,7 +171,7 @@ class AggregatorEndpoints:
         services, _ = await self._admit(None, network)
         return await services.verify(wanted)
 
-    async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery:
+    async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
@@ -185,7 +184,7 @@ class AggregatorEndpoints:
             if message is not None:
                 log_fields(request.scope)["message_id"] = id_text(message.id)
             signed = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
-        aggregation = signed.aggregation if isinstance(signed, Delivery) else signed
+        aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
         )
@@ -204,7 +203,7 @@ class AggregatorEndpoints:
 
     async def _aggregate_admitted(
         self, wanted: AggregationRequest | DeliveryRequest, network: str | None
-    ) -> Aggregation | Delivery:
+    ) -> Aggregation | Delivery[Aggregation]:
         if isinstance(wanted, DeliveryRequest):
             services, timeout_s = await self._admit(wanted.aggregation.timeout_s, network)
             if timeout_s != wanted.aggregation.timeout_s:
@@ -226,7 +225,7 @@ class AggregatorEndpoints:
             headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(named)
         else:
             delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
-            signed, content, headers = delivery.signed, _signed_message(delivery), delivery.headers
+            signed, content, headers = delivery.result, _signed_message(delivery), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
@@ -352,11 +351,10 @@ def _with_timeout(wanted: R, timeout_s: float | None) -> R:
     return wanted if timeout_s == wanted.timeout_s else replace(wanted, timeout_s=timeout_s)
 
 
-def _signed_message(delivery: Delivery | L1Delivery) -> SignedL1Message:
+def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage]) -> SignedL1Message:
     """Return the body: the message alone, or with the report if one was asked for."""
-    signed = delivery.aggregation if isinstance(delivery, Delivery) else delivery.signed
     return SignedL1Message(
-        signed_message=signed.signed_message.hex(),
+        signed_message=delivery.result.signed_message.hex(),
         report=delivery.report if delivery.is_reported else UNSET,
         next=or_unset(delivery.next),
     )
@@ -366,10 +364,10 @@ def _json_response(content: Any, status: int) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def _encode(signed: Aggregation | Delivery, key: bytes, status: int) -> Response:
+def _encode(signed: Aggregation | Delivery[Aggregation], key: bytes, status: int) -> Response:
     """Return the answer without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
     if isinstance(signed, Delivery):
-        aggregation, headers = signed.aggregation, signed.headers
+        aggregation, headers = signed.result, signed.headers
     else:
         aggregation, headers = signed, _set_headers(signed.height, signed.signing_subnet_id)
     body = b'{"%b":"%b"}' % (key, hexlify(aggregation.signed_message))

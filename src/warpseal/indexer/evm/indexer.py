@@ -192,8 +192,11 @@ class IndexedChain:
 
     def _open_writer(self) -> EvmIndexWriter:
         settings, url = self._parts.index, self._url()
-        if url.path is not None:
-            _delete_stale_log(url.path)
+        if url.path is not None and not url.path.exists():
+            # What SQLite kept beside a file that is gone belongs to no index.
+            for suffix in ("-wal", "-shm"):
+                with suppress(OSError):
+                    url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, self._count_chains()))
         settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
         return EvmIndexWriter(writing_evm_index(url, settings, self.chain.blockchain_id), settings)
@@ -276,14 +279,6 @@ async def _watch_file(path: Path) -> None:
     while file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
         await asyncio.sleep(_FILE_CHECK_S)
     raise StoreDown("its file was deleted or replaced, and is made again")
-
-
-def _delete_stale_log(path: Path) -> None:
-    """Delete what SQLite kept beside a file that is gone."""
-    if not path.exists():
-        for suffix in ("-wal", "-shm"):
-            with suppress(OSError):
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 async def _watch_requests(context: EvmChainContext) -> None:

@@ -18,8 +18,15 @@ from typing import Final
 
 import msgspec
 
-from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
-from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
+from warpseal.chains.evm.blocks import (
+    HASH_BYTES,
+    MalformedBlock,
+    TxTrace,
+    allow_nested_traces,
+    decode_block,
+    decode_block_trace,
+    parse_bytes,
+)
 from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
@@ -241,7 +248,8 @@ class Tracer:
         if response.result is not None:
             with suppress(MalformedBlock):
                 # Traces are decoded on the thread of the chain: they may be large.
-                traces = await self._chain.write(partial(_decode, bytes(response.result)))
+                result = bytes(response.result)
+                traces = await self._chain.write(lambda _: decode_block_trace(result))
                 if traces is not None:
                     return _traced_block(height, traces)
         is_later = _has_nothing(response) and _is_behind(node, height)
@@ -267,10 +275,6 @@ _Results = dict[int, TracedBlock | _Missing]
 
 def _trace_call(height: int) -> RpcCall:
     return rpc_call(TRACE_METHOD, hex(height), TRACE_OPTIONS)
-
-
-def _decode(raw: bytes, _: EvmIndexWriter) -> tuple[TxTrace, ...] | None:
-    return decode_block_trace(raw)
 
 
 def _is_unknown_method(node: ChainNode, response: RpcResponse) -> bool:
