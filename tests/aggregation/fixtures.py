@@ -300,11 +300,13 @@ class Sets:
     calls: list[tuple[SubnetID, int, bool, bool]] = field(default_factory=list)
     hangs: bool = False
 
-    async def at(self, subnet_id: SubnetID, height: int, *, named: bool, epoch: bool = False) -> CanonicalValidatorSet:
-        self.calls.append((subnet_id, height, named, epoch))
+    async def at(
+        self, subnet_id: SubnetID, height: int, *, is_chosen: bool, epoch: bool = False
+    ) -> CanonicalValidatorSet:
+        self.calls.append((subnet_id, height, is_chosen, epoch))
         if self.hangs:
             await asyncio.Event().wait()
-        if named and not epoch and height < self.oldest:
+        if is_chosen and not epoch and height < self.oldest:
             raise HeightTooOld(height, self.oldest, 1)
         if subnet_id in self.others:
             return self.others[subnet_id]

@@ -36,7 +36,7 @@ def beyond_the_tip(tip: int) -> Any:
 
 async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> None:
     async with started_services() as services:
-        members = await services.sets.at(L1, 19, named=False)
+        members = await services.sets.at(L1, 19, is_chosen=False)
     listed = recorded_result("platform.getAllValidatorsAt", height="proposed")["validatorSets"]
     expected = listed["2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"]
     assert ["0x" + entry.public_key.hex() for entry in members.validators] == [
@@ -48,17 +48,17 @@ async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> 
 
 async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
     async with started_services(RecordedNode({SET: made_up_set(100)})) as services:
-        found = await asyncio.gather(*(services.sets.at(L1, 19, named=False) for _ in range(1_000)))
+        found = await asyncio.gather(*(services.sets.at(L1, 19, is_chosen=False) for _ in range(1_000)))
         assert len({id(entry) for entry in found}) == 1
-        await services.sets.at(L1, 19, named=False)
+        await services.sets.at(L1, 19, is_chosen=False)
         assert services.set_calls() == 1
 
 
 async def test_a_caller_at_the_moment_of_the_response_starts_no_second_fetch() -> None:
     async with started_services(RecordedNode({SET: made_up_set(3)})) as services:
-        asking = [asyncio.create_task(services.sets.at(L1, 19, named=False))]
+        asking = [asyncio.create_task(services.sets.at(L1, 19, is_chosen=False))]
         while not asking[0].done():
-            asking.append(asyncio.create_task(services.sets.at(L1, 19, named=False)))
+            asking.append(asyncio.create_task(services.sets.at(L1, 19, is_chosen=False)))
             await asyncio.sleep(0)
         await asyncio.gather(*asking)
         assert services.set_calls() == 1
@@ -67,9 +67,9 @@ async def test_a_caller_at_the_moment_of_the_response_starts_no_second_fetch() -
 async def test_equal_sets_at_different_heights_are_one_object() -> None:
     async with started_services() as services:
         await services.heights.poll()
-        first = await services.sets.at(L1, 9, named=True)
-        assert await services.sets.at(L1, 10, named=True) is first
-        assert await services.sets.at(L1, 19, named=True) is not first
+        first = await services.sets.at(L1, 9, is_chosen=True)
+        assert await services.sets.at(L1, 10, is_chosen=True) is first
+        assert await services.sets.at(L1, 19, is_chosen=True) is not first
         assert services.set_calls() == 3
 
 
@@ -81,7 +81,7 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
         return made_up_set(3)
 
     async with started_services(RecordedNode({SET: slow})) as services:
-        waiters = [asyncio.create_task(services.sets.at(L1, 19, named=False)) for _ in range(3)]
+        waiters = [asyncio.create_task(services.sets.at(L1, 19, is_chosen=False)) for _ in range(3)]
         await until(lambda: services.set_calls() == 1)
         waiters[0].cancel()
         await asyncio.sleep(0.02)
@@ -91,37 +91,37 @@ async def test_a_fetch_is_cancelled_with_its_last_waiter_only() -> None:
         assert services.set_calls() == 1
 
         release.clear()
-        last = asyncio.create_task(services.sets.at(L1, 20, named=False))
+        last = asyncio.create_task(services.sets.at(L1, 20, is_chosen=False))
         await until(lambda: services.set_calls() == 2)
         last.cancel()
         await asyncio.gather(last, return_exceptions=True)
         release.set()
-        assert len(await services.sets.at(L1, 20, named=False)) == 3
+        assert len(await services.sets.at(L1, 20, is_chosen=False)) == 3
         assert services.set_calls() == 3
 
 
 async def test_a_failed_fetch_is_not_kept() -> None:
     async with started_services(RecordedNode({SET: lambda _: web.Response(status=500)})) as services:
         with pytest.raises(NodeUnavailable):
-            await services.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, is_chosen=False)
         del services.node.answers[SET]
-        assert len(await services.sets.at(L1, 19, named=False)) == 3
+        assert len(await services.sets.at(L1, 19, is_chosen=False)) == 3
 
 
 async def test_an_empty_set_is_fetched_again_soon() -> None:
     async with started_services(RecordedNode({SET: {}})) as services:
-        assert len(await services.sets.at(L1, 19, named=False)) == 0
-        assert len(await services.sets.at(L1, 19, named=False)) == 0
+        assert len(await services.sets.at(L1, 19, is_chosen=False)) == 0
+        assert len(await services.sets.at(L1, 19, is_chosen=False)) == 0
         assert services.set_calls() == 1
         del services.node.answers[SET]
         await asyncio.sleep(0.6)
-        assert len(await services.sets.at(L1, 19, named=False)) == 3
+        assert len(await services.sets.at(L1, 19, is_chosen=False)) == 3
 
 
 async def test_a_height_a_little_beyond_the_tip_is_awaited() -> None:
     async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
         await services.heights.poll()
-        waiting = asyncio.create_task(services.sets.at(L1, 29, named=True))
+        waiting = asyncio.create_task(services.sets.at(L1, 29, is_chosen=True))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         services.node.answers[SET] = beyond_the_tip(29)
@@ -133,58 +133,58 @@ async def test_a_height_beyond_the_tip_is_awaited_up_to_the_deadline_of_the_call
         await services.heights.poll()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await services.sets.at(L1, 20, named=True)
+                await services.sets.at(L1, 20, is_chosen=True)
 
 
 async def test_a_height_far_beyond_the_tip_is_refused_at_once() -> None:
     async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
         await services.heights.poll()
         with pytest.raises(HeightTooNew) as caught:
-            await services.sets.at(L1, 30, named=True)
+            await services.sets.at(L1, 30, is_chosen=True)
     assert (caught.value.height, caught.value.tip) == (30, 19)
 
 
 async def test_a_proposed_height_above_all_reachable_nodes_is_a_node_error() -> None:
     async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
         with pytest.raises(NodeUnavailable):
-            await services.sets.at(L1, 100, named=False)
+            await services.sets.at(L1, 100, is_chosen=False)
 
 
 async def test_lookback_refuses_only_sets_that_are_not_cached() -> None:
     async with started_services(max_p_chain_lookback=5) as services:
         await services.heights.poll()
         with pytest.raises(HeightTooOld) as caught:
-            await services.sets.at(L1, 13, named=True)
+            await services.sets.at(L1, 13, is_chosen=True)
         assert caught.value.detail()["setting"] == "max-p-chain-lookback"
         assert (caught.value.height, caught.value.oldest) == (13, 14)
-        assert len(await services.sets.at(L1, 14, named=True)) == 4
+        assert len(await services.sets.at(L1, 14, is_chosen=True)) == 4
 
-        await services.sets.at(L1, 13, named=False)
-        assert len(await services.sets.at(L1, 13, named=True)) == 4
+        await services.sets.at(L1, 13, is_chosen=False)
+        assert len(await services.sets.at(L1, 13, is_chosen=True)) == 4
 
 
 async def test_lookback_never_refuses_an_epoch_height() -> None:
     async with started_services(max_p_chain_lookback=5) as services:
         await services.heights.poll()
-        assert len(await services.sets.at(L1, 9, named=True, epoch=True)) == 4
+        assert len(await services.sets.at(L1, 9, is_chosen=True, epoch=True)) == 4
 
 
 async def test_a_negative_lookback_refuses_nothing() -> None:
     async with started_services(max_p_chain_lookback=-1) as services:
-        assert len(await services.sets.at(L1, 7, named=True)) == 5
+        assert len(await services.sets.at(L1, 7, is_chosen=True)) == 5
 
 
 async def test_cached_sets_at_named_heights_are_served_though_no_node_answers() -> None:
     async with started_services() as services:
         await services.heights.poll()
-        await services.sets.at(L1, 18, named=True)
+        await services.sets.at(L1, 18, is_chosen=True)
         services.node.answers = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
         services.clock.now += 100
         with pytest.raises(NodeUnavailable):
             services.heights.current()
-        assert len(await services.sets.at(L1, 18, named=True)) == 4
+        assert len(await services.sets.at(L1, 18, is_chosen=True)) == 4
         with pytest.raises(NodeUnavailable):
-            await services.sets.at(L1, 17, named=True)
+            await services.sets.at(L1, 17, is_chosen=True)
 
 
 async def test_named_heights_never_push_out_the_proposed_one() -> None:
@@ -196,27 +196,27 @@ async def test_named_heights_never_push_out_the_proposed_one() -> None:
         set_cache_bytes=60_000,
         max_p_chain_lookback=-1,
     ) as services:
-        await services.sets.at(PRIMARY_NETWORK, 19, named=False)
+        await services.sets.at(PRIMARY_NETWORK, 19, is_chosen=False)
         for height in range(10):
-            await services.sets.at(PRIMARY_NETWORK, height, named=True)
+            await services.sets.at(PRIMARY_NETWORK, height, is_chosen=True)
         assert services.sets.held_bytes <= 60_000
         before = services.set_calls()
-        await services.sets.at(PRIMARY_NETWORK, 19, named=True)
+        await services.sets.at(PRIMARY_NETWORK, 19, is_chosen=True)
         assert services.set_calls() == before
-        await services.sets.at(PRIMARY_NETWORK, 0, named=True)
+        await services.sets.at(PRIMARY_NETWORK, 0, is_chosen=True)
         assert services.set_calls() == before + 1
 
 
 async def test_keys_are_returned_in_canonical_order() -> None:
     async with started_services(RecordedNode({SET: made_up_set(30)})) as services:
-        members = await services.sets.at(L1, 19, named=False)
+        members = await services.sets.at(L1, 19, is_chosen=False)
         keys = services.sets.keys_of(members)
     assert [public_key_bytes(key) for key in keys] == [entry.public_key for entry in members.validators]
 
 
 async def test_keys_of_an_evicted_set_are_still_returned() -> None:
     async with started_services(RecordedNode({SET: made_up_set(3)}), set_cache_bytes=1) as services:
-        members = await services.sets.at(L1, 19, named=False)
+        members = await services.sets.at(L1, 19, is_chosen=False)
         assert services.sets.held_bytes == 0
         assert [public_key_bytes(key) for key in services.sets.keys_of(members)] == [
             entry.public_key for entry in members.validators
@@ -227,14 +227,14 @@ async def test_a_set_with_an_invalid_key_is_refused() -> None:
     broken = {**made_up_set(3), node_id_text(nth_node(9)): {"publicKey": "0x80" + "11" * 47, "weight": "1"}}
     async with started_services(RecordedNode({SET: broken})) as services:
         with pytest.raises(NodeUnavailable):
-            await services.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, is_chosen=False)
 
 
 async def test_a_set_whose_weight_overflows_is_refused() -> None:
     heavy = {node_id_text(nth_node(number)): {"publicKey": None, "weight": str(2**64 - 1)} for number in range(2)}
     async with started_services(RecordedNode({SET: heavy})) as services:
         with pytest.raises(NodeUnavailable):
-            await services.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, is_chosen=False)
 
 
 async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_once() -> None:
@@ -247,9 +247,9 @@ async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_on
         return parse_public_key(raw)
 
     async with started_services(RecordedNode({SET: made_up_set(300)}), parse=parse) as services:
-        await services.sets.at(L1, 19, named=False)
+        await services.sets.at(L1, 19, is_chosen=False)
         services.node.answers[SET] = made_up_set(301)
-        await services.sets.at(L1, 20, named=False)
+        await services.sets.at(L1, 20, is_chosen=False)
     assert threading.get_ident() not in threads
     assert sorted(parsed) == sorted(nth_key(number) for number in range(301))
 
@@ -264,7 +264,7 @@ async def test_an_unchanged_answer_is_not_built_again() -> None:
     node = RecordedNode({SET: made_up_set(30)})
     async with started_services(node, parse=parse, key_cache_keys=1) as services:
         for height in range(5):
-            await services.sets.at(L1, height, named=False)
+            await services.sets.at(L1, height, is_chosen=False)
         assert services.set_calls() == 5
     assert len(parsed) == 30
 
@@ -279,5 +279,5 @@ def test_parsed_keys_are_bounded() -> None:
 async def test_hits_and_misses_are_counted() -> None:
     async with started_services() as services:
         for _ in range(3):
-            await services.sets.at(L1, 19, named=False)
+            await services.sets.at(L1, 19, is_chosen=False)
         assert (services.sets.hits, services.sets.misses) == (2, 1)

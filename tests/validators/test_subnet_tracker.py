@@ -211,7 +211,7 @@ async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
         following = services.build_tracker(peers)
         await following.refresh()
         before = peers.follows
-        current = await services.sets.at(L1, 19, named=False)
+        current = await services.sets.at(L1, 19, is_chosen=False)
         for _ in range(100):
             with following.track(L1, current):
                 pass
@@ -235,7 +235,7 @@ async def test_a_newly_named_subnet_gets_its_hints_at_once() -> None:
     async with started_services() as services:
         following = services.build_tracker(peers)
         await following.discover()
-        with following.track(L1, await services.sets.at(L1, 19, named=False)):
+        with following.track(L1, await services.sets.at(L1, 19, is_chosen=False)):
             assert {hint[0] for hint in peers.hints} == L1_NODES
 
 

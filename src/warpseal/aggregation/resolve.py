@@ -133,7 +133,7 @@ class Resolver:
                 else:
                     height = await self.heights.first()
                     # While an existing subnet has no validators, ask again.
-                    while not (validators := await self.sets.at(subnet_id, height, named=False)).total_weight:
+                    while not (validators := await self.sets.at(subnet_id, height, is_chosen=False)).total_weight:
                         await self.chains.subnet(subnet_id)
                         is_empty = True
                         await asyncio.sleep(self.empty_set_retry_s)
@@ -203,7 +203,7 @@ class Resolver:
         self, request: AggregationRequest, subnet_id: SubnetID, height: int, message: UnsignedMessage
     ) -> CanonicalValidatorSet:
         if request.is_epoch_height:
-            validators = await self.sets.at(subnet_id, height, named=True, epoch=True)
+            validators = await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         else:
             validators = await self._set_at(subnet_id, height, message)
         if not validators.total_weight:
@@ -217,19 +217,19 @@ class Resolver:
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
         """
         if (subnet_id, height) in self._no_epochs:
-            return await self.sets.at(subnet_id, height, named=True)
+            return await self.sets.at(subnet_id, height, is_chosen=True)
         checking = asyncio.create_task(self._is_epoch(subnet_id, height, message))
         try:
-            validators = await self.sets.at(subnet_id, height, named=True)
+            validators = await self.sets.at(subnet_id, height, is_chosen=True)
             await asyncio.wait((checking,), timeout=_EPOCH_TIMEOUT_S)
         except HeightTooOld:
             if not await checking:
                 raise
-            return await self.sets.at(subnet_id, height, named=True, epoch=True)
+            return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         finally:
             checking.cancel()
         if checking.done() and not checking.cancelled() and checking.exception() is None and checking.result():
-            return await self.sets.at(subnet_id, height, named=True, epoch=True)
+            return await self.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         self._no_epochs[subnet_id, height] = True
         return validators
 

@@ -335,7 +335,7 @@ class Preflight:
     async def _set_at(self, subnet_id: SubnetID, height: int, *, is_required: bool) -> CanonicalValidatorSet | None:
         try:
             async with asyncio.timeout(SET_TIMEOUT_S if is_required else OTHER_SET_TIMEOUT_S):
-                return await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+                return await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         except NodeUnavailable:
             if is_required:
                 raise

@@ -323,7 +323,7 @@ class DeliveryService:
     ) -> DestinationReport:
         subnet_id, height = signed.signing_subnet_id, signed.height
         terms = _l1_terms(l1_request, destination, subnet_id, height, signed.height_source)
-        members = await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+        members = await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         weight = members.weight_of(SignedMessage.parse(signed.signed_message).signer_indices)
         return self._report(destination, terms, SignedSet(signed.signed_message, members, weight))
 
@@ -353,7 +353,7 @@ class DeliveryService:
         try:
             # A height beyond the tip of the P-Chain would be awaited for ever.
             async with asyncio.timeout(_LOAD_TIMEOUT_S):
-                await self._deps.sets.at(subnet_id, height, named=True, epoch=True)
+                await self._deps.sets.at(subnet_id, height, is_chosen=True, epoch=True)
         except (WarpsealError, TimeoutError) as error:
             log.debug("validator set unavailable", extra={"height": height, "reason": str(error)})
         finally:

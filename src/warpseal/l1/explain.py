@@ -335,7 +335,7 @@ class _Explanation:
         if not isinstance(height, int):
             return height, height
         is_named = choice.height is not None
-        work = self._services.sets.at(subnet_id, height, named=is_named, epoch=choice.is_epoch)
+        work = self._services.sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
         return height, await self._try(work)
 
     def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:

@@ -77,18 +77,18 @@ class ValidatorSets:
         subnet_id: SubnetID,
         height: int,
         *,
-        named: bool,
+        is_chosen: bool,
         epoch: bool = False,
         origin: CallOrigin = CallOrigin.CALLER,
     ) -> CanonicalValidatorSet:
         """Return the set at a height; it may be empty. Equal sets are one object while they are cached.
 
-        named: a caller chose the height. epoch: it is the current epoch height of a chain, so no lookback
+        is_chosen: a caller chose the height. epoch: it is the current epoch height of a chain, so no lookback
         applies and its set is kept like the one at the proposed height. A height a little beyond the tip is
         awaited until cancelled. Raises HeightTooOld, HeightTooNew, NodeUnavailable.
         """
         key = (subnet_id, height)
-        is_current = epoch or not named
+        is_current = epoch or not is_chosen
         cached = self._cached(key, is_current)
         if cached is not None:
             self.hits += 1
@@ -96,7 +96,7 @@ class ValidatorSets:
         self.misses += 1
         if not is_current:
             await self._check_lookback(height)
-        parsed = await self._fetch_shared(key, named, origin)
+        parsed = await self._fetch_shared(key, is_chosen, origin)
         return self._store(key, parsed, is_current=is_current)
 
     def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
@@ -114,7 +114,7 @@ class ValidatorSets:
         cached = self._cached(key, is_current=False)
         if cached is not None:
             return cached
-        parsed = await self._fetch_shared(key, named=True, origin=CallOrigin.CALLER)
+        parsed = await self._fetch_shared(key, is_chosen=True, origin=CallOrigin.CALLER)
         return self._store(key, parsed, is_current=False)
 
     def newest_height(self, subnet_id: SubnetID) -> int | None:
@@ -153,11 +153,11 @@ class ValidatorSets:
         if height < oldest:
             raise HeightTooOld(height, oldest, lookback)
 
-    async def _fetch_shared(self, key: SetKey, named: bool, origin: CallOrigin) -> ParsedValidatorSet:
+    async def _fetch_shared(self, key: SetKey, is_chosen: bool, origin: CallOrigin) -> ParsedValidatorSet:
         try:
             return await self._flights.run(key, lambda: self._fetch(key, origin))
         except HeightTooNew:
-            if named:
+            if is_chosen:
                 raise
         # The caller did not choose the height: the node that knew it is gone, and the others lag.
         raise NodeUnavailable(_METHOD)

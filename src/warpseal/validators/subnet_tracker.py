@@ -139,7 +139,7 @@ class SubnetTracker:
         if subnet is not None and self._now() - subnet.used_at < _EXTEND_S:
             return
         height = await self._heights.first()
-        validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
+        validators = await self._sets.at(subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON)
         with self.track(subnet_id, validators):
             pass
 
@@ -241,7 +241,7 @@ class SubnetTracker:
         subnet_id = subnet.subnet_id
         try:
             async with limit, asyncio.timeout(_SET_TIMEOUT_S):
-                validators = await self._sets.at(subnet_id, height, named=False, origin=CallOrigin.DAEMON)
+                validators = await self._sets.at(subnet_id, height, is_chosen=False, origin=CallOrigin.DAEMON)
         except (NodeUnavailable, HeightTooNew, TimeoutError) as error:
             reason = str(error) or error_words(error)
             level = logging.WARNING if subnet.fail(reason, self._now()) else logging.DEBUG

@@ -55,14 +55,14 @@ async def list_transactions(context: PrimaryNetworkContext) -> Response:
     index = context.index("transactions")
     chain = context.chain()
     query = await context.page_query(chain.encode())
-    found = await index.transactions(transaction_query(chain, query.values), query.page)
+    result = await index.transactions(transaction_query(chain, query.values), query.page)
     page, sdk_page, translate = _PAGES[chain]
-    transactions: Sequence[Resource] = found.items
+    transactions: Sequence[Resource] = result.items
     if context.for_sdk:
-        page, transactions = sdk_page, tuple([translate(transaction) for transaction in found.items])
+        page, transactions = sdk_page, tuple([translate(transaction) for transaction in result.items])
     return await context.respond(
         page(
-            next_page_token=await context.next_token(query, found.next),
+            next_page_token=await context.next_token(query, result.next),
             transactions=transactions,
             chain_info=_chain_info(chain, context),
         )
@@ -75,10 +75,10 @@ async def list_blocks(context: PrimaryNetworkContext) -> Response:
     chain = context.chain()
     query = await context.page_query(chain.encode())
     times = time_range_in(query.values)
-    found = await index.blocks(BlockQuery(chain, times), query.page)
+    blocks = await index.blocks(BlockQuery(chain, times), query.page)
     body = PrimaryNetworkBlocks(
-        next_page_token=await context.next_token(query, found.next),
-        blocks=found.items,
+        next_page_token=await context.next_token(query, blocks.next),
+        blocks=blocks.items,
         chain_info=_chain_info(chain, context),
     )
     # The newest page can change at any time, all others cannot.
@@ -170,9 +170,9 @@ async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) ->
     if index is None or p_chain is None:
         return await context.services.node.blockchain(chain_id)
     context.require_fresh([PrimaryChain.P])
-    found = await index.blockchain(chain_id)
+    blockchain = await index.blockchain(chain_id)
     is_complete = not p_chain.first_height and not p_chain.lag_s(context.now)
-    return found if found is not None or is_complete else await context.services.node.blockchain(chain_id)
+    return blockchain if blockchain is not None or is_complete else await context.services.node.blockchain(chain_id)
 
 
 def _chain_info(chain: PrimaryChain, context: PrimaryNetworkContext) -> ChainInfo:

@@ -67,25 +67,25 @@ class ContractInfoFolder:
         if self._folder is None:
             return
         try:
-            found = sorted(self._folder.glob("*/*.json")) if self._folder.is_dir() else None
+            files = sorted(self._folder.glob("*/*.json")) if self._folder.is_dir() else None
         except OSError as error:
             raise StartupError(f"contract-info-dir {self._folder} cannot be read: {os_error_text(error)}") from error
-        if found is None:
+        if files is None:
             raise StartupError(f"contract-info-dir {self._folder} is no folder: create it, or correct the setting")
-        if len(found) > MAX_FILES:
-            log.warning("contract-info-dir has too many files", extra={"files": len(found), "limit": MAX_FILES})
+        if len(files) > MAX_FILES:
+            log.warning("contract-info-dir has too many files", extra={"files": len(files), "limit": MAX_FILES})
         before, self._files = self._files, {}
-        for file in found[:MAX_FILES]:
+        for file in files[:MAX_FILES]:
             self._read(file, before.get(file))
         if self._files != before:
             self._by_name = _group(self._files)
 
     def contracts(self, names: Iterable[str]) -> DescribedContracts:
         """Return the described contracts of a chain. names: its ids and aliases, each of which may name a folder."""
-        found = [self._by_name[name] for name in names if name in self._by_name]
-        if len(found) <= 1:
-            return found[0] if found else _NONE
-        infos = {address: info for contracts in reversed(found) for address, info in contracts.infos.items()}
+        groups = [self._by_name[name] for name in names if name in self._by_name]
+        if len(groups) <= 1:
+            return groups[0] if groups else _NONE
+        infos = {address: info for contracts in reversed(groups) for address, info in contracts.infos.items()}
         return _described(infos)
 
     async def run(self) -> None:

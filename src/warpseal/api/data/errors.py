@@ -57,9 +57,9 @@ class NotAPrimaryChain(WarpsealError):
     code = "not_a_primary_chain"
     http_status = 404
 
-    def __init__(self, name: str, known: Mapping[str, str]) -> None:
-        text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(known)}"
-        super().__init__(text, blockchainIds=dict(known))
+    def __init__(self, name: str, primary_chains: Mapping[str, str]) -> None:
+        text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(primary_chains)}"
+        super().__init__(text, blockchainIds=dict(primary_chains))
 
 
 class IndexStale(WarpsealError):

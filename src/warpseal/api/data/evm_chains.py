@@ -85,9 +85,9 @@ class EvmChainService:
 
     async def has_multicall(self) -> bool:
         """Return whether Multicall3 is deployed, as far as a node says so."""
-        known = self._has_code.get(MULTICALL)
-        if known is not None:
-            return known.value
+        has_multicall = self._has_code.get(MULTICALL)
+        if has_multicall is not None:
+            return has_multicall.value
         with suppress(TimeoutError, NodeUnavailable):
             async with asyncio.timeout(NODE_WAIT_S):
                 has_code = await self.nodes.has_code(MULTICALL)
@@ -122,7 +122,8 @@ class EvmChainServices:
         chains = tuple(self)
         # At the same time: a chain without a node that answers takes a while.
         chain_ids = await asyncio.gather(*(chain.chain_id() for chain in chains))
-        return next((chain for chain, found in zip(chains, chain_ids, strict=True) if str(found) == name), None)
+        by_id = zip(chains, chain_ids, strict=True)
+        return next((chain for chain, evm_chain_id in by_id if str(evm_chain_id) == name), None)
 
     def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
         """Return the contracts of a chain that the operator described, under any name of the chain."""

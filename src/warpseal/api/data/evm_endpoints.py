@@ -72,12 +72,12 @@ async def get_block(context: EvmContext) -> Response:
         # The number of all earlier transactions may become known later.
         final_s = 0 if block.cumulative_transactions is UNSET else FINAL_S
         return await context.respond(wording.block(block), final_s)
-    found = await context.chain.nodes.block(block_id)
-    if found is None:
+    node_block = await context.chain.nodes.block(block_id)
+    if node_block is None:
         raise BlockNotFound(text, context.chain.name)
     response_headers(context.request.scope)[SOURCE] = "node"
     chain_id = await context.chain.chain_id()
-    return await context.respond(wording.block(block_of_node(found, "" if chain_id is None else str(chain_id))))
+    return await context.respond(wording.block(block_of_node(node_block, "" if chain_id is None else str(chain_id))))
 
 
 async def list_deployments(context: EvmContext) -> Response:
@@ -191,22 +191,22 @@ async def _platform_facts(context: RequestContext, chain: EvmChainService) -> Pl
     if chain.platform is None:
         try:
             async with asyncio.timeout(_PLATFORM_WAIT_S):
-                found = await _find_blockchain(context, chain.entry.blockchain_id)
+                blockchain = await _find_blockchain(context, chain.entry.blockchain_id)
         except (TimeoutError, NodeUnavailable):
             return None
-        if found is not None:
-            evm_chain_id = chain_id_of(evm_genesis(found.genesis))
-            chain.platform = PlatformFacts(found.subnet_id, found.vm_id, found.name, evm_chain_id)
+        if blockchain is not None:
+            evm_chain_id = chain_id_of(evm_genesis(blockchain.genesis))
+            chain.platform = PlatformFacts(blockchain.subnet_id, blockchain.vm_id, blockchain.name, evm_chain_id)
     return chain.platform
 
 
 async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockchain | None:
     index = context.services.index
-    found = None
+    blockchain = None
     if index is not None:
         with suppress(StoreDown):
-            found = await index.blockchain(chain_id)
-    return found or await context.services.node.blockchain(chain_id)
+            blockchain = await index.blockchain(chain_id)
+    return blockchain or await context.services.node.blockchain(chain_id)
 
 
 def _text(value: str | None) -> str | UnsetType:

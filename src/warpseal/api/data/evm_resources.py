@@ -75,8 +75,8 @@ class EvmWording:
         info = self._contracts.of(contract.address)
         if info is None:
             return contract
-        given = {name: getattr(info, name) for name in _DESCRIPTION if getattr(info, name) is not UNSET}
-        return replace(contract, **given)
+        description = {name: getattr(info, name) for name in _DESCRIPTION if getattr(info, name) is not UNSET}
+        return replace(contract, **description)
 
     def _metadata(self, metadata: NftMetadata) -> NftMetadata:
         return metadata if self._for_sdk else replace(metadata, index_status=metadata.index_status.lower())

@@ -40,18 +40,18 @@ async def list_token_holders(context: EvmContext) -> Response:
     contract = context.address()
     query = await context.metrics_query(context.chain.entry.blockchain_id + contract)
     values: dict[str, Any] = query.values
-    wanted = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
+    holder_query = HolderQuery(contract, values[THRESHOLD.name], time_range_in(values))
     index = context.index()
     entry = context.chain.entry.index
     is_complete = context.freshness is not None and context.freshness.first_height == 0
     if entry is None or not entry.has_holders or entry.first_height or not is_complete:
         raise IndexNotEnabled(f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on", SETTING)
     page, at_block = _page_of(query)
-    found = _known(context, await index.holders_above(wanted, page, at_block), at_block)
+    holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
     body = AddressesAboveThreshold(
-        next_page_token=await _next_token(context, query, found),
-        addresses=await _entries(found.items),
-        events_inconsistent=found.events_inconsistent or UNSET,
+        next_page_token=await _next_token(context, query, holders),
+        addresses=await _entries(holders.items),
+        events_inconsistent=holders.events_inconsistent or UNSET,
     )
     return await context.respond(_sdk_addresses(body) if context.for_sdk else body)
 
@@ -66,17 +66,17 @@ async def list_nft_holders(context: EvmContext) -> Response:
     async def read() -> HolderPage:
         return _known(context, await index.nft_holders(contract, page, at_block), at_block)
 
-    found = await complete_page(context, read)
+    holders = await complete_page(context, read)
     wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
-    name, symbol = wording.names(contract, found.name, found.symbol)
+    name, symbol = wording.names(contract, holders.name, holders.symbol)
     body = NftHolders(
-        next_page_token=await _next_token(context, query, found),
-        addresses=await _entries(found.items),
+        next_page_token=await _next_token(context, query, holders),
+        addresses=await _entries(holders.items),
         nft_collection_name=name,
         nft_symbol=symbol,
-        total_holders=found.total_holders,
-        total_tokens=found.total_tokens,
-        events_inconsistent=found.events_inconsistent or UNSET,
+        total_holders=holders.total_holders,
+        total_tokens=holders.total_tokens,
+        events_inconsistent=holders.events_inconsistent or UNSET,
     )
     return await context.respond(_sdk_nft_holders(body) if context.for_sdk else body)
 
@@ -90,18 +90,18 @@ def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
     return PageRequest(query.size, tuple(after)), block
 
 
-def _known(context: EvmContext, found: HolderPage | None, at_block: int | None) -> HolderPage:
+def _known(context: EvmContext, holders: HolderPage | None, at_block: int | None) -> HolderPage:
     """Return a page that the index has. Raises ExpiredPageToken, IndexNotReady."""
-    if found is not None:
-        return found
+    if holders is not None:
+        return holders
     if at_block is not None:
         reason = "the index no longer has the block of the first page; begin again with the first page"
         raise ExpiredPageToken(PAGE_TOKEN.name, reason)
     raise IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
 
 
-async def _next_token(context: EvmContext, query: PageQuery, found: HolderPage) -> str | UnsetType:
-    position = None if found.next is None else (found.block, *found.next)
+async def _next_token(context: EvmContext, query: PageQuery, holders: HolderPage) -> str | UnsetType:
+    position = None if holders.next is None else (holders.block, *holders.next)
     return await context.next_metrics_token(query, position)
 
 

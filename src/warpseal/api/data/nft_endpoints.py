@@ -82,11 +82,11 @@ async def get_token(context: EvmContext) -> Response:
     """GET .../nfts/collections/{address}/tokens/{tokenId}."""
     context.parameters()
     contract, token_id, index = context.address(), context.token_id(), context.index()
-    found = await complete_page(context, lambda: index.token(contract, token_id))
-    if not found.items:
+    token = await complete_page(context, lambda: index.token(contract, token_id))
+    if not token.items:
         raise _unknown_token(context, contract, token_id)
     wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
-    return await context.respond(wording.token(found.items[0]))
+    return await context.respond(wording.token(token.items[0]))
 
 
 async def reindex(context: EvmContext) -> Response:
@@ -132,17 +132,17 @@ async def _with_amounts(
 
     async def amounts(address: str, tokens: Sequence[CollectibleBalance]) -> dict[tuple[str, str], str]:
         ids = [int(token.token_id) for token in tokens]
-        found = await context.chain.nodes.balances(bytes.fromhex(address[2:]), owner, ids)
-        if found is None:
+        numbers = await context.chain.nodes.balances(bytes.fromhex(address[2:]), owner, ids)
+        if numbers is None:
             return {}
-        return {(address, token.token_id): str(amount) for token, amount in zip(tokens, found, strict=True)}
+        return {(address, token.token_id): str(amount) for token, amount in zip(tokens, numbers, strict=True)}
 
-    known: dict[tuple[str, str], str] = {}
+    balances: dict[tuple[str, str], str] = {}
     for answer in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
-        known |= answer
+        balances |= answer
     completed = []
     for item in items:
-        amount = known.get((item.address, item.token_id), item.balance)
+        amount = balances.get((item.address, item.token_id), item.balance)
         if amount != _ZERO:
             completed.append(item if amount == item.balance else replace(item, balance=amount))
     return tuple(completed)

@@ -95,10 +95,10 @@ class PageTokens:
         return self._cached_keys
 
 
-def check_unchanged(query: PageQuery, given: Mapping[str, Value], parameters: Sequence[Parameter]) -> None:
+def check_unchanged(query: PageQuery, values: Mapping[str, Value], parameters: Sequence[Parameter]) -> None:
     """Raise PageTokenMismatch if a given parameter differs from the one that a token carries."""
     defaults = {parameter.name: parameter.default for parameter in parameters}
-    for name, value in given.items():
+    for name, value in values.items():
         if query.values.get(name, defaults[name]) != value:
             raise PageTokenMismatch(name, "differs from the request that the page token continues")
 

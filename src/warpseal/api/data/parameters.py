@@ -66,21 +66,21 @@ def read_query(
 
     No parameter is required beside a page token, which carries the query.
     """
-    known = {parameter.name: parameter for parameter in parameters}
+    by_name = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, str] = {}
     for name, text in query:
-        parameter = known.get(name)
+        parameter = by_name.get(name)
         if parameter is None:
             if ignore_unknown:
                 continue
-            raise unknown_field(name, known)
+            raise unknown_field(name, by_name)
         before = texts.setdefault(name, text) if text else text
         if before != text:
             if not parameter.is_list:
                 raise ConflictingSpellings(name, "given more than once, with different values")
             texts[name] = f"{before},{text}"
-    values = {name: known[name].read(name, text) for name, text in texts.items()}
-    missing = next((name for name, parameter in known.items() if parameter.required and name not in values), None)
+    values = {name: by_name[name].read(name, text) for name, text in texts.items()}
+    missing = next((name for name, parameter in by_name.items() if parameter.required and name not in values), None)
     if missing is not None and PAGE_TOKEN.name not in values:
         raise InvalidRequest(missing, "required")
     return values
@@ -175,10 +175,10 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
     if separator and alias not in _ALIASES:
         raise InvalidRequest(name, f"{_shown(text)}: before the dash stands P, X or C")
     try:
-        found, address = parse_address(text)
+        network_prefix, address = parse_address(text)
     except MalformedID as error:
         raise InvalidRequest(name, str(error)) from None
-    if found != prefix:
+    if network_prefix != prefix:
         raise InvalidRequest(name, f"{_shown(text)} is of another network; addresses of this one begin with {prefix}1")
     return address, False
 
@@ -342,9 +342,9 @@ _ADDRESS: Final = b"\x00"
 _ACCOUNT: Final = b"\x01"
 
 
-def normalize_addresses(given: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+def normalize_addresses(parameters: Mapping[str, Value], prefix: str) -> dict[str, Value]:
     """Return the values with addresses as sorted bytes, so that equal queries look equal."""
-    values = dict(given)
+    values = dict(parameters)
     texts = values.get(ADDRESSES.name)
     if isinstance(texts, tuple):
         parsed = {parse_address_parameter(ADDRESSES.name, str(text), prefix) for text in texts}

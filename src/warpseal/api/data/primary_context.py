@@ -77,10 +77,10 @@ class PrimaryNetworkContext(RequestContext):
         try:
             return ChainID(parse_id(name))
         except MalformedID as error:
-            found = self.services.aliases.find(name) if self.services.aliases is not None else None
-            if found is None:
+            chain_id = self.services.aliases.find(name) if self.services.aliases is not None else None
+            if chain_id is None:
                 raise InvalidRequest("blockchainId", str(error)) from None
-            return found
+            return chain_id
 
     def index(self, subject: str) -> PrimaryNetworkIndex:
         """Return the index. subject: the feature that needs it, for the error text. Raises IndexNotEnabled."""

@@ -41,13 +41,13 @@ class Compat(StrEnum):
 
 def origin(value: Any, path: str) -> str:
     """Accept the origin of browser pages, such as https://console.example, or * for any."""
-    given = text(value, path)
-    if given == ANY_ORIGIN:
-        return given
-    parts = urlsplit(url("http", "https")(given, path))
+    browser_origin = text(value, path)
+    if browser_origin == ANY_ORIGIN:
+        return browser_origin
+    parts = urlsplit(url("http", "https")(browser_origin, path))
     if parts.path or parts.query or parts.fragment or parts.username:
         raise fault(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
-    return given.rstrip("/")
+    return browser_origin.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

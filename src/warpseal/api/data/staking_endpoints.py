@@ -44,12 +44,14 @@ async def list_rewards(context: PrimaryNetworkContext) -> Response:
     context.require_indexed(PrimaryChain.P)
     context.require_fresh([PrimaryChain.P])
     query = await context.page_query(b"")
-    found = await index.rewards(reward_query(query.values), query.page)
+    reward_page = await index.rewards(reward_query(query.values), query.page)
     currency = str(query.values.get("currency", CurrencyCode.USD))
-    rewards = [reward_resource(reward, await _price(context, reward, currency), context.text) for reward in found.items]
+    rewards = [
+        reward_resource(reward, await _price(context, reward, currency), context.text) for reward in reward_page.items
+    ]
     return await context.respond(
         HistoricalRewards(
-            next_page_token=await context.next_token(query, found.next), historical_rewards=tuple(rewards)
+            next_page_token=await context.next_token(query, reward_page.next), historical_rewards=tuple(rewards)
         )
     )
 
@@ -59,14 +61,14 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     node_id = NodeID(read_node_id("nodeId", context.request.path_params["nodeId"]))
     query = await context.page_query(node_id)
     status = query.values.get("validationStatus")
-    wanted = ValidationQuery(
+    validation_query = ValidationQuery(
         node_id, None if status is None else ValidationStatusType(str(status)), order_in(query.values)
     )
-    found = await _find_validations(context, wanted, query.page)
-    connectivity = await _connectivity(context, node_id, found.items)
-    validators = [validation_resource(validation, connectivity, context.text) for validation in found.items]
+    validations = await _find_validations(context, validation_query, query.page)
+    connectivity = await _connectivity(context, node_id, validations.items)
+    validators = [validation_resource(validation, connectivity, context.text) for validation in validations.items]
     return await context.respond(
-        Validators(next_page_token=await context.next_token(query, found.next), validators=tuple(validators))
+        Validators(next_page_token=await context.next_token(query, validations.next), validators=tuple(validators))
     )
 
 
@@ -149,20 +151,21 @@ async def _find_in_index_and_node(
     if not has_active or (is_complete and page.after is not None and not _is_of_node(page.after)):
         return await index.validations(query, page)
     if is_complete and page.after is None:
-        found = await index.validations(query, page)
-        if found.items:
-            return found
+        validations = await index.validations(query, page)
+        if validations.items:
+            return validations
     try:
         listed = await context.services.node.validations(query.node_id)
     except NodeUnavailable:
         if page.after is not None and _is_of_node(page.after):
             raise
-        found = await index.validations(query, page)
-        if not found.items and page.after is None:
+        validations = await index.validations(query, page)
+        if not validations.items and page.after is None:
             raise
-        return found
-    known = await index.validations(ValidationQuery(query.node_id), PageRequest(_MAX_KNOWN)) if listed else Page(())
-    known_ids = {validation.tx_id for validation in known.items}
+        return validations
+    of_node = ValidationQuery(query.node_id)
+    validations = await index.validations(of_node, PageRequest(_MAX_KNOWN)) if listed else Page(())
+    known_ids = {validation.tx_id for validation in validations.items}
     return await merge_validations(
         [validation for validation in listed if validation.tx_id not in known_ids], index, query, page, chain.time
     )
@@ -189,8 +192,8 @@ async def merge_validations(
     last_shown = after[:-1] if after is not None and is_of_node and after != _BEHIND_INDEX else None
     items: list[Validation] = []
     if after is None or side == 0:
-        found = node_page(before, query, PageRequest(page.size, last_shown))
-        items += found.items
+        nodes = node_page(before, query, PageRequest(page.size, last_shown))
+        items += nodes.items
         if len(items) == page.size:
             return Page(tuple(items), (*_start_and_id(items[-1]), 0))
     if side != 1:
@@ -198,8 +201,8 @@ async def merge_validations(
         items += indexed.items
         if indexed.next is not None or len(items) == page.size:
             return Page(tuple(items), indexed.next or (_BEHIND_INDEX if behind else None))
-    found = node_page(behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None))
-    return Page((*items, *found.items), None if found.next is None else (*found.next, 1))
+    nodes = node_page(behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None))
+    return Page((*items, *nodes.items), None if nodes.next is None else (*nodes.next, 1))
 
 
 def _is_of_node(position: Position) -> bool:

@@ -86,16 +86,16 @@ async def get_usage(context: RequestContext) -> Response:
     # Imported late, as in `_range`: the ports listen before the libraries of databases are loaded.
     from warpseal.usage.queries import UsageQuery, group_by_continent
 
-    given: dict[str, Any] = context.parameters()
-    context.api_settings.require_network(str(given["network"]), context.services.network_id)
+    values: dict[str, Any] = context.parameters()
+    context.api_settings.require_network(str(values["network"]), context.services.network_id)
     usage = context.services.usage
     if usage is None:
         raise UsageNotEnabled
-    interval = TimeInterval(given.get("timeInterval", TimeInterval.DAILY))
-    grouping = UsageGrouping(given.get("groupBy", UsageGrouping.NONE))
+    interval = TimeInterval(values.get("timeInterval", TimeInterval.DAILY))
+    grouping = UsageGrouping(values.get("groupBy", UsageGrouping.NONE))
     now, level = int(context.now), _LEVELS[interval]
-    since, until = _range(given, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE)
-    filters = _filters(given, context.services.aliases)
+    since, until = _range(values, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE)
+    filters = _filters(values, context.services.aliases)
     group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
     buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
     # There may be 50,000 values.
@@ -105,16 +105,16 @@ async def get_usage(context: RequestContext) -> Response:
 
 
 def _range(
-    given: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
+    values: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
 ) -> tuple[int, int]:
     """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
     from warpseal.usage.retention import oldest_kept
 
-    until = _day(given["endTimestamp"]) if "endTimestamp" in given else now
-    since = _day(given["startTimestamp"]) if "startTimestamp" in given else until - _DEFAULT_DAYS[level] * DAY_S
+    until = _day(values["endTimestamp"]) if "endTimestamp" in values else now
+    since = _day(values["startTimestamp"]) if "startTimestamp" in values else until - _DEFAULT_DAYS[level] * DAY_S
     if since > until:
         raise InvalidRequest("startTimestamp", f"{since} is after the end, {until}")
-    if since == until and "endTimestamp" in given:
+    if since == until and "endTimestamp" in values:
         until += DAY_S
     # No call is recorded in the future, so dates that no calendar has need not be computed with.
     until = min(until, bucket_end(level, bucket_start(level, now)))
@@ -135,7 +135,7 @@ def _day(time: int) -> int:
     return time - time % DAY_S
 
 
-def _filters(given: Mapping[str, Value], aliases: ChainAliases | None) -> dict[Dimension, frozenset[str]]:
+def _filters(values: Mapping[str, Value], aliases: ChainAliases | None) -> dict[Dimension, frozenset[str]]:
     """Return the accepted values of labels."""
     filters: dict[Dimension, frozenset[str]] = {}
     for name, dimension in (
@@ -143,14 +143,14 @@ def _filters(given: Mapping[str, Value], aliases: ChainAliases | None) -> dict[D
         ("userAgent", Dimension.USER_AGENT),
         ("rpcMethod", Dimension.METHOD),
     ):
-        if name in given:
-            filters[dimension] = frozenset((str(given[name]),))
-    if "requestPath" in given:
-        filters[Dimension.PATH] = frozenset(_paths(str(given["requestPath"]), aliases))
-    countries = [frozenset((str(given["country"]),))] if "country" in given else []
-    if "continent" in given:
+        if name in values:
+            filters[dimension] = frozenset((str(values[name]),))
+    if "requestPath" in values:
+        filters[Dimension.PATH] = frozenset(_paths(str(values["requestPath"]), aliases))
+    countries = [frozenset((str(values["country"]),))] if "country" in values else []
+    if "continent" in values:
         codes = (*COUNTRIES, TOR, UNKNOWN)
-        countries.append(frozenset(code for code in codes if continent_of(code) == given["continent"]))
+        countries.append(frozenset(code for code in codes if continent_of(code) == values["continent"]))
     if countries:
         filters[Dimension.COUNTRY] = frozenset.intersection(*countries)
     return filters

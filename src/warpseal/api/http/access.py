@@ -152,5 +152,5 @@ def _apply(request: Request, result: RateLimitResult | None) -> None:
 def _key_text(request: Request) -> str | None:
     """Return the key of a request as it was sent."""
     headers = request.scope["headers"]
-    sent = (value for wanted in _RAW_KEY_HEADERS for name, value in headers if name == wanted and value)
+    sent = (value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value)
     return next((str(value, "latin-1") for value in sent), None)

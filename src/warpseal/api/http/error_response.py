@@ -86,14 +86,14 @@ def kebab_name(name: str) -> str:
 def _kebab_text(error: WarpsealError) -> str:
     """Return a text of the reference, followed by the reason if that does not make clients retry in vain."""
     if isinstance(error, QuorumNotReached):
-        lacking = error.shortfall
-        is_cut_off = not _UNREACHED.isdisjoint(lacking.counts)
+        shortfall = error.shortfall
+        is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)
         fault = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
         weights = (
-            f"signed weight {lacking.signed_weight}, threshold of stake {lacking.required_weight}, total "
-            f"{lacking.total_weight}"
+            f"signed weight {shortfall.signed_weight}, threshold of stake {shortfall.required_weight}, total "
+            f"{shortfall.total_weight}"
         )
-        missing = "; ".join(f"{reason}: {count}" for reason, count in lacking.counts.items()) or "unknown"
+        missing = "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items()) or "unknown"
         return f"failed to aggregate signatures. error: failed to {fault}: {weights}; missing validators: {missing}"
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)

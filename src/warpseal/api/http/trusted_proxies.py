@@ -67,22 +67,22 @@ class TrustedProxies:
         connected = connection_address(scope)
         if not self._parse(connected.encode())[1]:
             return None
-        given = dict(scope["headers"])  # Of several lines the last one.
-        if _ADDRESS_HEADER not in given and _COUNTRY_HEADER not in given:
+        headers = dict(scope["headers"])  # Of several lines the last one.
+        if _ADDRESS_HEADER not in headers and _COUNTRY_HEADER not in headers:
             return None
-        country = _parse_country(given.get(_COUNTRY_HEADER, b""))
+        country = _parse_country(headers.get(_COUNTRY_HEADER, b""))
         return Client(self._forwarded_address(scope) or connected, country)
 
     def _forwarded_address(self, scope: Scope) -> str | None:
         """Return the last address that is no trusted proxy, or the first of trusted ones; None without an address."""
-        found = None
+        sender = None
         for value in _last_first(scope, _ADDRESS_HEADER):
             address, is_trusted = self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
             # A malformed value is no address, and what stands before it is of an unknown sender.
-            found = found if address is None else address
+            sender = sender if address is None else address
             if not is_trusted:
                 break
-        return found
+        return sender
 
     def _parse_uncached(self, value: bytes) -> tuple[str | None, bool]:
         """Return the address in a value, None if it is malformed, and whether it is a trusted proxy's."""
@@ -144,5 +144,5 @@ def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:
 
 
 def _parse_country(value: bytes) -> str:
-    given = value.strip(b" \t\r\n")
-    return given.decode("ascii").upper() if _COUNTRY.fullmatch(given) else UNKNOWN
+    text = value.strip(b" \t\r\n")
+    return text.decode("ascii").upper() if _COUNTRY.fullmatch(text) else UNKNOWN

@@ -154,11 +154,11 @@ def _check_length(alias: str) -> None:
         raise CallRefused("alias length is too long")
 
 
-def _level(given: str) -> str | None:
+def _level(name: str) -> str | None:
     """Return the name of a level in lower case, or None if the text is empty. Raises CallRefused."""
-    if given and given.lower() not in LEVELS:
+    if name and name.lower() not in LEVELS:
         raise CallRefused(BAD_ARGUMENT)
-    return given.lower() or None
+    return name.lower() or None
 
 
 def _parse_chain_id(text: str) -> ChainID:

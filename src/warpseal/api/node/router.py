@@ -57,13 +57,13 @@ class Router:
         """
         if endpoint in self._reserved:
             raise _taken(endpoint)
-        found = {route: RouteTarget(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
+        targets = {route: RouteTarget(app, PREFIX + (template or endpoint) + route) for route, app in routes.items()}
         names = tuple(self._names(endpoint))
-        clash = self._clash(names, found)
+        clash = self._clash(names, targets)
         if clash is not None:
             raise clash
         for name in names:
-            self._put(name, found)
+            self._put(name, targets)
 
     def alias(self, endpoint: str, alias: str) -> None:
         """Give an endpoint a second name; the endpoint may be mounted later. Raises CallRefused."""
@@ -84,7 +84,7 @@ class Router:
     def _put(self, name: str, routes: Mapping[str, RouteTarget]) -> None:
         if routes:
             self._endpoints.setdefault(name, {}).update(routes)
-            self._routes.update({PREFIX + name + route: found for route, found in routes.items()})
+            self._routes.update({PREFIX + name + route: target for route, target in routes.items()})
 
     def _clash(self, names: tuple[str, ...], routes: Mapping[str, RouteTarget]) -> CallRefused | None:
         paths = (PREFIX + name + route for name in names for route in routes)

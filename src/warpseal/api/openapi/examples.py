@@ -84,8 +84,8 @@ def with_example(operation: Mapping[str, Any], example: OperationExample) -> dic
     described = {**operation, "parameters": parameters}
     if example.bodies:
         body = operation["requestBody"]
-        named = {name: {"value": value} for name, value in example.bodies.items()}
-        described["requestBody"] = {**body, "content": _with(body["content"], "examples", named)}
+        examples = {name: {"value": value} for name, value in example.bodies.items()}
+        described["requestBody"] = {**body, "content": _with(body["content"], "examples", examples)}
     if example.answer is not msgspec.UNSET:
         status = "201" if "201" in operation["responses"] else min(operation["responses"])
         answer = operation["responses"][status]

@@ -132,10 +132,10 @@ class _ProxySession:
             if message["type"] != "websocket.receive":
                 self._has_client_left = message.get("code") != _SERVER_STOPS
                 return
-            given = message.get("text")
-            if given is None:  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
-                given = (message.get("bytes") or b"").decode(errors="replace")
-            await self._handle(given.encode())
+            text = message.get("text")
+            if text is None:  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
+                text = (message.get("bytes") or b"").decode(errors="replace")
+            await self._handle(text.encode())
             await asyncio.sleep(0)  # Neither receive nor handle need suspend while there are messages.
         await asyncio.sleep(_DRAIN_S)
 

@@ -245,8 +245,8 @@ def _parse_call(text: bytes) -> RpcCall | None:
 def _fields(text: bytes) -> Mapping[str, msgspec.Raw]:
     """Return the fields of an object by their names in lower case; a large object has to spell them so."""
     if len(text) > LARGE_BYTES:
-        given = msgspec.structs.asdict(_LARGE_CALL.decode(text))
-        return {name: value for name, value in given.items() if value is not msgspec.UNSET}
+        fields = msgspec.structs.asdict(_LARGE_CALL.decode(text))
+        return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
     return {name.lower(): value for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()}
 
 

@@ -119,9 +119,9 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
     try:
         if kind_of(bytes(params).lstrip()) == "array":
             params = msgspec.json.decode(params, type=_Arguments).first
-        given = msgspec.json.decode(params, type=dict[str, msgspec.Raw] | None) or {}
-        known = {name.lower(): name for name in kind.__struct_encode_fields__}
-        fields = {known.get(key.lower(), key): value for key, value in given.items() if bytes(value) != b"null"}
+        raw_fields = msgspec.json.decode(params, type=dict[str, msgspec.Raw] | None) or {}
+        names = {name.lower(): name for name in kind.__struct_encode_fields__}
+        fields = {names.get(key.lower(), key): value for key, value in raw_fields.items() if bytes(value) != b"null"}
         return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
     except (msgspec.MsgspecError, RecursionError, ValueError):  # ValueError: of text that is not UTF-8.
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None

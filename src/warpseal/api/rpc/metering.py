@@ -276,8 +276,8 @@ def has_left(scope: Scope) -> bool:
 
 def errors_in(calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]) -> list[CallError | None]:
     """Return the errors of calls from responses by position; a call without a response has its own error."""
-    found = (responses[at].error if at in responses else call.error for at, call in enumerate(calls))
-    return [None if error is None else call_error(error) for error in found]
+    errors = (responses[at].error if at in responses else call.error for at, call in enumerate(calls))
+    return [None if error is None else call_error(error) for error in errors]
 
 
 def call_error(error: RpcError) -> CallError:

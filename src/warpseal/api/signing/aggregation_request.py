@@ -45,27 +45,27 @@ def parse_aggregation_request(
     (None), or that of the destination's epoch. Only the form of a justification without a message is checked; the
     aggregation resolves its message.
     """
-    given = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
+    fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
     message, justification = _subject(
-        given.get("message", ""), given.get("justification", ""), settings.max_message_bytes
+        fields.get("message", ""), fields.get("justification", ""), settings.max_message_bytes
     )
-    quorum, buffer = percentages(given.get("quorumPercentage", 0), given.get("quorumPercentageBuffer", 0))
-    subnet = given.get("signingSubnetId")
+    quorum, buffer = percentages(fields.get("quorumPercentage", 0), fields.get("quorumPercentageBuffer", 0))
+    subnet = fields.get("signingSubnetId")
     request = AggregationRequest(
         message=message,
         justification=justification,
         signing_subnet_id=SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None,
         quorum=quorum,
         buffer=buffer,
-        height=given.get("pChainHeight"),
-        timeout_s=given.get("timeoutSeconds"),
+        height=fields.get("pChainHeight"),
+        timeout_s=fields.get("timeoutSeconds"),
     )
-    destination, wants_report = given.get("destinationBlockchainId"), given.get("report", False)
+    destination, wants_report = fields.get("destinationBlockchainId"), fields.get("report", False)
     if destination is None:
         if wants_report:
             raise InvalidRequest("report", "the report is about a destination: name its blockchain id as well")
         return request
-    names_quorum = bool(given.get("quorumPercentage", 0))
+    names_quorum = bool(fields.get("quorumPercentage", 0))
     return DeliveryRequest(request, decode_destination(destination, chains), names_quorum, wants_report)
 
 

@@ -142,12 +142,12 @@ class AggregatorEndpoints:
             params = request.path_params
             query = params["tx_hash"], request.query_params.multi_items(), self._settings
             try:
-                wanted = parse_l1_query(*query)
+                l1_query = parse_l1_query(*query)
             except UnresolvedChain:
-                wanted = parse_l1_query(*query, await self._primary_chains())
-            log_fields(request.scope)["tx_id"] = id_text(wanted.request.tx_id)
+                l1_query = parse_l1_query(*query, await self._primary_chains())
+            log_fields(request.scope)["tx_id"] = id_text(l1_query.request.tx_id)
             with self._in_flight.slot(client_address(request.scope)):
-                work = self._l1_response(wanted, params["network"], request.scope)
+                work = self._l1_response(l1_query, params["network"], request.scope)
                 response = await cancel_on_disconnect(work, request.receive)
         return response
 
@@ -156,34 +156,34 @@ class AggregatorEndpoints:
         with self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
-                wanted = parse_preflight_request(body, self._settings)
+                preflight = parse_preflight_request(body, self._settings)
             except UnresolvedChain:
-                wanted = parse_preflight_request(body, self._settings, await self._primary_chains())
+                preflight = parse_preflight_request(body, self._settings, await self._primary_chains())
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
-            log_fields(request.scope)["message_id"] = id_text(wanted.signed.unsigned.id)
-            work = self._verify(wanted, request.path_params["network"])
+            log_fields(request.scope)["message_id"] = id_text(preflight.signed.unsigned.id)
+            work = self._verify(preflight, request.path_params["network"])
             answer = await cancel_on_disconnect(work, request.receive)
         log_fields(request.scope).update(verifies_now=answer.verifies_now, reason=answer.reason or None)
         return _json_response(answer, 200)
 
-    async def _verify(self, wanted: PreflightRequest, network: str) -> PreflightAnswer:
+    async def _verify(self, preflight: PreflightRequest, network: str) -> PreflightAnswer:
         services, _ = await self._admit(None, network)
-        return await services.verify(wanted)
+        return await services.verify(preflight)
 
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
         with self._counted(), self._in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
-                wanted = self._parse(body)
+                parsed = self._parse(body)
             except UnresolvedChain:
-                wanted = parse_aggregation_request(body, self._settings, await self._primary_chains())
+                parsed = parse_aggregation_request(body, self._settings, await self._primary_chains())
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
-            message = (wanted.aggregation if isinstance(wanted, DeliveryRequest) else wanted).message
+            message = (parsed.aggregation if isinstance(parsed, DeliveryRequest) else parsed).message
             if message is not None:
                 log_fields(request.scope)["message_id"] = id_text(message.id)
-            signed = await cancel_on_disconnect(self._aggregate_admitted(wanted, network), request.receive)
+            signed = await cancel_on_disconnect(self._aggregate_admitted(parsed, network), request.receive)
         aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
@@ -202,29 +202,29 @@ class AggregatorEndpoints:
         return self._chains
 
     async def _aggregate_admitted(
-        self, wanted: AggregationRequest | DeliveryRequest, network: str | None
+        self, request: AggregationRequest | DeliveryRequest, network: str | None
     ) -> Aggregation | Delivery[Aggregation]:
-        if isinstance(wanted, DeliveryRequest):
-            services, timeout_s = await self._admit(wanted.aggregation.timeout_s, network)
-            if timeout_s != wanted.aggregation.timeout_s:
-                wanted = replace(wanted, aggregation=replace(wanted.aggregation, timeout_s=timeout_s))
-            return await services.deliver(wanted)
-        services, timeout_s = await self._admit(wanted.timeout_s, network)
-        return await services.aggregate(_with_timeout(wanted, timeout_s))
+        if isinstance(request, DeliveryRequest):
+            services, timeout_s = await self._admit(request.aggregation.timeout_s, network)
+            if timeout_s != request.aggregation.timeout_s:
+                request = replace(request, aggregation=replace(request.aggregation, timeout_s=timeout_s))
+            return await services.deliver(request)
+        services, timeout_s = await self._admit(request.timeout_s, network)
+        return await services.aggregate(_with_timeout(request, timeout_s))
 
-    async def _l1_response(self, wanted: L1Query, network: str, scope: Scope) -> Response:
-        services, timeout_s = await self._admit(wanted.request.timeout_s, network)
-        request = _with_timeout(wanted.request, timeout_s)
-        if wanted.is_explain:
-            explained = replace(wanted.delivery or L1DeliveryRequest(request), l1=request)
+    async def _l1_response(self, query: L1Query, network: str, scope: Scope) -> Response:
+        services, timeout_s = await self._admit(query.request.timeout_s, network)
+        request = _with_timeout(query.request, timeout_s)
+        if query.is_explain:
+            explained = replace(query.delivery or L1DeliveryRequest(request), l1=request)
             return _json_response(await services.explain_l1_message(explained), 200)
-        if wanted.delivery is None:
+        if query.delivery is None:
             signed = await services.l1_message(request)
             content = SignedL1Message(signed_message=signed.signed_message.hex())
-            named = {HEIGHT_SOURCE_HEADER: signed.height_source}
-            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(named)
+            height_header = {HEIGHT_SOURCE_HEADER: signed.height_source}
+            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(height_header)
         else:
-            delivery = await services.deliver_l1_message(replace(wanted.delivery, l1=request))
+            delivery = await services.deliver_l1_message(replace(query.delivery, l1=request))
             signed, content, headers = delivery.result, _signed_message(delivery), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
@@ -347,8 +347,8 @@ def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
     return UndecodableBody("body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed")
 
 
-def _with_timeout(wanted: R, timeout_s: float | None) -> R:
-    return wanted if timeout_s == wanted.timeout_s else replace(wanted, timeout_s=timeout_s)
+def _with_timeout(request: R, timeout_s: float | None) -> R:
+    return request if timeout_s == request.timeout_s else replace(request, timeout_s=timeout_s)
 
 
 def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage]) -> SignedL1Message:

@@ -65,18 +65,18 @@ def parse_l1_query(
     A missing quorum is that of the manager's chain, else 67 percent. A missing height means the epoch height; 0 and
     2^64-1 mean the proposed height.
     """
-    given = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
-    named_quorum = _number("quorumPercentage", given, plain_uint64) or 0
+    fields = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
+    named_quorum = _number("quorumPercentage", fields, plain_uint64) or 0
     quorum, buffer = percentages(
         named_quorum,
-        _number("quorumPercentageBuffer", given, plain_uint64) or 0,
+        _number("quorumPercentageBuffer", fields, plain_uint64) or 0,
     )
-    registration, justification = given.get("registrationTxHash"), given.get("justification", "")
+    registration, justification = fields.get("registrationTxHash"), fields.get("justification", "")
     request = L1Request(
         tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
         quorum=quorum,
         buffer=buffer,
-        height=(_number("pChainHeight", given, plain_height) or 0) if "pChainHeight" in given else None,
+        height=(_number("pChainHeight", fields, plain_height) or 0) if "pChainHeight" in fields else None,
         registration_tx_id=(
             None if registration is None else decode_id("registrationTxHash", registration, MalformedTransactionHash)
         ),
@@ -86,32 +86,32 @@ def parse_l1_query(
             settings.max_message_bytes,
             UndecodableJustification,
         ),
-        timeout_s=_number("timeoutSeconds", given, _seconds),
+        timeout_s=_number("timeoutSeconds", fields, _seconds),
         is_default_quorum=not named_quorum,
     )
-    destination, wants_report = given.get("destinationBlockchainId"), _flag("report", given)
+    destination, wants_report = fields.get("destinationBlockchainId"), _flag("report", fields)
     delivery = None
     if destination is not None or wants_report:
         delivery = L1DeliveryRequest(
             request, None if destination is None else decode_destination(destination, chains), wants_report
         )
-    return L1Query(request, _flag("explain", given), delivery)
+    return L1Query(request, _flag("explain", fields), delivery)
 
 
-def _flag(field: str, given: Mapping[str, str]) -> bool:
+def _flag(field: str, fields: Mapping[str, str]) -> bool:
     """Return a parameter as a flag, false if it is missing. Raises InvalidRequest."""
     try:
-        return plain_flag(field, given.get(field, "false"))
+        return plain_flag(field, fields.get(field, "false"))
     except UndecodableBody as error:
         raise InvalidRequest(field, error.reason) from None
 
 
-def _number(field: str, given: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
+def _number(field: str, fields: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
     """Return a parameter as a number, or None if it is missing. Raises InvalidRequest."""
-    if field not in given:
+    if field not in fields:
         return None
     try:
-        return convert(field, given[field])
+        return convert(field, fields[field])
     except UndecodableBody as error:
         raise InvalidRequest(field, error.reason) from None
 

@@ -51,17 +51,17 @@ def parse_preflight_request(
 
     A quorum of 0 counts as not given.
     """
-    given = read_object(body, FIELDS, _CONVERTERS, ignore_unknown=settings.ignore_unknown_fields)
-    signed = _signed_message(given, settings.max_message_bytes)
-    destination = given.get(DESTINATION_FIELD)
+    fields = read_object(body, FIELDS, _CONVERTERS, ignore_unknown=settings.ignore_unknown_fields)
+    signed = _signed_message(fields, settings.max_message_bytes)
+    destination = fields.get(DESTINATION_FIELD)
     if destination is None:
         raise InvalidRequest(DESTINATION_FIELD, "is missing: name the chain that is to verify the message")
     destination_id = decode_destination(destination, chains)
-    subnet = given.get("signingSubnetId")
-    quorum = given.get("quorumPercentage") or None
+    subnet = fields.get("signingSubnetId")
+    quorum = fields.get("quorumPercentage") or None
     if quorum is not None and quorum > MAX_PERCENTAGE:
         raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
-    call = given.get("call")
+    call = fields.get("call")
     return PreflightRequest(
         signed=signed,
         destination_id=destination_id,
@@ -71,9 +71,9 @@ def parse_preflight_request(
     )
 
 
-def _signed_message(given: Mapping[str, Any], limit_bytes: int) -> SignedMessage:
+def _signed_message(fields: Mapping[str, Any], limit_bytes: int) -> SignedMessage:
     raw = decode_hex(
-        "signedMessage", given.get("signedMessage", ""), limit_bytes + _SIGNATURE_OVERHEAD_BYTES, UndecodableMessage
+        "signedMessage", fields.get("signedMessage", ""), limit_bytes + _SIGNATURE_OVERHEAD_BYTES, UndecodableMessage
     )
     if not raw:
         raise InvalidRequest("signedMessage", "is missing: send the bytes of the signed message in hex")
@@ -99,18 +99,18 @@ def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
     if not isinstance(pairs, JsonPairs):
         raise InvalidRequest("call", "not an object with from, to, data and gas")
     try:
-        given = _CALL_FIELDS.collect(
+        call_fields = _CALL_FIELDS.collect(
             pairs, lambda name, value: _CALL_CONVERTERS[name](f"call.{name}", value), ignore_unknown=False
         )
     except (UnknownField, ConflictingSpellings) as error:
         raise type(error)(f"call.{error.field}", error.reason) from None
-    if "to" not in given:
+    if "to" not in call_fields:
         raise InvalidRequest("call.to", "is missing: name the contract")
     return DestinationCall(
-        sender=_address("call.from", given["from"]) if "from" in given else None,
-        contract=_address("call.to", given["to"]),
-        data=decode_hex("call.data", given.get("data", ""), settings.max_message_bytes, InvalidRequest),
-        gas=given.get("gas", DEFAULT_CALL_GAS),
+        sender=_address("call.from", call_fields["from"]) if "from" in call_fields else None,
+        contract=_address("call.to", call_fields["to"]),
+        data=decode_hex("call.data", call_fields.get("data", ""), settings.max_message_bytes, InvalidRequest),
+        gas=call_fields.get("gas", DEFAULT_CALL_GAS),
     )
 
 

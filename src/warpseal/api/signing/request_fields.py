@@ -69,7 +69,7 @@ class FieldNames:
         convert: takes the name of a field and its value. Raises UnknownField, ConflictingSpellings, and what `convert`
         raises.
         """
-        given: dict[str, T] = {}
+        fields: dict[str, T] = {}
         for key, value in pairs:
             field = self._fields.get(key.casefold())
             if field is None:
@@ -79,9 +79,9 @@ class FieldNames:
             if value is None or value == "":
                 continue
             plain = convert(field, value)
-            if given.setdefault(field, plain) != plain:
+            if fields.setdefault(field, plain) != plain:
                 raise ConflictingSpellings(field, "given more than once, with different values")
-        return given
+        return fields
 
 
 # No request nests, and none has many fields. The recursion limit of the interpreter is no protection: a library may
@@ -151,10 +151,10 @@ def _refuse_constant(name: str) -> Any:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=JsonPairs, parse_float=Decimal, parse_constant=_refuse_constant)
 
 
-def unknown_field(key: str, known: Iterable[str]) -> UnknownField:
+def unknown_field(key: str, names: Iterable[str]) -> UnknownField:
     """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
     displayed = key[:_SHOWN_CHARACTERS]
-    spellings = {name.casefold(): name for name in known}
+    spellings = {name.casefold(): name for name in names}
     near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
     hint = f"; did you mean {spellings[near[0]]}?" if near else ""
     return UnknownField(ascii(displayed)[1:-1], f"no such field{hint}")

@@ -117,9 +117,9 @@ class StatusFeed:
         if version == view.version:
             return view.version, []
         start, _, number = version.partition("-")
-        known = int(number) if start == self._start and number.isdecimal() and len(number) < 16 else -1
-        missed = [change for count, change in self._changes if count > known]
-        if known < 0 or len(missed) != self._count - known:
+        seen_count = int(number) if start == self._start and number.isdecimal() and len(number) < 16 else -1
+        missed = [change for count, change in self._changes if count > seen_count]
+        if seen_count < 0 or len(missed) != self._count - seen_count:
             return view.version, [view.complete]
         return view.version, missed
 

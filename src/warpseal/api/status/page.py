@@ -82,13 +82,13 @@ async def render_rows(document: StatusDocument, before: StatusDocument | None, r
     same_totals = before is not None and totals == {
         subnet.subnet_id: int(subnet.total_weight) for subnet in before.subnets
     }
-    known = {row.key: row for row in before.validators} if before is not None and same_totals else {}
+    earlier_rows = {row.key: row for row in before.validators} if before is not None and same_totals else {}
     rows: dict[str, str] = {}
     for position, row in enumerate(sorted(document.validators, key=lambda row: row.state == CONNECTED)):
         if position % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
             await asyncio.sleep(0)
         key = row.key
-        rows[key] = rendered[key] if known.get(key) == row else _validator_row(row, totals.get(row.subnet_id, 0))
+        rows[key] = rendered[key] if earlier_rows.get(key) == row else _validator_row(row, totals.get(row.subnet_id, 0))
     return rows
 
 

@@ -148,10 +148,10 @@ class ProbeEndpoints:
         }
         services = self._gate.services
         if services is not None:
-            found = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
-            connections = tuple(connection for connection in found if connection is not None)
-            shown = connections if shows_addresses else without_addresses(connections)
-            content |= {"connections": to_builtins(shown)} if shown else {}
+            nodes = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
+            connections = tuple(connection for connection in nodes if connection is not None)
+            visible = connections if shows_addresses else without_addresses(connections)
+            content |= {"connections": to_builtins(visible)} if visible else {}
         return content
 
 

@@ -197,7 +197,7 @@ class ForecastService:
         if all(validation.is_l1 for validation in validations):
             return frozenset()
         height = await self._heights.first()
-        return frozenset((await self._sets.at(subnet_id, height, named=False, origin=origin)).node_ids)
+        return frozenset((await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)).node_ids)
 
 
 def _measured_outlook(
