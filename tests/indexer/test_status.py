@@ -92,7 +92,6 @@ def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> No
 def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:
     status = status_of(CatchingUpIndex())
     assert status.stopped_chains() == [X_CHAIN_STOPPED]
-    assert status.extend({"degraded": ["the store is down"]})["degraded"] == ["the store is down", X_CHAIN_STOPPED]
 
 
 def test_metrics_report_every_chain_as_far_as_it_is_known() -> None:
