@@ -14,9 +14,8 @@ from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.build import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.chain_config import ChainConfigLoader
-from warpseal.forwarding.evm.forwarder import ForwardingObserver
+from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver, forward_chain, run_chain
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway, c_chain_at
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry

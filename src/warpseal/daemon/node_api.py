@@ -16,7 +16,7 @@ from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
 from warpseal.forwarding.primary.gateway import Gateway
-from warpseal.forwarding.primary.routes import INDEX, ROUTES
+from warpseal.forwarding.primary.methods import INDEX, ROUTES
 from warpseal.indexer.status import IndexStatus
 from warpseal.indexer.subprocess import HeartbeatReader
 from warpseal.metrics.registry import Metrics

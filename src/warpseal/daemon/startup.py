@@ -33,7 +33,7 @@ from warpseal.daemon.services import Services, Upstreams, build_services, metric
 from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.database import index_url

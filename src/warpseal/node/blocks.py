@@ -22,6 +22,7 @@ from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import (
     decode_checked_hex,
     decode_hex,
+    decode_number,
     decode_quantity,
     field_decoder,
     list_decoder,
@@ -263,10 +264,6 @@ def _hash(text: str) -> bytes:
     return raw
 
 
-def _decode_number(result: bytes) -> int:
-    return decode_quantity(msgspec.json.decode(result, type=str))
-
-
 def _container(entry: _Container) -> Container:
     return Container(u64(entry.index), decode_checked_hex(entry.bytes), int(entry.timestamp.timestamp()))
 
@@ -275,5 +272,5 @@ _decode_x_block: Final = field_decoder("block", str, decode_checked_hex)
 _decode_containers: Final = list_decoder("containers", _Container, _container)
 _P_HEIGHT: Final = NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER)
 _X_HEIGHT: Final = NodeCall("avm.getHeight", {}, X_CHAIN_PATHS, decode_height, CallOrigin.FOLLOWER, optional=True)
-_C_HEIGHT: Final = NodeCall("eth_blockNumber", [], C_CHAIN_PATHS, _decode_number, CallOrigin.FOLLOWER, optional=True)
-_C_CHAIN_ID: Final = NodeCall("eth_chainId", [], C_CHAIN_PATHS, _decode_number, CallOrigin.DAEMON, optional=True)
+_C_HEIGHT: Final = NodeCall("eth_blockNumber", [], C_CHAIN_PATHS, decode_number, CallOrigin.FOLLOWER, optional=True)
+_C_CHAIN_ID: Final = NodeCall("eth_chainId", [], C_CHAIN_PATHS, decode_number, CallOrigin.DAEMON, optional=True)

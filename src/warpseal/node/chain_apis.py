@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -41,13 +41,16 @@ class ChainApi(StrEnum):
     VALIDATORS = "validators"
 
 
-class ChainApiNodes:
-    """The nodes of one API of all chains. shared: nodes of all chains; own: those of single chains, by chain."""
+class ChainApiClient:
+    """The nodes of one API of all chains. shared: nodes of all chains; own: those of single chains, by chain.
 
-    def __init__(self, api: ChainApi, shared: NodePool[int], own: Mapping[ChainID, NodePool[int]]) -> None:
-        self._api = api
-        # Statuses by which a node says that it does not run the chain, or forbids the call.
-        self._absent: Container[int | None] = range(500) if api is ChainApi.PROPOSERVM else (404, 405)
+    absent: statuses by which a node says that it does not run the chain, or forbids the call.
+    """
+
+    api: ClassVar[ChainApi]
+    absent: ClassVar[Container[int | None]]
+
+    def __init__(self, shared: NodePool[int], own: Mapping[ChainID, NodePool[int]]) -> None:
         self._shared = shared
         self._own = own
         self._own_first: set[ChainID] = set()
@@ -86,7 +89,7 @@ class ChainApiNodes:
                         raise CallRefused(refusal.text, refusal.data) from None
                     attempts.append(attempt_of(node, refusal))
                 except CallFailure as error:
-                    if error.status not in self._absent or error.failure is NodeFailure.BUSY:
+                    if error.status not in self.absent or error.failure is NodeFailure.BUSY:
                         attempts.append(attempt_of(node, error))
                 else:
                     # The list that has the chain is called first from now on.
@@ -99,7 +102,7 @@ class ChainApiNodes:
     def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
         """Return the lists of nodes in the order in which to call them, each with the paths of the API."""
         names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
-        shared = (self._shared, tuple(f"/ext/bc/{name}/{self._api.value}" for name in names))
+        shared = (self._shared, tuple(f"/ext/bc/{name}/{self.api.value}" for name in names))
         own = self._own.get(chain_id)
         if own is None:
             return (shared,)
@@ -112,19 +115,19 @@ def api_endpoint(rpc: NodeEndpoint, api: ChainApi) -> NodeEndpoint | None:
     return replace(rpc, base_url=f"{base}/{api.value}{rest}") if separator else None
 
 
-class ChainRpcClient:
-    """eth_* calls to the nodes of a chain, with the results of `ChainApiNodes.call`."""
+class ChainRpcClient(ChainApiClient):
+    """eth_* calls to the nodes of a chain, with the results of `call`."""
 
-    def __init__(self, nodes: ChainApiNodes) -> None:
-        self._nodes = nodes
+    api = ChainApi.RPC
+    absent = (404, 405)
 
     async def chain_config(self, chain_id: ChainID, decode: Callable[[bytes], T]) -> T | None:
         """Return the configuration of a chain, decoded from its JSON; `decode` raises ValueError."""
-        return await self._nodes.call(chain_id, "eth_getChainConfig", [], decode)
+        return await self.call(chain_id, "eth_getChainConfig", [], decode)
 
     async def latest_block_time_s(self, chain_id: ChainID) -> int | None:
         """Return the time of the last accepted block, Unix seconds."""
-        return await self._nodes.call(chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time)
+        return await self.call(chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time)
 
     async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
         """Return the result of a call at the last accepted block. Raises CallRefused with a node's message and data.
@@ -132,22 +135,22 @@ class ChainRpcClient:
         transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
         """
         params = [dict(transaction), _LATEST]
-        return await self._nodes.call(chain_id, "eth_call", params, _decode_bytes, is_refusal_final=True)
+        return await self.call(chain_id, "eth_call", params, _decode_bytes, is_refusal_final=True)
 
 
-class ProposerVMClient:
-    """proposervm.* calls to the nodes of a chain, with the results of `ChainApiNodes.call`."""
+class ProposerVMClient(ChainApiClient):
+    """proposervm.* calls to the nodes of a chain, with the results of `call`."""
 
-    def __init__(self, nodes: ChainApiNodes) -> None:
-        self._nodes = nodes
+    api = ChainApi.PROPOSERVM
+    absent = range(500)
 
     async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
-        return await self._nodes.call(chain_id, "proposervm.getCurrentEpoch", {}, _decode_epoch)
+        return await self.call(chain_id, "proposervm.getCurrentEpoch", {}, _decode_epoch)
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height that a node would put into the header of the chain's next block."""
-        return await self._nodes.call(chain_id, "proposervm.getProposedHeight", {}, decode_height)
+        return await self.call(chain_id, "proposervm.getProposedHeight", {}, decode_height)
 
 
 class _Epoch(msgspec.Struct, rename="camel"):

@@ -41,22 +41,20 @@ class ListedValidator(msgspec.Struct, frozen=True):
 
 
 class ChainValidatorsClient:
-    """The nodes of one chain; the one that answered last is called first. now: seconds of a monotonic clock."""
+    """The nodes of one chain; the one that replied last is called first. now: seconds of a monotonic clock.
+
+    has_answered: whether a node has ever replied.
+    """
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
         self._nodes = list(nodes)
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._not_before: dict[int, float] = {}
-        self._has_answered = False
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether a node has ever answered."""
-        return self._has_answered
+        self.has_answered = False
 
     async def are_served(self) -> bool:
         """Return whether a node serves validators, or may: a node that does not answer may."""
-        if not self._has_answered:
+        if not self.has_answered:
             try:
                 await self.current([EMPTY_NODE_ID])
             except (NodeUnavailable, CallRefused):
@@ -84,16 +82,13 @@ class ChainValidatorsClient:
                 else:
                     attempts.append(NodeAttempt(position, error.failure.public))
                 continue
-            self._pin(node)
+            self.has_answered = True
+            self._nodes.remove(node)
+            self._nodes.insert(0, node)
             return validators
         if attempts:
             raise NodeUnavailable(METHOD, attempts)
         return None
-
-    def _pin(self, node: UpstreamNode) -> None:
-        self._has_answered = True
-        self._nodes.remove(node)
-        self._nodes.insert(0, node)
 
     def _may_serve(self, node: UpstreamNode) -> bool:
         return self._now() >= self._not_before.get(id(node), 0.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
-from warpseal.node.chain_apis import ChainApi, ChainApiNodes, ChainRpcClient, ProposerVMClient, api_endpoint
+from warpseal.node.chain_apis import ChainApi, ChainRpcClient, ProposerVMClient, api_endpoint
 from warpseal.node.chain_validators_client import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
@@ -79,14 +79,13 @@ def connect_upstream(
         endpoints = (api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint for endpoint in chain.rpc)
         return [build_node(endpoint) for endpoint in endpoints if endpoint]
 
-    def chain_api(api: ChainApi) -> ChainApiNodes:
+    def own_pools(api: ChainApi) -> dict[ChainID, NodePool[int]]:
         # The URLs of an entry are those of one chain: its nodes need not say to which network they belong.
-        own = {
+        return {
             chain.blockchain_id: NodePool(members, ServedNetwork(), limits)
             for chain in settings.evm_chains
             if (members := own_nodes(chain, api))
         }
-        return ChainApiNodes(api, pool(nodes), own)
 
     def agreement(members: NodePool[int]) -> NodeAgreement:
         return NodeAgreement(members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s)
@@ -96,8 +95,8 @@ def connect_upstream(
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(chain_api(ChainApi.PROPOSERVM)),
-        chain_rpc=ChainRpcClient(chain_api(ChainApi.RPC)),
+        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM)),
+        chain_rpc=ChainRpcClient(pool(nodes), own_pools(ChainApi.RPC)),
         blocks=PBlocksClient(
             pool(platform_nodes),
             info,

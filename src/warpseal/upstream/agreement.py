@@ -7,7 +7,7 @@ A node that lags neither agrees nor differs. A node that contradicts others that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -233,7 +233,8 @@ class NodeAgreement:
         if not replies.answers:
             return find_final_error(question.method, replies.attempts, replies.refusals, is_optional=question.optional)
         # Nodes that lag may agree later: the height is known once enough of them reach it.
-        ahead = sorted(_ahead(replies.refusals), key=lambda refusal: refusal.tip, reverse=True)
+        ahead = [refusal for refusal in replies.refusals if isinstance(refusal, HeightAhead)]
+        ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
         missing = question.quorum - len(replies.answers)
         return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, replies.attempts)
 
@@ -259,7 +260,3 @@ async def _ask(nodes: Sequence[PoolNode], question: _Question[T], replies: _Repl
         replies.attempts.append(attempt_of(node, result))
         if (refusal := refusal_of(result, is_optional=question.optional)) is not None:
             replies.refusals.append(refusal)
-
-
-def _ahead(refusals: Iterable[RpcRefusal]) -> Iterable[HeightAhead]:
-    return (refusal for refusal in refusals if isinstance(refusal, HeightAhead))

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
-from warpseal.upstream.json_values import NUMBER, decode_quantity, field_decoder, u32
+from warpseal.upstream.json_values import NUMBER, decode_number, field_decoder, u32
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall, UpstreamNode
 
@@ -147,10 +147,6 @@ def _evm_call(method: str, decode: Callable[[bytes], T], *params: object) -> Nod
     return NodeCall(method, params, ("",), decode, CallOrigin.DAEMON)
 
 
-def _decode_number(result: bytes) -> int:
-    return decode_quantity(msgspec.json.decode(result, type=str))
-
-
-CHAIN_ID: Final = _evm_call("eth_chainId", _decode_number)
+CHAIN_ID: Final = _evm_call("eth_chainId", decode_number)
 GENESIS: Final[NodeCall[object]] = _evm_call("eth_getBlockByNumber", msgspec.json.decode, "0x0", False)
-HEAD: Final = _evm_call(BLOCK_NUMBER, _decode_number)
+HEAD: Final = _evm_call(BLOCK_NUMBER, decode_number)

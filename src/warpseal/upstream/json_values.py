@@ -54,6 +54,11 @@ def decode_quantity(text: str) -> int:
     return _bounded(int(text, 16), _U64_END)
 
 
+def decode_number(result: bytes) -> int:
+    """Return the number of at most 64 bits that a result in JSON holds as a quantity of an EVM node."""
+    return decode_quantity(msgspec.json.decode(result, type=str))
+
+
 def quantity_or_none(value: object) -> int | None:
     """Return the number behind a quantity of an EVM node; None for anything else."""
     try:

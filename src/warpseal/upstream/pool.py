@@ -134,7 +134,7 @@ class PoolNode:
             raise
         except RpcRefusal as error:
             # The node works. The whole list decides whether its refusal is final.
-            self._log(logging.DEBUG, "upstream node refused call", call.method, error.text)
+            self.log_event(logging.DEBUG, "upstream node refused call", call.method, error.text)
             self._pool.note_success(self)
             raise
         self._pool.note_success(self)
@@ -147,7 +147,7 @@ class PoolNode:
         if is_new:
             self._failure_logged = (failure, _now())
         level = logging.WARNING if is_new else logging.DEBUG
-        self._log(level, "upstream node failed", method, f"{failure.value}: {detail}" if detail else failure.value)
+        self.log_event(level, "upstream node failed", method, f"{failure.value}: {detail}" if detail else failure.value)
 
     def log_success(self) -> None:
         """Log that a node whose failure was logged works again."""
@@ -155,13 +155,8 @@ class PoolNode:
             self._failure_logged = None
             log.info("upstream node works again", extra={"node": self.display, "position": self.position})
 
-    def note_contradiction(self, method: str, detail: str) -> None:
-        """Put a node that contradicted others on cooldown for a minute, in all lists that name it."""
-        level = logging.DEBUG if self.is_contradicting else logging.WARNING
-        self.node.cooldown_until = _now() + _CONTRADICTION_COOLDOWN_S
-        self._log(level, "upstream node contradicts the others", method, detail)
-
-    def _log(self, level: int, event: str, method: str, reply: str) -> None:
+    def log_event(self, level: int, event: str, method: str, reply: str) -> None:
+        """Log what happened to a call of this node."""
         if log.isEnabledFor(level):
             fields = {"node": self.display, "position": self.position, "method": method, "answer": reply}
             log.log(level, event, extra=fields)
@@ -287,8 +282,10 @@ class NodePool(Generic[IdentityT]):
         node.set_head(max(node.head or 0, height))
 
     def note_contradiction(self, node: PoolNode, method: str, detail: str) -> None:
-        """Put a node that contradicted others on cooldown, and report it."""
-        node.note_contradiction(method, detail)
+        """Put a node that contradicted others on cooldown for a minute, in all lists that name it, and report it."""
+        level = logging.DEBUG if node.is_contradicting else logging.WARNING
+        node.node.cooldown_until = _now() + _CONTRADICTION_COOLDOWN_S
+        node.log_event(level, "upstream node contradicts the others", method, detail)
         if self._on_contradiction is not None:
             self._on_contradiction(node.position, method)
 
@@ -471,12 +468,12 @@ class NodePool(Generic[IdentityT]):
         """Call all nodes concurrently and return their results, in the operator's order."""
 
         async def result_of(node: PoolNode) -> NodeResult[T]:
+            value, failure = None, None
             try:
-                value: T | None = await node.call(call)
-                return NodeResult(node.position, node.display, value, None, node.is_contradicting)
+                value = await node.call(call)
             except (CallFailure, RpcRefusal) as error:
                 failure = attempt_of(node, error).failure
-                return NodeResult(node.position, node.display, None, failure, node.is_contradicting)
+            return NodeResult(node.position, node.display, value, failure, node.is_contradicting)
 
         return tuple(await asyncio.gather(*map(result_of, self.nodes)))
 

@@ -14,7 +14,7 @@ from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.forwarding.evm.build import forward_chain
+from warpseal.forwarding.evm.forwarder import forward_chain
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.aliases import ChainAliases

@@ -19,7 +19,7 @@ from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.forwarding.evm.build import forward_chain
+from warpseal.forwarding.evm.forwarder import forward_chain
 from warpseal.forwarding.evm.reads import EvmChainReader
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url, writing_evm_index

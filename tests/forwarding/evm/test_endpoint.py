@@ -35,9 +35,8 @@ from warpseal.api.http.errors import ApiKeyRequired, RateLimited
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.forwarding.evm.build import ForwardedChain
 from warpseal.forwarding.evm.chain_config import ChainConfig
-from warpseal.forwarding.evm.forwarder import ForwardingObserver
+from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver
 from warpseal.metrics.registry import Metrics
 from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import id_text

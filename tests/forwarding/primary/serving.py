@@ -26,7 +26,7 @@ from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway
-from warpseal.forwarding.primary.routes import ROUTES
+from warpseal.forwarding.primary.methods import ROUTES
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.chains import PrimaryChains

@@ -27,8 +27,7 @@ from tests.forwarding.primary.serving import (
     serve_nodes,
 )
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.forwarding.primary.methods import KNOWN_METHODS, SERVICES, AllowedMethods
-from warpseal.forwarding.primary.routes import ROUTES
+from warpseal.forwarding.primary.methods import KNOWN_METHODS, ROUTES, SERVICES, AllowedMethods
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.usage.calls import CallOutcome

@@ -38,11 +38,11 @@ from warpseal.api.rpc.gateway import GatewayEndpoint
 from warpseal.api.rpc.jsonrpc_geth import count_entries
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.errors import WarpsealError
-from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.methods import KNOWN_METHODS
 from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.gateway import Gateway
-from warpseal.forwarding.primary.routes import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
+from warpseal.forwarding.primary.methods import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.resources.aliases import PRIMARY_NAMES

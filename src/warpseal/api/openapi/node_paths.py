@@ -18,7 +18,7 @@ from warpseal.api.openapi.describe import (
     describe_query,
     refer_to,
 )
-from warpseal.forwarding.primary.routes import ROUTES
+from warpseal.forwarding.primary.methods import ROUTES
 from warpseal.ops.health.registry import CheckResult
 from warpseal.resources.base import UNSET, Resource, UnsetType
 

@@ -25,8 +25,7 @@ from warpseal.api.rpc.jsonrpc_gorilla import (
 )
 from warpseal.api.rpc.metering import MeteredRequest, RouteMeter
 from warpseal.forwarding.primary.gateway import GatewayForwarder
-from warpseal.forwarding.primary.methods import AllowedMethods
-from warpseal.forwarding.primary.routes import GatewayRoute
+from warpseal.forwarding.primary.methods import AllowedMethods, GatewayRoute
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse
 from warpseal.upstream.node import NodeReply
 from warpseal.usage.calls import NO_METHOD

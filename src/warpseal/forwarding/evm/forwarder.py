@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -30,9 +31,11 @@ from warpseal.forwarding.evm.methods import (
     reveals_head,
 )
 from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
+from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import CallFailure, NodeFailure
-from warpseal.upstream.identity import ChainIdentity
+from warpseal.upstream.identity import ChainIdentity, EvmIdentity
 from warpseal.upstream.jsonrpc import (
     MALFORMED,
     METHOD_NOT_FOUND,
@@ -46,14 +49,22 @@ from warpseal.upstream.jsonrpc import (
     decode_result,
     encode_numbered_calls,
 )
-from warpseal.upstream.node import NodeReply
+from warpseal.upstream.node import NodeReply, Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode
+from warpseal.warp.ids import ChainID, id_text
 
 NO_NODE: Final = RpcError(SERVER_ERROR, "no node of this chain can be reached")
 NOT_ANSWERED: Final = RpcError(SERVER_ERROR, "the node did not answer; it may have done what it was asked")
 TIMED_OUT: Final = RpcError(REQUEST_TIMED_OUT, "request timed out")
 TOO_LARGE: Final = RpcError(RESPONSE_TOO_LARGE, "response too large")
 FILTER_NOT_FOUND: Final = RpcError(SERVER_ERROR, "filter not found")
+ERRORS: Final = {
+    None: NO_NODE,
+    NodeFailure.UNREACHABLE: NO_NODE,
+    NodeFailure.TIMEOUT: TIMED_OUT,
+    NodeFailure.TOO_LARGE: TOO_LARGE,
+}
+"""The error of a call by the last failure of a node; NOT_ANSWERED for all others."""
 
 LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 """Returns the configuration of the chain; None if it cannot be known."""
@@ -266,6 +277,47 @@ class EvmForwarder:
             self.count(method_class, str(node.position), outcome, calls)
 
 
+@dataclass(frozen=True, slots=True)
+class ForwardedChain:
+    """One chain, calls of which are forwarded to its nodes."""
+
+    chain_id: ChainID
+    forwarder: EvmForwarder
+    sockets: EvmSockets
+
+    @property
+    def pool(self) -> NodePool[ChainIdentity]:
+        """Its nodes."""
+        return self.forwarder.pool
+
+
+def forward_chain(
+    chain: EvmChain,
+    sessions: Sessions,
+    settings: EvmRpcSettings,
+    load_config: LoadChainConfig,
+    observer: ForwardingObserver | None = None,
+) -> ForwardedChain:
+    """Build a chain; no node is called yet."""
+    nodes = [
+        UpstreamNode(endpoint, sessions.pooled, settings.limits, write_session=sessions.single_use)
+        for endpoint in chain.rpc
+    ]
+    pool = NodePool(nodes, EvmIdentity(), settings.limits)
+    denied = DenyList((*settings.deny_methods, *chain.deny_methods))
+    forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)
+    sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)
+    return ForwardedChain(chain.blockchain_id, forwarder, sockets)
+
+
+async def run_chain(chain: ForwardedChain) -> None:
+    """Check the nodes of a chain until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(chain.pool.run())
+        if chain.sockets.is_configured:
+            tasks.create_task(chain.sockets.run())
+
+
 def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int, RpcResponse]:
     """Return the errors of the calls that the node may have executed: no other node may receive them."""
     is_final = error.failure is NodeFailure.TOO_LARGE
@@ -281,14 +333,9 @@ def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
     method_class = class_of(call.method)
     if method_class is MethodClass.USE_FILTER and kind in (NodeFailure.UNREACHABLE, NodeFailure.LOST):
         return FILTER_NOT_FOUND
-    errors = {
-        None: NO_NODE,
-        NodeFailure.UNREACHABLE: NO_NODE,
-        NodeFailure.BUSY: NO_NODE if method_class is MethodClass.READ else NOT_ANSWERED,
-        NodeFailure.TIMEOUT: TIMED_OUT,
-        NodeFailure.TOO_LARGE: TOO_LARGE,
-    }
-    return errors.get(kind, NOT_ANSWERED)
+    if kind is NodeFailure.BUSY and method_class is MethodClass.READ:
+        return NO_NODE
+    return ERRORS.get(kind, NOT_ANSWERED)
 
 
 class FilterRegistry:

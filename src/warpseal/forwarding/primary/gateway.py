@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, TOO_LARGE
+from warpseal.forwarding.evm.forwarder import ERRORS, NOT_ANSWERED
 from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.forwarding.primary.methods import HEIGHT_METHODS, READS, AllowedMethods
-from warpseal.forwarding.primary.routes import C_CHAIN_RPC, C_CHAIN_WS
+from warpseal.forwarding.primary.methods import C_CHAIN_RPC, C_CHAIN_WS, HEIGHT_METHODS, READS, AllowedMethods
 from warpseal.forwarding.primary.settings import GatewaySettings
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
-from warpseal.upstream.errors import NodeFailure
 from warpseal.upstream.identity import HEAD, PrimaryNetwork
 from warpseal.upstream.json_values import NUMBER, field_decoder, u64
 from warpseal.upstream.jsonrpc import MALFORMED, RpcError, decode_result
@@ -32,12 +30,6 @@ _HEIGHTS: Final = {
     PrimaryChain.C: replace(HEAD, paths=(C_CHAIN_RPC,)),
 }
 _NOT_FOUND: Final = 404
-_ERRORS: Final = {
-    None: NO_NODE,
-    NodeFailure.UNREACHABLE: NO_NODE,
-    NodeFailure.TIMEOUT: TIMED_OUT,
-    NodeFailure.TOO_LARGE: TOO_LARGE,
-}
 
 
 class GatewayForwarder:
@@ -62,7 +54,7 @@ class GatewayForwarder:
 
         nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
         reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
-        return reply if isinstance(reply, NodeReply) else _ERRORS.get(reply, NOT_ANSWERED)
+        return reply if isinstance(reply, NodeReply) else ERRORS.get(reply, NOT_ANSWERED)
 
     def _learn_height(self, reply: NodeReply, node: PoolNode) -> None:
         """Note the height that a client sees."""

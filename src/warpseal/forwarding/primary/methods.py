@@ -1,15 +1,18 @@
-"""Methods of the primary network's nodes: which the gateway forwards, and which may be sent twice.
+"""Methods and routes of the primary network's nodes: which the gateway forwards, and which calls may be sent twice.
 
-Source of truth: the `service.go` files of avalanchego 1.14.1; 1.15.0 has the same methods. Services that hold or unlock
+Source of truth: avalanchego 1.14.1, `service.go` files, `api/server`, `vms/*/vm.go` (CreateHandlers) and
+`indexer/indexer.go`; 1.15.0 has the same methods. Services that hold or unlock
 keys (keystore, wallet) and those of operators (admin, health) are not among them. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from warpseal.forwarding.evm.methods import DenyList
+from warpseal.resources.chains import PrimaryChain
 
 HEIGHT_METHODS: Final = frozenset({"platform.getHeight", "avm.getHeight"})
 """Methods whose result names the last block of the node."""
@@ -67,3 +70,44 @@ class AllowedMethods:
         is_listed = method in self._listed or method.startswith(self._prefixes)
         # Nodes make the first letter of a name upper case: they read "\u017f" as "S", and would miss no denied method.
         return is_listed and method.isascii() and not self._denied.denies(method)
+
+
+INFO: Final = "info"
+CHAIN: Final = "bc"
+INDEX: Final = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRoute:
+    """A route of one service. chain: whose height the nodes are compared by.
+
+    parent: `bc` or `index`, below which the chain has its routes; `info` is no chain's. sub_route: behind the chain.
+    """
+
+    service: str
+    chain: PrimaryChain
+    parent: str
+    sub_route: str = ""
+
+    def endpoint(self, chain_name: str | None = None) -> str:
+        """Return the path after `/ext/` without the sub-route. chain_name: None: the primary alias."""
+        return INFO if self.parent == INFO else f"{self.parent}/{chain_name or self.chain.name}"
+
+    @property
+    def path(self) -> str:
+        """The path at a node, and the label of the route."""
+        return f"/ext/{self.endpoint()}{self.sub_route}"
+
+
+ROUTES: Final = (
+    GatewayRoute("info", PrimaryChain.P, INFO),
+    GatewayRoute("platform", PrimaryChain.P, CHAIN),
+    GatewayRoute("avm", PrimaryChain.X, CHAIN),
+    GatewayRoute("avax", PrimaryChain.C, CHAIN, "/avax"),
+    *(GatewayRoute("proposervm", chain, CHAIN, "/proposervm") for chain in PrimaryChain),
+    *(GatewayRoute("index", chain, INDEX, "/block") for chain in PrimaryChain),
+    GatewayRoute("index", PrimaryChain.X, INDEX, "/tx"),
+    GatewayRoute("index", PrimaryChain.X, INDEX, "/vtx"),
+)
+C_CHAIN_RPC: Final = "/ext/bc/C/rpc"
+C_CHAIN_WS: Final = "/ext/bc/C/ws"

@@ -153,23 +153,23 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
-        fault: IndexingStopped | None = None
+        stop: IndexingStopped | None = None
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
         for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, self._parent_of(first))
             except CallFailure as error:
                 if error.failure is NodeFailure.TOO_LARGE:
-                    fault = fault or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
+                    stop = stop or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
                 continue
             except NotHere:
                 failure = BlocksMissing(BLOCK)
                 continue
             except MalformedBlock as error:
-                fault = fault or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
+                stop = stop or IndexingStopped(StopReason.UNDECODABLE_BLOCK, first, str(error))
                 continue
             except BlockContradiction as error:
-                fault = fault or stop_at(error)
+                stop = stop or stop_at(error)
                 continue
             denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(node, blocks)
             if denial is None:
@@ -178,8 +178,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
                 self._span = min(largest, self._most)
                 return blocks
-            fault = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
-        raise fault or failure
+            stop = IndexingStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
+        raise stop or failure
 
     async def _read_from(
         self, node: ChainNode, first: int, count: int, parent: ParentBlock | None = None
@@ -190,25 +190,25 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
         responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
-        headers, fault = await self._run(partial(decode_headers, responses), responses)
-        if not headers and isinstance(fault, NotHere):
+        headers, error = await self._run(partial(decode_headers, responses), responses)
+        if not headers and isinstance(error, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
             raw = await read_receipts(node.call, part, node.lacks_methods)
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
-            accepted, receipt_fault = await self._accept(part, raw, first + len(blocks), parent)
+            accepted, receipt_error = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
-            if receipt_fault is not None:
-                if isinstance(receipt_fault, NotHere) and not blocks:
+            if receipt_error is not None:
+                if isinstance(receipt_error, NotHere) and not blocks:
                     self._learn(node, NodeResource.RECEIPTS, first)
-                fault = receipt_fault
+                error = receipt_error
                 break
             if _are_many(blocks):
                 break
         if not blocks:
-            raise fault or NotHere
+            raise error or NotHere
         return tuple(blocks)
 
     async def _accept(

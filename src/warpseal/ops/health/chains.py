@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warpseal.forwarding.evm.build import ForwardedChain
+from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.answers import find_quorum_height
