@@ -12,7 +12,7 @@ from tests.eventually import StoppedClock, stopped_clock
 from tests.indexer.evm.nodes import CHAIN, open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.upstream.batch import CallRate, CallRates, ChainNode, is_private
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint

@@ -27,7 +27,7 @@ from tests.node.recorded_node import (
 )
 from tests.validators.fixtures import ValidatorServices, started_services
 from warpseal.errors import CallRefused
-from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import (

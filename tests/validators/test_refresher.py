@@ -24,7 +24,7 @@ from tests.node.recorded_node import (
 from tests.validators.fixtures import Peers, ValidatorServices, started_services
 from tests.validators.test_chain_validator_list import FakePeerUptimes
 from tests.validators.test_subnet_tracker import L1_NODES
-from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView, Validations
 from warpseal.validators.refresher import ValidatorRefresher
 from warpseal.warp.ids import ChainID, SubnetID, id_text

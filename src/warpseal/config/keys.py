@@ -13,8 +13,7 @@ from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.delivery.settings import DeliverySettings
-from warpseal.forwarding.evm.settings import EvmRpcSettings
-from warpseal.forwarding.primary.settings import GatewaySettings
+from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings

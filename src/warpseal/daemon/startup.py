@@ -41,7 +41,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
-from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity

@@ -6,7 +6,6 @@ of a genesis with the parent of the node's block 0 before it uses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -27,10 +26,8 @@ from warpseal.ledger.params import (
     parameters_from_node,
 )
 from warpseal.node.settings import NodeSettings
-from warpseal.node.state import NodeState
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.process import os_error_text
-from warpseal.upstream.errors import NodeUnavailable
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -57,7 +54,7 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
     parameters = builtin_parameters(network_id)
     if parameters is not None:
         return IndexedNetwork(parameters, genesis)
-    node = await first_available_node(await upstream.state.nodes())
+    node = await upstream.state.first_available()
     l1_fee = await node.fee_config() or _DEFAULT_L1_FEE
     asset_id, times_s = await node.staking_asset(), await upstream.info.upgrades()
     if genesis is not None:
@@ -65,19 +62,6 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
     chain_ids = (await upstream.info.blockchain_id("X"), await upstream.info.blockchain_id("C"))
     upgrades = UpgradeTimes.from_node(times_s)
     return IndexedNetwork(Parameters(network_id, asset_id, *chain_ids, upgrades, STANDARD_REWARDS, l1_fee), None)
-
-
-async def first_available_node(nodes: Sequence[NodeState]) -> NodeState:
-    """Return the first node that responds. Raises NodeUnavailable if none does."""
-    failure = NodeUnavailable("platform.getHeight")
-    for node in nodes:
-        try:
-            await node.p_height()
-        except NodeUnavailable as error:
-            failure = error
-            continue
-        return node
-    raise failure
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:

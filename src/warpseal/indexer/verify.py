@@ -22,7 +22,6 @@ from warpseal.index import consistency
 from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.network import first_available_node
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
@@ -129,7 +128,7 @@ class IndexVerifier:
             findings = findings or [IndexFinding("the rows of the index against each other")]
             sampled = await self._read(partial(consistency.sample_addresses, count=count, random=random))
             validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
-            node = await first_available_node(await self._upstream.state.nodes())
+            node = await self._upstream.state.first_available()
             checks = list(self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations))
             for place, check in enumerate(checks):
                 progress("comparing balances", place, len(checks))

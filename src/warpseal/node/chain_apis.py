@@ -1,16 +1,18 @@
-"""The APIs that each chain has at its nodes: the RPC API of an EVM chain, and the proposervm.
+"""The APIs that each chain has at its nodes: the RPC and the validators API of an EVM chain, the proposervm.
 
 The nodes of a chain are those of `p-chain-api` and `info-api` that run it, and those of its entry of `evm-chains`,
 which has the complete URLs of the RPC API; the other APIs are next to it. Source of truth: ACP-181; avalanchego
-`vms/proposervm/service.go`, `graft/subnet-evm/internal/ethapi/api_extra.go`; the Ethereum JSON-RPC specification.
+`vms/proposervm/service.go`, `graft/subnet-evm/internal/ethapi/api_extra.go`, subnet-evm's validators API; the Ethereum
+JSON-RPC specification.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -19,10 +21,10 @@ from warpseal.errors import CallRefused
 from warpseal.node.p_chain import decode_height
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, MethodMissing, NodeAttempt, NodeFailure, NodeUnavailable, RpcRefusal
-from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, u64
-from warpseal.upstream.node import NodeCall
+from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, list_decoder, u64
+from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.upstream.pool import NodePool, attempt_of
-from warpseal.warp.ids import P_CHAIN, ChainID, id_text
+from warpseal.warp.ids import EMPTY_NODE_ID, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 
 T = TypeVar("T")
 
@@ -31,6 +33,12 @@ NO_EPOCH: Final = Epoch(p_chain_height=0, number=0, start_time_s=0)
 _RPC: Final = "/rpc"
 _WHOLE_URL: Final = ("",)
 _LATEST: Final = "latest"
+_VALIDATORS: Final = "validators.getCurrentValidators"
+NOT_SERVED_S: Final = 600.0
+"""For how long a node that does not serve validators is not called again."""
+_NOT_SERVED: Final = frozenset({404, 405})
+
+U64 = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ChainApi(StrEnum):
@@ -153,6 +161,75 @@ class ProposerVMClient(ChainApiClient):
         return await self.call(chain_id, "proposervm.getProposedHeight", {}, decode_height)
 
 
+class ListedValidator(msgspec.Struct, frozen=True):
+    """One validator, with the fields and their order as on the wire. Times in seconds; percentage: 0..100."""
+
+    validation_id: str = msgspec.field(name="validationID")
+    node_id: str = msgspec.field(name="nodeID")
+    weight: U64
+    start_timestamp: U64 = msgspec.field(name="startTimestamp")
+    is_active: bool = msgspec.field(name="isActive")
+    is_l1_validator: bool = msgspec.field(name="isL1Validator")
+    is_connected: bool = msgspec.field(name="isConnected")
+    uptime_percentage: int | float = msgspec.field(name="uptimePercentage")
+    uptime_seconds: U64 = msgspec.field(name="uptimeSeconds")
+
+
+class ChainValidatorsClient:
+    """The validators of one chain, whose uptimes each node measures itself: the node that replied last is called first.
+
+    now: seconds of a monotonic clock.
+    has_answered: whether a node has ever replied.
+    """
+
+    def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
+        self._nodes = list(nodes)
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._not_before: dict[int, float] = {}
+        self.has_answered = False
+
+    async def are_served(self) -> bool:
+        """Return whether a node serves validators, or may: a node that does not answer may."""
+        if not self.has_answered:
+            try:
+                await self.current([EMPTY_NODE_ID])
+            except (NodeUnavailable, CallRefused):
+                return True
+        return any(self._may_serve(node) for node in self._nodes)
+
+    async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
+        """Return the validators with these node ids, or all if none is given; None if no node serves them.
+
+        Raises CallRefused with a node's message, and NodeUnavailable if none answered.
+        """
+        params = {"nodeIDs": [node_id_text(node_id) for node_id in node_ids]}
+        call = NodeCall(_VALIDATORS, params, _WHOLE_URL, _decode_validators)
+        attempts: list[NodeAttempt] = []
+        for position, node in enumerate(tuple(self._nodes)):
+            if not self._may_serve(node):
+                continue
+            try:
+                validators = await node.call(call)
+            except RpcRefusal as error:
+                raise CallRefused(error.text) from None
+            except CallFailure as error:
+                if error.status in _NOT_SERVED:
+                    self._not_before[id(node)] = self._now() + NOT_SERVED_S
+                else:
+                    attempts.append(NodeAttempt(position, error.failure.public))
+                continue
+            self.has_answered = True
+            self._nodes.remove(node)
+            self._nodes.insert(0, node)
+            return validators
+        if attempts:
+            raise NodeUnavailable(_VALIDATORS, attempts)
+        return None
+
+    def _may_serve(self, node: UpstreamNode) -> bool:
+        return self._now() >= self._not_before.get(id(node), 0.0)
+
+
 class _Epoch(msgspec.Struct, rename="camel"):
     number: int | str
     start_time: int | str
@@ -161,6 +238,7 @@ class _Epoch(msgspec.Struct, rename="camel"):
 
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 _HEX: Final = msgspec.json.Decoder(str)
+_decode_validators: Final = list_decoder("validators", ListedValidator, lambda validator: validator)
 _decode_block_time: Final = field_decoder("timestamp", str, decode_quantity)
 
 

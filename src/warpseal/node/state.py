@@ -98,14 +98,22 @@ class NodeState:
 
 
 class StateClient:
-    """The nodes, to be called one by one."""
+    """The nodes, of which one at a time is asked for a state."""
 
     def __init__(self, pool: NodePool[int]) -> None:
         self._pool = pool
 
-    async def nodes(self) -> tuple[NodeState, ...]:
-        """Return the nodes in the order in which to try them."""
-        return tuple(map(NodeState, await self._pool.candidates(CallOrigin.FOLLOWER)))
+    async def first_available(self) -> NodeState:
+        """Return the first node that responds. Raises NodeUnavailable if none does."""
+        failure = NodeUnavailable("platform.getHeight")
+        for node in map(NodeState, await self._pool.candidates(CallOrigin.FOLLOWER)):
+            try:
+                await node.p_height()
+            except NodeUnavailable as error:
+                failure = error
+            else:
+                return node
+        raise failure
 
 
 class _PBalance(msgspec.Struct, rename="camel"):

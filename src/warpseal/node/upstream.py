@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
-from warpseal.node.chain_apis import ChainApi, ChainRpcClient, ProposerVMClient, api_endpoint
-from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.chain_apis import ChainApi, ChainRpcClient, ChainValidatorsClient, ProposerVMClient, api_endpoint
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.node.platform import PlatformClient, height_call

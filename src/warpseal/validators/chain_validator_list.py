@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from warpseal.errors import CallRefused
-from warpseal.node.chain_validators_client import ChainValidatorsClient, ListedValidator
+from warpseal.node.chain_apis import ChainValidatorsClient, ListedValidator
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight

@@ -18,8 +18,7 @@ from tests.node.recorded_node import PERMISSIONED_CHAIN, RecordedNode, build_set
 from tests.validators.fixtures import Clock
 from tests.validators.test_chain_validator_list import FakePeerUptimes, as_recorded
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_apis import ChainApi, api_endpoint
-from warpseal.node.chain_validators_client import NOT_SERVED_S, ChainValidatorsClient
+from warpseal.node.chain_apis import NOT_SERVED_S, ChainApi, ChainValidatorsClient, api_endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import UpstreamNode, open_session

@@ -16,8 +16,7 @@ from tests.api.node.fixtures import L1_CHAIN, SETTINGS, NodeApiSetup, Reply, sta
 from tests.api.node.test_recorded import compare, recorded
 from tests.node.recorded_node import build_settings
 from warpseal.api.node.validators import ValidatorsEndpoint
-from warpseal.node.chain_apis import ChainApi, api_endpoint
-from warpseal.node.chain_validators_client import ChainValidatorsClient
+from warpseal.node.chain_apis import ChainApi, ChainValidatorsClient, api_endpoint
 from warpseal.node.upstream import connect_upstream
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.node import open_session

@@ -19,7 +19,7 @@ from tests import paths
 from tests.eventually import until
 from warpseal.forwarding.evm.chain_config import ChainConfig, chain_config
 from warpseal.forwarding.evm.forwarder import EvmForwarder, ForwardedChain, ForwardingObserver, forward_chain
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.node.info import decode_upgrades
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint

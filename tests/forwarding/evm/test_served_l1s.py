@@ -10,7 +10,7 @@ from aiohttp import web
 
 from tests.eventually import until
 from warpseal.forwarding.evm.served_l1s import ServedL1s
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.process import running
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable

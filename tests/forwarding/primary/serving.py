@@ -24,10 +24,9 @@ from tests.indexer.replay import serving as serving_node
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.settings import NodeApiSettings
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway
 from warpseal.forwarding.primary.methods import ROUTES
-from warpseal.forwarding.primary.settings import GatewaySettings
+from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.process import running

@@ -16,7 +16,7 @@ from tests.eventually import until
 from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url

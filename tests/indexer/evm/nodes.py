@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.node import open_sessions

@@ -30,7 +30,7 @@ from tests.indexer.evm_chains import (
 )
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
 from warpseal.chains.evm.checks import BlockRules
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url, writing_evm_index

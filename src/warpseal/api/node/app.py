@@ -40,9 +40,9 @@ from warpseal.api.rpc.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.methods import KNOWN_METHODS
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.methods import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.resources.aliases import PRIMARY_NAMES

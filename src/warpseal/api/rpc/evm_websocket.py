@@ -31,8 +31,8 @@ from warpseal.api.rpc.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import MethodClass
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, TooManyWebSockets, WebSocketUnavailable
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
 
 log = logging.getLogger("warpseal.api")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from warpseal.forwarding.evm.methods import MethodClass, class_of
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.jsonrpc import MALFORMED, NULL, RpcCall, decode_id, id_key
 
 SUBSCRIBE: Final = "_subscribe"

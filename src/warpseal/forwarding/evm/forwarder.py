@@ -30,9 +30,9 @@ from warpseal.forwarding.evm.methods import (
     head_in,
     reveals_head,
 )
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.identity import ChainIdentity, EvmIdentity

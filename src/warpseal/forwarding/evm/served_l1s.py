@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.identity import CHAIN_ID, read_value

@@ -16,7 +16,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure

@@ -10,9 +10,8 @@ from functools import partial
 from typing import Final
 
 from warpseal.forwarding.evm.forwarder import ERRORS, NOT_ANSWERED
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.primary.methods import C_CHAIN_RPC, C_CHAIN_WS, HEIGHT_METHODS, READS, AllowedMethods
-from warpseal.forwarding.primary.settings import GatewaySettings
+from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.identity import HEAD, PrimaryNetwork

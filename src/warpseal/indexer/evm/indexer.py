@@ -15,8 +15,8 @@ from typing import Final, Protocol
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.settings import EvmRpcSettings
 from warpseal.forwarding.evm.sockets import EvmSockets
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import file_number, rebuild_hint
 from warpseal.index.errors import IndexDamaged

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from warpseal.forwarding.evm.methods import head_in
-from warpseal.forwarding.evm.settings import EvmRpcSettings
+from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.batch import CallRates, ChainNode, NodeResource
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
