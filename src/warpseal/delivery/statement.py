@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from enum import IntEnum, StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warpseal.delivery.report import time_text
 from warpseal.errors import CallRefused
@@ -125,6 +125,18 @@ _Content: TypeAlias = (
 )
 
 
+_Refusal: TypeAlias = tuple[StatementRefusal, str] | None
+"""The first check that fails, and why; None: nothing is known against the message."""
+
+
+class _Verdict(NamedTuple):
+    """The fields of a `PreflightStatement` that a check finds."""
+
+    accepted: bool | None
+    text: str
+    reason: StatementRefusal | UnsetType = UNSET
+
+
 class StatementChecker:
     """Asks nodes, each question within a few seconds; a node that lacks the answer, lies or hangs ends nothing.
 
@@ -157,25 +169,21 @@ class StatementChecker:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 if destination_id == P_CHAIN:
-                    return await self._at_p_chain(kind, message, sender, content)
-                return await self._at_evm_chain(kind, message, content, destination_id)
+                    verdict = _result(await self._at_p_chain(message, sender, content))
+                else:
+                    verdict = await self._at_evm_chain(message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
-            return PreflightStatement(kind=kind, accepted=None, text=_NO_ANSWER)
+            verdict = _Verdict(None, _NO_ANSWER)
+        return PreflightStatement(kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text)
 
-    async def _at_p_chain(
-        self, kind: str, message: UnsignedMessage, sender: bytes, content: _Content
-    ) -> PreflightStatement:
+    async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Refusal:
         if isinstance(content, RegisterL1Validator):
-            refusal = await self._registration(message.source_chain_id, sender, content)
-        elif isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
-            refusal = await self._weight(message.source_chain_id, sender, content)
-        else:
-            refusal = StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
-        return _result(kind, refusal)
+            return await self._registration(message.source_chain_id, sender, content)
+        if isinstance(content, L1ValidatorWeight) and message.source_chain_id != P_CHAIN:
+            return await self._weight(message.source_chain_id, sender, content)
+        return StatementRefusal.OTHER_DESTINATION, "no transaction of the P-Chain takes this message"
 
-    async def _registration(
-        self, source_id: ChainID, sender: bytes, message: RegisterL1Validator
-    ) -> tuple[StatementRefusal, str] | None:
+    async def _registration(self, source_id: ChainID, sender: bytes, message: RegisterL1Validator) -> _Refusal:
         """Return the first check of the P-Chain that fails, and why."""
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
@@ -212,9 +220,7 @@ class StatementChecker:
             return bool(await self._records.changes(validation_id))
         return False
 
-    async def _weight(
-        self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight
-    ) -> tuple[StatementRefusal, str] | None:
+    async def _weight(self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight) -> _Refusal:
         """Return the first check of the P-Chain that fails, and why. Raises NodeUnavailable if all nodes lag."""
         if message.nonce == _MAX_NONCE and message.weight:
             return StatementRefusal.RESERVED_NONCE, f"nonce {message.nonce} is reserved for removals"
@@ -259,59 +265,53 @@ class StatementChecker:
             f"and the message comes from 0x{shown_sender.hex()} on chain {id_text(source_id)}"
         )
 
-    async def _at_evm_chain(
-        self, kind: str, message: UnsignedMessage, content: _Content, destination_id: ChainID
-    ) -> PreflightStatement:
+    async def _at_evm_chain(self, message: UnsignedMessage, content: _Content, destination_id: ChainID) -> _Verdict:
         is_from_p_chain = message.source_chain_id == P_CHAIN
         if isinstance(content, RegisterL1Validator) or (isinstance(content, L1ValidatorWeight) and not is_from_p_chain):
-            return _result(kind, (StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain"))
+            return _result((StatementRefusal.OTHER_DESTINATION, "the message is for the P-Chain"))
         if isinstance(content, TeleporterMessage):
-            return await self._teleporter(kind, message, content, destination_id)
+            return await self._teleporter(message, content, destination_id)
         if isinstance(content, L1ValidatorRegistration | L1ValidatorWeight):
-            return await self._attestation(kind, content, destination_id)
+            return await self._attestation(content, destination_id)
         if isinstance(content, SubnetToL1Conversion):
-            return await self._conversion(kind, content, destination_id)
-        return PreflightStatement(kind=kind, accepted=None, text="no node can tell for a message of this kind")
+            return await self._conversion(content, destination_id)
+        return _Verdict(None, "no node can tell for a message of this kind")
 
     async def _teleporter(
-        self, kind: str, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
-    ) -> PreflightStatement:
+        self, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
+    ) -> _Verdict:
         if content.destination_chain_id != destination_id:
             reason = f"the message is for chain {id_text(content.destination_chain_id)}"
-            return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+            return _result((StatementRefusal.OTHER_DESTINATION, reason))
         message_id = content.message_id(message.source_chain_id)
         output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)
         word = None if output is None or len(output) != _WORD_BYTES else int.from_bytes(output, "big")
         if word == 1:
-            return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"))
+            return _result((StatementRefusal.ALREADY_DELIVERED, "the messenger has received this message"))
         if word == 0:
-            return _result(kind, None)
+            return _result(None)
         messenger = f"the messenger 0x{content.messenger.hex()} at the destination"
-        return PreflightStatement(
-            kind=kind, accepted=None, text=f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer"
-        )
+        return _Verdict(None, f"{_DELIVERY_UNKNOWN}: {messenger} gave no usable answer")
 
     async def _attestation(
-        self, kind: str, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
-    ) -> PreflightStatement:
+        self, content: L1ValidatorRegistration | L1ValidatorWeight, destination_id: ChainID
+    ) -> _Verdict:
         """Check a message of the P-Chain about a validation with the manager's record of that validation."""
         subnet_id = await self._subnet_of(content.validation_id)
         manager = None if subnet_id is None else await self._find_manager(subnet_id)
         if manager is None:
-            return PreflightStatement(kind=kind, accepted=None, text="the L1 of this validation is not known")
+            return _Verdict(None, "the L1 of this validation is not known")
         chain_id, address = manager
         if chain_id != destination_id:
-            return _wrong_chain(kind, chain_id)
+            return _wrong_chain(chain_id)
         output = await self._view(destination_id, address, GET_VALIDATOR + content.validation_id)
         delivered = None if output is None else _is_recorded(content, output)
         if delivered is None:
-            return PreflightStatement(kind=kind, accepted=None, text=_MANAGER_SILENT)
+            return _Verdict(None, _MANAGER_SILENT)
         delivered_text = "the manager has recorded it"
-        return _result(kind, (StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
+        return _result((StatementRefusal.ALREADY_DELIVERED, delivered_text) if delivered else None)
 
-    async def _conversion(
-        self, kind: str, content: SubnetToL1Conversion, destination_id: ChainID
-    ) -> PreflightStatement:
+    async def _conversion(self, content: SubnetToL1Conversion, destination_id: ChainID) -> _Verdict:
         """Check a conversion of the destination's own subnet with the manager's record of the first validator.
 
         The manager takes the message once, and records the initial validators then.
@@ -319,19 +319,17 @@ class StatementChecker:
         subnet_id = await self._chains.subnet_of(destination_id)
         subnet = await self._chains.subnet(subnet_id)
         if subnet.manager_chain_id is None or subnet.conversion_id != content.conversion_id:
-            return PreflightStatement(kind=kind, accepted=None, text="the L1 of this conversion is not known")
+            return _Verdict(None, "the L1 of this conversion is not known")
         if subnet.manager_chain_id != destination_id:
-            return _wrong_chain(kind, subnet.manager_chain_id)
+            return _wrong_chain(subnet.manager_chain_id)
         data = GET_VALIDATOR + bootstrap_validation_id(subnet_id, 0)
         output = await self._view(destination_id, subnet.manager_address, data)
         status = None if output is None else _status(output)
         if status is None:
-            return PreflightStatement(kind=kind, accepted=None, text=_MANAGER_SILENT)
+            return _Verdict(None, _MANAGER_SILENT)
         if status == _UNKNOWN_VALIDATOR:
-            return PreflightStatement(
-                kind=kind, accepted=True, text="the manager has no record of the first initial validator"
-            )
-        return _result(kind, (StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
+            return _Verdict(True, "the manager has no record of the first initial validator")
+        return _result((StatementRefusal.ALREADY_DELIVERED, "the manager has recorded the initial validators"))
 
     async def _subnet_of(self, validation_id: ValidationID) -> SubnetID | None:
         validation = await self._platform.l1_validator(validation_id)
@@ -391,15 +389,15 @@ _RECORDED: Final[Mapping[bool, Mapping[int, bool]]] = {
 """By what a registration says and by the manager's state: whether the manager has taken the message."""
 
 
-def _result(kind: str, refused: tuple[StatementRefusal, str] | None) -> PreflightStatement:
+def _result(refused: _Refusal) -> _Verdict:
     if refused is None:
-        return PreflightStatement(kind=kind, accepted=True, text=_NOTHING_KNOWN)
-    return PreflightStatement(kind=kind, accepted=False, reason=refused[0], text=refused[1])
+        return _Verdict(True, _NOTHING_KNOWN)
+    return _Verdict(False, refused[1], refused[0])
 
 
-def _wrong_chain(kind: str, manager_chain_id: ChainID) -> PreflightStatement:
+def _wrong_chain(manager_chain_id: ChainID) -> _Verdict:
     reason = f"the manager of the L1 is on chain {id_text(manager_chain_id)}"
-    return _result(kind, (StatementRefusal.OTHER_DESTINATION, reason))
+    return _result((StatementRefusal.OTHER_DESTINATION, reason))
 
 
 def _parse_content(message: UnsignedMessage) -> tuple[bytes, _Content]:
