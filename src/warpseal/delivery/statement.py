@@ -85,31 +85,18 @@ class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class StatementPlatform(Protocol):
-    """The P-Chain. Methods raise NodeUnavailable and RpcRefusal."""
+    """The P-Chain (`node.platform.PlatformClient`). Methods raise NodeUnavailable and RpcRefusal."""
 
-    async def chain_time_s(self) -> int:
-        """Return the time of the last accepted block, Unix seconds."""
-        ...
-
-    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
-        """Return a validation; None if all nodes lag."""
-        ...
-
-    async def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
-        """Return the validations of a subnet now."""
-        ...
+    async def chain_time_s(self) -> int: ...
+    async def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None: ...
+    async def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]: ...
 
 
 class ValidationRecords(Protocol):
-    """The stored L1 transactions. Methods raise StoreDown."""
+    """The stored L1 transactions (`store.l1_records.L1Records`). Methods raise StoreDown."""
 
-    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
-        """Return the accepted transactions about a validation."""
-        ...
-
-    async def origin(self, validation_id: ValidationID) -> Origin | None:
-        """Return the origin of a validation."""
-        ...
+    async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]: ...
+    async def origin(self, validation_id: ValidationID) -> Origin | None: ...
 
 
 EthCall: TypeAlias = Callable[[ChainID, Mapping[str, Any]], Awaitable[bytes | None]]

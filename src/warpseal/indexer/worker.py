@@ -109,13 +109,8 @@ def gc_disabled() -> Iterator[None]:
         gc.enable()
 
 
-class _State(threading.local):
-    """The objects that the executor's thread has opened: processors by chain, the others by class."""
-
-    objects: Mapping[Any, Any]
-
-
-_state = _State()
+# What the executor's thread has opened, in `objects`: processors by chain, the others by class.
+_state = threading.local()
 
 
 def _initialize_process() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -151,16 +152,14 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     failing: str | None
 
 
+@dataclass(frozen=True, slots=True)
 class Explainer:
     """Used from one event loop."""
 
-    def __init__(
-        self, components: L1Components, heights: ProposedHeight, sets: ValidatorSets, archive: Archive
-    ) -> None:
-        self.components = components
-        self.heights = heights
-        self.sets = sets
-        self.archive = archive
+    components: L1Components
+    heights: ProposedHeight
+    sets: ValidatorSets
+    archive: Archive
 
     async def explain(self, request: L1Request, deadline: float) -> Explanation:
         """Return the explanation of a request; a lookup that takes longer than `deadline` is not known."""

@@ -62,11 +62,9 @@ _BUSY_S: Final = 10.0
 
 
 class BackgroundTask(Protocol):
-    """Work for one chain behind its indexing."""
+    """Work for one chain behind its indexing; `run` ends when nothing is left, or when it is cancelled."""
 
-    async def run(self) -> None:
-        """Work until nothing is left, or cancelled."""
-        ...
+    async def run(self) -> None: ...
 
 
 BuildTasks = Callable[[EvmChainContext], Iterable[BackgroundTask]]

@@ -120,17 +120,12 @@ Listener = Callable[[L1Transaction], None]
 
 
 class FollowerStore(Protocol):
-    """The store of L1 transactions and of the ranges of blocks that were read. Methods raise StoreDown."""
+    """L1 transactions and the ranges of blocks that were read (`store.l1_records.L1Records`). Raises StoreDown."""
 
-    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
-        """Return the ranges that were read, disjoint, newest first."""
-        ...
-
+    async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]: ...
     async def append(
         self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
-    ) -> None:
-        """Store rows, and the range merged with its neighbours, in one transaction."""
-        ...
+    ) -> None: ...
 
 
 class _Stopped(Exception):
