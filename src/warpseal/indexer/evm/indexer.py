@@ -95,8 +95,8 @@ class EvmIndexer:
 
     def __init__(self, chains: Iterable[EvmChain], parts: EvmIndexerParts) -> None:
         self.chains: dict[ChainID, IndexedChain] = {}
-        self._parts = parts
-        self._rates = CallRates()
+        self.parts = parts
+        self.rates = CallRates()
         self.prover = BlockProver()
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
@@ -105,8 +105,7 @@ class EvmIndexer:
     def add(self, chain: EvmChain) -> None:
         """Index one more chain; a chain that is indexed already is left as it is."""
         if chain.blockchain_id not in self.chains:
-            indexed = IndexedChain(chain, self._parts, self._rates, self.prover, lambda: len(self.chains))
-            self.chains[chain.blockchain_id] = indexed
+            indexed = self.chains[chain.blockchain_id] = IndexedChain(chain, self)
             self._added.put_nowait(indexed)
 
     async def run(self) -> None:
@@ -121,7 +120,7 @@ class EvmIndexer:
 
     async def _log_progress(self) -> None:
         while True:
-            await asyncio.sleep(self._parts.indexer.log_every_s)
+            await asyncio.sleep(self.parts.indexer.log_every_s)
             for chain in self.chains.values():
                 # A chain that is at the head of its nodes may just have a new block.
                 if chain.indexer is not None and chain.indexer.remaining_blocks not in range(_LOGGED_BLOCKS):
@@ -129,25 +128,16 @@ class EvmIndexer:
 
 
 class IndexedChain:
-    """One chain, which shares the rates of nodes and the prover with the other chains.
+    """One chain, which shares the rates of nodes and the prover with the other chains of `owner`.
 
     indexer: the indexer of the chain; None while its index is not open.
     """
 
-    def __init__(
-        self,
-        chain: EvmChain,
-        parts: EvmIndexerParts,
-        rates: CallRates,
-        prover: BlockProver,
-        count_chains: Callable[[], int],
-    ) -> None:
+    def __init__(self, chain: EvmChain, owner: EvmIndexer) -> None:
         self.chain = chain
         self.indexer: ChainIndexer[EvmBlockFacts] | None = None
-        self._parts = parts
-        self._rates = rates
-        self._prover = prover
-        self._count_chains = count_chains
+        self._owner = owner
+        self._parts = owner.parts
         self._name = id_text(chain.blockchain_id)
 
     async def run(self) -> None:
@@ -176,7 +166,7 @@ class IndexedChain:
         async with _open_thread(f"evm-{name}") as executor, _open_thread(f"decode-{name}") as decoding:
             writer = await loop.run_in_executor(executor, self._open_writer)
             try:
-                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc, self._rates)
+                nodes = ChainNodes(self.chain, self._parts.sessions, self._parts.rpc, self._owner.rates)
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
@@ -195,7 +185,7 @@ class IndexedChain:
             for suffix in ("-wal", "-shm"):
                 with suppress(OSError):
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
-        cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, self._count_chains()))
+        cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, len(self._owner.chains)))
         settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
         return EvmIndexWriter(writing_evm_index(url, settings, self.chain.blockchain_id), settings)
 
@@ -210,7 +200,7 @@ class IndexedChain:
         parts, settings = self._parts, self._parts.indexer
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(Backoff(settings.retry_first_s, settings.retry_cap_s), waiting)
-        source = EvmBlockSource(context.nodes, retrier, decoding, self._prover)
+        source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
         heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
