@@ -37,8 +37,8 @@ from warpseal.ops.settings import HealthSettings
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import Validation
 from warpseal.resources.text import NetworkText
+from warpseal.resources.transactions import Validation
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32

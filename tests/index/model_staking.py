@@ -12,8 +12,9 @@ from warpseal.ledger.params import Parameters
 from warpseal.ledger.rewards import split_reward
 from warpseal.resources.base import UNSET, RewardType
 from warpseal.resources.outputs import Asset
-from warpseal.resources.staking import (
+from warpseal.resources.transactions import (
     ActiveState,
+    BlsCredentials,
     CompletedState,
     PendingState,
     RemovedState,
@@ -21,7 +22,6 @@ from warpseal.resources.staking import (
     Rewards,
     Validation,
 )
-from warpseal.resources.transactions import BlsCredentials
 from warpseal.warp.ids import SubnetID
 
 

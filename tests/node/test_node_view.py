@@ -27,7 +27,7 @@ from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
 from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import ActiveState, Rewards
+from warpseal.resources.transactions import ActiveState, Rewards
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 

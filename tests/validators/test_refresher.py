@@ -25,8 +25,13 @@ from tests.validators.fixtures import Peers, ValidatorServices, started_services
 from tests.validators.test_chain_validator_list import FakePeerUptimes
 from tests.validators.test_subnet_tracker import L1_NODES
 from warpseal.node.chain_apis import ChainValidatorsClient
-from warpseal.validators.chain_validator_list import ChainValidatorList, CurrentValidations, LocalView, Validations
-from warpseal.validators.refresher import ValidatorRefresher
+from warpseal.validators.chain_validator_list import (
+    ChainValidatorList,
+    CurrentValidations,
+    LocalView,
+    Validations,
+    ValidatorRefresher,
+)
 from warpseal.warp.ids import ChainID, SubnetID, id_text
 
 METHOD = "platform.getCurrentValidators"

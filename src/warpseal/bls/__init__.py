@@ -12,20 +12,18 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from warpseal.bls.common import (
-    POSSESSION_DST,
-    PUBLIC_KEY_BYTES,
-    SECRET_KEY_BYTES,
-    SHARE_BYTES,
-    SIGNATURE_DST,
-    Deviation,
-    MalformedKey,
-    MalformedShare,
-    PublicKey,
-    SecretKey,
-    Share,
-    derive_secret_bytes,
-)
+from warpseal.bls.common import POSSESSION_DST as POSSESSION_DST
+from warpseal.bls.common import PUBLIC_KEY_BYTES as PUBLIC_KEY_BYTES
+from warpseal.bls.common import SECRET_KEY_BYTES as SECRET_KEY_BYTES
+from warpseal.bls.common import SHARE_BYTES as SHARE_BYTES
+from warpseal.bls.common import SIGNATURE_DST as SIGNATURE_DST
+from warpseal.bls.common import Deviation as Deviation
+from warpseal.bls.common import MalformedKey as MalformedKey
+from warpseal.bls.common import MalformedShare as MalformedShare
+from warpseal.bls.common import PublicKey as PublicKey
+from warpseal.bls.common import SecretKey as SecretKey
+from warpseal.bls.common import Share as Share
+from warpseal.bls.common import derive_secret_bytes
 
 LIBRARIES: Final = {"blspy": "blspy", "arkworks": "py_arkworks_bls12381"}
 
@@ -48,97 +46,32 @@ def choose_backend(choice: str = "") -> str:
 BACKEND: Final = choose_backend(os.environ.get("WARPSEAL_BLS", ""))
 
 if BACKEND == "blspy":
-    from warpseal.bls.blspy_backend import (
-        NO_DEVIATION,
-        add_public_keys,
-        add_shares,
-        compute_deviation,
-        decode_share,
-        derive_public_key,
-        divide_deviations,
-        hash_to_curve,
-        is_in_subgroup,
-        is_signature,
-        parse_public_key,
-        public_key_bytes,
-        secret_bytes,
-        secret_from_bytes,
-        sign,
-        sign_possession,
-        subtract_public_keys,
-        subtract_shares,
-        sum_public_keys,
-        sum_shares,
-        verify,
-        verify_possession,
-    )
+    from warpseal.bls import blspy_backend as _backend
 else:
-    from warpseal.bls.arkworks_backend import (
-        NO_DEVIATION,
-        add_public_keys,
-        add_shares,
-        compute_deviation,
-        decode_share,
-        derive_public_key,
-        divide_deviations,
-        hash_to_curve,
-        is_in_subgroup,
-        is_signature,
-        parse_public_key,
-        public_key_bytes,
-        secret_bytes,
-        secret_from_bytes,
-        sign,
-        sign_possession,
-        subtract_public_keys,
-        subtract_shares,
-        sum_public_keys,
-        sum_shares,
-        verify,
-        verify_possession,
-    )
+    from warpseal.bls import arkworks_backend as _backend  # type: ignore[no-redef]
 
-__all__ = [
-    "BACKEND",
-    "LIBRARIES",
-    "NO_DEVIATION",
-    "POSSESSION_DST",
-    "PUBLIC_KEY_BYTES",
-    "SECRET_KEY_BYTES",
-    "SHARE_BYTES",
-    "SIGNATURE_DST",
-    "Deviation",
-    "MalformedKey",
-    "MalformedShare",
-    "PublicKey",
-    "SecretKey",
-    "Share",
-    "add_public_keys",
-    "add_shares",
-    "choose_backend",
-    "compute_deviation",
-    "decode_share",
-    "derive_public_key",
-    "divide_deviations",
-    "generate_secret",
-    "hash_to_curve",
-    "is_in_subgroup",
-    "is_signature",
-    "parse_public_key",
-    "prove_possession",
-    "public_key_bytes",
-    "secret_bytes",
-    "secret_from_bytes",
-    "sign",
-    "sign_possession",
-    "subtract_public_keys",
-    "subtract_shares",
-    "sum_public_keys",
-    "sum_shares",
-    "verify",
-    "verify_aggregate",
-    "verify_possession",
-]
+NO_DEVIATION: Final = _backend.NO_DEVIATION
+add_public_keys = _backend.add_public_keys
+add_shares = _backend.add_shares
+compute_deviation = _backend.compute_deviation
+decode_share = _backend.decode_share
+derive_public_key = _backend.derive_public_key
+divide_deviations = _backend.divide_deviations
+hash_to_curve = _backend.hash_to_curve
+is_in_subgroup = _backend.is_in_subgroup
+is_signature = _backend.is_signature
+parse_public_key = _backend.parse_public_key
+public_key_bytes = _backend.public_key_bytes
+secret_bytes = _backend.secret_bytes
+secret_from_bytes = _backend.secret_from_bytes
+sign = _backend.sign
+sign_possession = _backend.sign_possession
+subtract_public_keys = _backend.subtract_public_keys
+subtract_shares = _backend.subtract_shares
+sum_public_keys = _backend.sum_public_keys
+sum_shares = _backend.sum_shares
+verify = _backend.verify
+verify_possession = _backend.verify_possession
 
 
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:

@@ -54,8 +54,7 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView
-from warpseal.validators.refresher import ValidatorRefresher
+from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, ValidatorRefresher
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text

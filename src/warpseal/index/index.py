@@ -22,9 +22,8 @@ from warpseal.index.settings import IndexSettings
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
-from warpseal.resources.staking import Reward, Validation
 from warpseal.resources.text import NetworkText
-from warpseal.resources.transactions import Transaction
+from warpseal.resources.transactions import Reward, Transaction, Validation
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID

@@ -15,7 +15,7 @@ from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, Staking
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
 from warpseal.resources.base import RewardType, SortOrder
 from warpseal.resources.queries import Page, PageRequest, RewardQuery, ValidationQuery
-from warpseal.resources.staking import (
+from warpseal.resources.transactions import (
     ActiveState,
     CompletedState,
     PendingState,

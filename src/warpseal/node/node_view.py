@@ -26,9 +26,8 @@ from warpseal.node.state import decode_asset
 from warpseal.resources.blocks import Blockchain, p_chain
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChains
 from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import ActiveState, Rewards, Validation
 from warpseal.resources.text import hex_text
-from warpseal.resources.transactions import BlsCredentials
+from warpseal.resources.transactions import ActiveState, BlsCredentials, Rewards, Validation
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.agreement import NodeAgreement

@@ -151,13 +151,9 @@ def decode_app_error(body: bytes) -> tuple[bytes, int, int, str]:
         elif number == 2:
             request_id = value & _MASK_32
         elif number == 3:
-            # p2p.proto: sint32, though the text of ACP-25 says uint32.
-            code = _zigzag(value & _MASK_32)
+            # p2p.proto: sint32 (zigzag), though the text of ACP-25 says uint32.
+            code = (value & _MASK_32) >> 1 ^ -(value & 1)
     return chain_id, request_id, code, escape_text(text[:_ERROR_TEXT_BYTES])
-
-
-def _zigzag(value: int) -> int:
-    return value >> 1 ^ -(value & 1)
 
 
 def escape_text(raw: bytes) -> str:

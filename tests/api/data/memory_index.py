@@ -23,8 +23,8 @@ from warpseal.resources.queries import (
     TransactionQuery,
     ValidationQuery,
 )
-from warpseal.resources.staking import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
 from warpseal.resources.text import NetworkText
+from warpseal.resources.transactions import ActiveState, CompletedState, PendingState, RemovedState, Reward, Validation
 from warpseal.warp.ids import ChainID, NodeID
 
 T = TypeVar("T")

@@ -26,16 +26,17 @@ from warpseal.resources.base import UNSET, RewardType
 from warpseal.resources.blocks import Blockchain, Proposer
 from warpseal.resources.chains import PUBLIC_CHAINS, ChainFreshness, PrimaryChain
 from warpseal.resources.outputs import Asset
-from warpseal.resources.staking import (
+from warpseal.resources.transactions import (
     ActiveState,
+    BlsCredentials,
     CompletedState,
     PendingState,
     RemovedState,
     Reward,
     Rewards,
     Validation,
+    XChainVertex,
 )
-from warpseal.resources.transactions import BlsCredentials, XChainVertex
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID, id_text
 
 NETWORK_ID = 5

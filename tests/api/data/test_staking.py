@@ -18,7 +18,7 @@ from warpseal.resources.base import RewardType
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.outputs import Asset
 from warpseal.resources.ports import ObservedUptime
-from warpseal.resources.staking import Validation
+from warpseal.resources.transactions import Validation
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text, node_id_text
 

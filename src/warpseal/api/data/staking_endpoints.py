@@ -22,7 +22,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.outputs import HistoricalPrice
 from warpseal.resources.ports import Connectivity, PrimaryNetworkIndex
 from warpseal.resources.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
-from warpseal.resources.staking import ActiveState, Reward, Validation
+from warpseal.resources.transactions import ActiveState, Reward, Validation
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import MalformedID, NodeID, SubnetID, parse_id

@@ -9,9 +9,16 @@ from msgspec.structs import asdict
 from warpseal.resources.base import UNSET, Resource, RewardType, UnsetType
 from warpseal.resources.outputs import HistoricalPrice, RewardAsset, asset_amount
 from warpseal.resources.ports import Connectivity
-from warpseal.resources.staking import ActiveState, CompletedState, RemovedState, Reward, Rewards, Validation
 from warpseal.resources.text import NetworkText, node_text, percent_text, shared_id_text
-from warpseal.resources.transactions import BlsCredentials
+from warpseal.resources.transactions import (
+    ActiveState,
+    BlsCredentials,
+    CompletedState,
+    RemovedState,
+    Reward,
+    Rewards,
+    Validation,
+)
 from warpseal.warp.ids import id_text
 
 

@@ -148,7 +148,9 @@ class ValidationUptime:
         entry.observed_ms += max(0, total.observed_ms - counted.observed_ms)
         if entry.validation.is_active:
             entry.connected_ms += max(0, total.connected_ms - counted.connected_ms)
-        entry.counted = _max(counted, total)
+        entry.counted = Uptime(
+            max(counted.observed_ms, total.observed_ms), max(counted.connected_ms, total.connected_ms)
+        )
 
     def _upper_bound(self, entry: _Entry, now_ms: int) -> Uptime | None:
         counter = self._uptimes.advance(entry.validation.node_id, now_ms)
@@ -169,7 +171,3 @@ def _is_written(written: ValidationRow | None, row: ValidationRow) -> bool:
         return False
     is_equal = (written.observed_ms, written.connected_ms) == (row.observed_ms, row.connected_ms)
     return is_equal and row.seen_at - written.seen_at < _SEEN_STEP_S
-
-
-def _max(uptime: Uptime, other: Uptime) -> Uptime:
-    return Uptime(max(uptime.observed_ms, other.observed_ms), max(uptime.connected_ms, other.connected_ms))
