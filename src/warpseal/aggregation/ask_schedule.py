@@ -49,7 +49,7 @@ class AskSchedule:
         self._cursor = 0
         self._unasked: list[NodeRecord] = []
         self._waves: list[_Wave] = []
-        self._held: list[_Wave] = []
+        self._delayed_waves: list[_Wave] = []
         self._last_wave = 0
         self._next_step_at = inf
         self._next_probe_at = -inf
@@ -89,7 +89,7 @@ class AskSchedule:
     def next_at(self) -> float:
         """Return when `due_asks` will return something though nothing happens; inf: never."""
         next_at = self._waves[0].due_at if self._waves else inf
-        if self._held:
+        if self._delayed_waves:
             next_at = min(next_at, self._next_probe_at)
         if self._cursor < len(self._table.order):
             next_at = min(next_at, self._next_step_at)
@@ -134,18 +134,18 @@ class AskSchedule:
         When it comes, all that was held back is due, except nodes that were probed a moment ago.
         """
         while self._waves and self._waves[0].due_at <= now:
-            self._held.append(heappop(self._waves))
+            self._delayed_waves.append(heappop(self._waves))
         if not self._table.signed_weight:
             return
         due: dict[int, list[NodeRecord]] = {}
         pause_s = self._settings.reask_s[0]
-        for wave in self._held:
+        for wave in self._delayed_waves:
             probed = [node for node in wave.nodes if self._probed_at.get(node, -inf) > now - pause_s]
             if probed:
                 heappush(self._waves, replace(wave, due_at=now + pause_s, nodes=probed))
             nodes = [node for node in wave.nodes if node.wave == wave.number and _may_be_asked(node)]
             due.setdefault(wave.times_asked, []).extend(node for node in nodes if node not in probed)
-        self._held.clear()
+        self._delayed_waves.clear()
         self._probed_at.clear()
         for times_asked, nodes in due.items():
             if nodes:
@@ -153,13 +153,13 @@ class AskSchedule:
 
     def _probe(self, now: float) -> Iterator[Ask]:
         """Yield a request to a few members of the waves that are held back, picked at random."""
-        if not self._held or now < self._next_probe_at:
+        if not self._delayed_waves or now < self._next_probe_at:
             return
         # Only nodes whose pause is over: a node that has just connected was asked a moment ago.
-        held = {wave.number for wave in self._held}
-        due = [member for member in self._table.members if self._nodes_in(member, held)]
+        wave_numbers = {wave.number for wave in self._delayed_waves}
+        due = [member for member in self._table.members if self._nodes_in(member, wave_numbers)]
         chosen = self._random.sample(due, min(self._settings.probes, len(due)))
-        nodes = [node for member in chosen for node in self._nodes_in(member, held)]
+        nodes = [node for member in chosen for node in self._nodes_in(member, wave_numbers)]
         self._probed_at.update(dict.fromkeys(nodes, now))
         self._probes += 1
         self._next_probe_at = now + self._pause(self._probes)

@@ -123,15 +123,15 @@ class BadShareFinder:
     def _halve(self, group: _Group) -> None:
         batch, start, stop = group.batch, group.start, group.stop
         middle = (start + stop) // 2
-        left = self._measure(batch, start, middle)
+        first_half = self._measure(batch, start, middle)
         if group.deviation is None:
             # The sum of the group is outside of the subgroup, where nothing follows for the other half.
-            right = self._measure(batch, middle, stop)
+            second_half = self._measure(batch, middle, stop)
         else:
-            # The whole is inside of the subgroup: if the left half is not, the right half is not either.
-            right = None if left is None else divide_deviations(group.deviation, left)
-        self._classify(_Group(batch, start, middle, left))
-        self._classify(_Group(batch, middle, stop, right))
+            # The whole is inside of the subgroup: if the first half is not, the second is not either.
+            second_half = None if first_half is None else divide_deviations(group.deviation, first_half)
+        self._classify(_Group(batch, start, middle, first_half))
+        self._classify(_Group(batch, middle, stop, second_half))
 
     def _measure(self, batch: _Batch, start: int, stop: int) -> Deviation | None:
         """Return the deviation of the sum of a range; None: the sum is outside of the subgroup."""
@@ -196,5 +196,5 @@ class _Group(NamedTuple):
         return self.batch.members[self.start : self.stop]
 
 
-def _add(left: _KeysAndShares, right: _KeysAndShares) -> _KeysAndShares:
-    return _KeysAndShares(add_public_keys(left.key, right.key), add_shares(left.share, right.share))
+def _add(first: _KeysAndShares, second: _KeysAndShares) -> _KeysAndShares:
+    return _KeysAndShares(add_public_keys(first.key, second.key), add_shares(first.share, second.share))

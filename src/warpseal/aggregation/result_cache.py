@@ -87,8 +87,8 @@ class ResultCache:
             entry.below_buffer[goal.quorum, goal.buffer] = (now + self._below_buffer_s, result)
             while len(entry.below_buffer) > _MAX_BELOW_BUFFER:
                 del entry.below_buffer[next(iter(entry.below_buffer))]
-        held = {*entry.results, *(old for _, old in entry.below_buffer.values())}
-        entry.cost_bytes = _ENTRY_COST_BYTES + sum(other.cost_bytes for other in held)
+        results = {*entry.results, *(old for _, old in entry.below_buffer.values())}
+        entry.cost_bytes = _ENTRY_COST_BYTES + sum(other.cost_bytes for other in results)
         if entry.cost_bytes <= self._entries.maxsize:
             self._entries[key] = entry
         self._limit.add(self.used_bytes - before)

@@ -178,7 +178,7 @@ class SignatureAggregator:
             # An aggregation that succeeded is in the access log already.
             level = logging.DEBUG if outcome == _OK else logging.INFO
             if log.isEnabledFor(level):
-                seconds = {f"{stage}_s": round(taken, 6) for stage, taken in stages.items()}
+                seconds = {f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()}
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
 
     def caches(self) -> tuple[CacheSample, ...]:

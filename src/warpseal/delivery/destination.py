@@ -182,9 +182,9 @@ class Destinations:
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
         """Return the epoch before that of a destination; None if this daemon has not seen it, or there was none."""
-        seen, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
+        epochs, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
         # Epochs begin with 1.
-        return None if seen is None or number < 1 else seen.get(number)
+        return None if epochs is None or number < 1 else epochs.get(number)
 
     async def _find(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:

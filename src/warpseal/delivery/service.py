@@ -441,8 +441,8 @@ class DeliveryService:
         if before is now or before.digest == now.digest or not suffices(now):
             return None
         timeout_s = self._settings.advice_timeout_s
-        needed = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
-        return advise(destination, needed, self._unix_now())
+        height = await self._needed_heights.find(subnet_id, pinned, present, now.digest, timeout_s)
+        return advise(destination, height, self._unix_now())
 
 
 def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:

@@ -203,8 +203,8 @@ class LinearSource(BlockSource[RawBlock]):
                     break
                 blocks += more
         blocks += await self._read_single_blocks(first + len(blocks), end)
-        held_bytes = sum(1 + len(block.raw) for block in blocks)
-        self._span = max(1, min(2 * self._span, _MAX_SPAN, _SPAN_BYTES * count // held_bytes))
+        span_bytes = sum(1 + len(block.raw) for block in blocks)
+        self._span = max(1, min(2 * self._span, _MAX_SPAN, _SPAN_BYTES * count // span_bytes))
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:

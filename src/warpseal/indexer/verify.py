@@ -72,7 +72,7 @@ class _Check:
 
 
 class SnapshotReader:
-    """Reads an index that may be written meanwhile, each query on a thread and in a snapshot."""
+    """Reads an index that may be written at the same time, each query on a thread and in a snapshot."""
 
     def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._engine = reading_index(url, settings)
@@ -96,7 +96,7 @@ class SnapshotReader:
 
 
 class IndexVerifier:
-    """Verifies an index, which the indexer may be writing meanwhile. Used once, from one event loop."""
+    """Verifies an index, which the indexer may be writing at the same time. Used once, from one event loop."""
 
     def __init__(self, upstream: Upstream, params: Parameters, url: StoreUrl, settings: IndexSettings) -> None:
         self._upstream = upstream

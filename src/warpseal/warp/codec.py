@@ -88,9 +88,9 @@ class CodecReader:
         """Return a uint32 number of elements of at least `least_bytes` each, which the bytes left can hold."""
         start = self.offset
         number = self.u32(name)
-        left = self.size - self.offset
-        if number * least_bytes > left:
-            raise self.error(start, f"{number} {name} need at least {number * least_bytes} bytes, {left} left")
+        rest_bytes = self.size - self.offset
+        if number * least_bytes > rest_bytes:
+            raise self.error(start, f"{number} {name} need at least {number * least_bytes} bytes, {rest_bytes} left")
         return number
 
     def version(self) -> None:

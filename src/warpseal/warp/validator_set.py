@@ -122,12 +122,12 @@ def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> 
     validators = tuple(sorted(merged, key=lambda validator: _checked_sort_key(validator.public_key)))
     if total > MAX_WEIGHT:
         raise InvalidValidatorSet("the total weight exceeds 64 bits")
-    seen: set[NodeID] = set()
+    node_ids: set[NodeID] = set()
     for validator in validators:
         for node_id in validator.node_ids:
-            if len(node_id) != NODE_ID_BYTES or node_id in seen:
+            if len(node_id) != NODE_ID_BYTES or node_id in node_ids:
                 raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or listed twice")
-            seen.add(node_id)
+            node_ids.add(node_id)
     return CanonicalValidatorSet(validators, total)
 
 

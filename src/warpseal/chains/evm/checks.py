@@ -94,7 +94,7 @@ class BlockRules:
 def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules) -> EvmBlockFacts:
     """Return what the index keeps of a block. receipts: of all of its transactions, in their order.
 
-    Raises BlockContradiction, and MalformedBlock for a value that is none.
+    Raises BlockContradiction, and MalformedBlock for a malformed value.
     """
     number = parse_quantity(header.number, _NUMBER_BITS)
     time = parse_quantity(header.timestamp, _TIME_BITS)

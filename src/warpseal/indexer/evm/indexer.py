@@ -181,7 +181,7 @@ class IndexedChain:
     def _open_writer(self) -> EvmIndexWriter:
         settings, url = self._parts.index, self._url()
         if url.path is not None and not url.path.exists():
-            # What SQLite kept beside a file that is gone belongs to no index.
+            # The log that SQLite kept of a file that is gone belongs to no index.
             for suffix in ("-wal", "-shm"):
                 with suppress(OSError):
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)

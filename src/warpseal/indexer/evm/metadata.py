@@ -174,7 +174,7 @@ class MetadataFetcher:
         else:
             self._reading.update(token.key for token in tokens)
             for token_uri in await self._read_uris(self._background_caller, tokens):
-                # Unless a page has shown the token meanwhile.
+                # Unless a page has shown the token since.
                 if token_uri.token.key in self._reading:
                     self._reading.discard(token_uri.token.key)
                     await self._queue_document(token_uri, level)

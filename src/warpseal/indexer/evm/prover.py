@@ -22,7 +22,7 @@ from warpseal.runtime.worker_process import initialize_worker
 log = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 64 * 1024
-"""Receipts of so many bytes are proven at once, in less than a millisecond: another process costs as much."""
+"""Receipts of at most this many bytes are proven at once, in less than a millisecond: another process costs as much."""
 _IDLE_S: Final = 60.0
 
 

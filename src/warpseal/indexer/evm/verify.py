@@ -111,7 +111,7 @@ class _StateCheck:
 
 
 class EvmIndexVerifier:
-    """Verifies the index of one chain, which the indexer may be writing meanwhile. Used once, from one event loop.
+    """Verifies the index of one chain, which the indexer may be writing to. Used once, from one event loop.
 
     name: of the chain, in front of every subject. rules: see BlockRules.
     """
@@ -237,7 +237,7 @@ class EvmIndexVerifier:
     async def _compare_states(self, checks: Sequence[_StateCheck], progress: Progress) -> list[IndexFinding]:
         """Compare holdings with what their contracts say, all of them in the state after one block.
 
-        The index and its nodes go on meanwhile. So the height and all holdings are read in one snapshot, and one batch
+        The index and its nodes go on. So the height and all holdings are read in one snapshot, and one batch
         of calls follows; the next attempt repeats those that no node answered in that state.
         """
         findings: dict[int, IndexFinding] = {}
