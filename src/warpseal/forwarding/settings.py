@@ -23,7 +23,7 @@ class EvmRpcSettings:
 
     deny_methods: of all chains; the entry of a chain may name more.
     connections_per_node: concurrent HTTP connections to one node.
-    retry_after_s, poll_s, single_poll_s: cooldown_s and the others of NodeLimits.
+    retry_after_s, poll_s: cooldown_s and poll_s of NodeLimits.
     max_answer_bytes: size of one response of a node; max_message_bytes: of one WebSocket message.
     max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for all of a chain.
     max_sockets: WebSocket clients of one chain; max_subscriptions, max_in_flight: of one of them.
@@ -42,7 +42,6 @@ class EvmRpcSettings:
     connections_per_node: int = 256
     retry_after_s: float = 5.0
     poll_s: float = 2.0
-    single_poll_s: float = 15.0
     max_answer_bytes: int = 64 * MEBIBYTE
     max_sockets: int = 4_096
     max_subscriptions: int = 100
@@ -65,7 +64,6 @@ class EvmRpcSettings:
             caller_cooldown_s=self.retry_after_s,
             check_timeout_s=self.connect_timeout_s,
             poll_s=self.poll_s,
-            single_poll_s=self.single_poll_s,
         )
 
 

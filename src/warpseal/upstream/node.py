@@ -70,7 +70,6 @@ class NodeLimits:
     caller_cooldown_s: the same for typed calls on behalf of requests.
     check_timeout_s: timeout of a call for the identity or the head of a node.
     poll_s: interval at which the heads of several nodes are compared.
-    single_poll_s: interval at which the head of an only node is read, for the status.
     """
 
     timeout_s: float = 5.0
@@ -87,7 +86,6 @@ class NodeLimits:
     caller_cooldown_s: float = 30.0
     check_timeout_s: float = 2.0
     poll_s: float = 2.0
-    single_poll_s: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)

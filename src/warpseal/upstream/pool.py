@@ -35,6 +35,8 @@ T = TypeVar("T")
 IdentityT = TypeVar("IdentityT")
 
 _WARN_AGAIN_AFTER_S: Final = 60.0
+# The head of an only node is read for the status alone.
+_SINGLE_POLL_S: Final = 15.0
 _RECHECK_S: Final = 60.0
 _RECHECK_UNKNOWN_S: Final = 600.0
 # A call is not sent to a node of another network: to ask it again for its network costs the caller little.
@@ -293,7 +295,7 @@ class NodePool(Generic[IdentityT]):
 
     async def run(self) -> None:
         """Check nodes and poll their heads until cancelled."""
-        poll_s = self._limits.poll_s if self.compares_heads else self._limits.single_poll_s
+        poll_s = self._limits.poll_s if self.compares_heads else _SINGLE_POLL_S
         due_at = float("-inf")
         while True:
             await self._checks.run(None, self.check)
