@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import msgspec
@@ -27,6 +27,7 @@ from warpseal.api.signing.l1_request import QUERY_FIELDS
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
 from warpseal.delivery.report import NextSignedMessage
+from warpseal.ops.profiles.profiler import Profiler
 from warpseal.resources import base as resources
 from warpseal.warp.ids import id_text
 
@@ -277,8 +278,8 @@ def test_every_example_belongs_to_an_operation() -> None:
 
 
 def test_the_examples_of_administration_are_all_its_methods() -> None:
-    nothing: Any = None
-    methods = AdminMethods(nothing, nothing, nothing, nothing, nothing).methods()
+    nothing, profiler = cast(Any, None), cast(Profiler, Profiler)
+    methods = AdminMethods(nothing, nothing, nothing, nothing, profiler).methods()
     bodies = load_examples()["callAdmin"].bodies
     assert sorted(body["method"] for body in bodies.values()) == sorted(f"admin.{name}" for name in methods)
 
