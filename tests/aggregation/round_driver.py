@@ -216,12 +216,12 @@ class RoundDriver:
                 return None if self._has_bad(shares) else self._result(indices)
             case SearchStep(added=added, alone=alone):
                 tested = [ShareUnderTest(index, PublicKey(None), share) for index, share in (*added, *alone)]
-                bad = tuple(found for found in tested if self._has_bad([found.share]))
-                return SearchResult(tuple(found for found in tested if found not in bad), (), bad)
+                bad = tuple(signers for signers in tested if self._has_bad([signers.share]))
+                return SearchResult(tuple(signers for signers in tested if signers not in bad), (), bad)
             case StoredSignatureCheck(signatures=signatures):
-                found = [self.validators.index_of_key(key) for key in signatures[0].public_keys]
-                indices = [index for index in found if index is not None]
-                if len(indices) < len(found):
+                signers = [self.validators.index_of_key(key) for key in signatures[0].public_keys]
+                indices = [index for index in signers if index is not None]
+                if len(indices) < len(signers):
                     return None
                 return PartialAggregate(frozenset(indices), Share("sum"), self._result(indices))
 

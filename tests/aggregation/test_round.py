@@ -617,8 +617,8 @@ def test_the_shortfall_names_the_heaviest_missing_validators_with_their_last_rep
     assert (refused.reason, refused.error_code, refused.error_message) == ("validation_unknown", 11, "because")
     assert refused.public_key == "0x" + public_key(30).hex()
     assert empty.reason == "empty_answer"
-    shown = [int(missing.weight) for missing in shortfall.missing]
-    assert shown == sorted(shown, reverse=True)
+    missing_weights = [int(missing.weight) for missing in shortfall.missing]
+    assert missing_weights == sorted(missing_weights, reverse=True)
     assert not any("The daemon started" in hint for hint in shortfall.hints)
     assert any("BLS key" in hint for hint in shortfall.hints)
     assert any("RegisterL1ValidatorTx" in hint for hint in shortfall.hints)

@@ -107,8 +107,8 @@ class RoundMachine(RuleBasedStateMachine):
             if has_two_nodes and number == 1:
                 nodes.append(ModelNode(number + SECOND_NODE))
             self.validators[number] = ModelValidator(number, weight, nodes)
-            for found in nodes:
-                found.is_connected = number not in disconnected
+            for peer in nodes:
+                peer.is_connected = number not in disconnected
         signers = sorted(shielded & self.validators.keys())
         stored = StoredSignature(tuple(public_key(number) for number in signers), signature(1, b"any"))
         self.driver = RoundDriver(
@@ -116,7 +116,7 @@ class RoundMachine(RuleBasedStateMachine):
             settings=SETTINGS,
             offenders={public_key(number) for number in offenders},
             stored=ArchiveEntry((stored,)) if signers else ArchiveEntry(),
-            connected=[node(found.number) for found in self._nodes() if found.is_connected],
+            connected=[node(peer.number) for peer in self._nodes() if peer.is_connected],
             inactive_known_at=0.0 if is_activity_known else inf,
         )
         for number in signers:
@@ -187,28 +187,28 @@ class RoundMachine(RuleBasedStateMachine):
     @rule(number=st.integers(1, 7), second=st.booleans())
     def connect(self, number: int, second: bool) -> None:
         """A handshake is done."""
-        _, found = self._pick(number, second)
-        found.retry_at = None
-        if not found.is_connected:
-            found.is_connected, found.asked_at = True, []
-        self.driver.round.connected([node(found.number)])
+        _, peer = self._pick(number, second)
+        peer.retry_at = None
+        if not peer.is_connected:
+            peer.is_connected, peer.asked_at = True, []
+        self.driver.round.connected([node(peer.number)])
 
     @rule(number=st.integers(1, 7), second=st.booleans(), retry_in_s=st.sampled_from([None, 0.1, 5.0, inf]))
     def disconnect(self, number: int, second: bool, retry_in_s: float | None) -> None:
         """A connection is lost, and the next dial is planned, under way, or impossible."""
-        _, found = self._pick(number, second)
-        found.is_connected = False
-        found.retry_at = None if retry_in_s is None else self.now + retry_in_s
-        self.driver.round.disconnected(node(found.number))
-        reason = None if found.retry_at is None else Unreachable("not_connected", found.retry_at)
-        self.driver.round.unreachable(node(found.number), reason)
+        _, peer = self._pick(number, second)
+        peer.is_connected = False
+        peer.retry_at = None if retry_in_s is None else self.now + retry_in_s
+        self.driver.round.disconnected(node(peer.number))
+        reason = None if peer.retry_at is None else Unreachable("not_connected", peer.retry_at)
+        self.driver.round.unreachable(node(peer.number), reason)
 
     @rule(numbers=st.sets(st.integers(1, 7), max_size=3))
     def learn_inactive(self, numbers: set[int]) -> None:
         """It is known now which validators are inactive."""
-        nodes = [found for number in numbers & self.validators.keys() for found in self.validators[number].nodes]
+        nodes = [peer for number in numbers & self.validators.keys() for peer in self.validators[number].nodes]
         self.was_reordered |= bool(nodes)
-        self.driver.inactive = frozenset(node(found.number) for found in nodes)
+        self.driver.inactive = frozenset(node(peer.number) for peer in nodes)
         self.driver.round.set_inactive(self.driver.inactive, self.now)
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 0.6, 1.0, 2.5, 9.0]))

@@ -64,8 +64,8 @@ def test_right_shares_are_marked_and_wrong_ones_deleted(caplog: pytest.LogCaptur
         assert shares.find(MESSAGE.id, public_key(2)) is None
 
     run(main())
-    kept = archive.shares[MESSAGE.id]
-    assert {key: share.verified for key, share in kept.items()} == {public_key(1): True, public_key(3): True}
+    stored_shares = archive.shares[MESSAGE.id]
+    assert {key: share.verified for key, share in stored_shares.items()} == {public_key(1): True, public_key(3): True}
     assert caplog.text.count("deleted a bad stored share") == 3
 
 

@@ -39,15 +39,15 @@ class Reply:
 
 
 def replies(raw: bytes) -> list[Reply]:
-    found = []
+    parsed_replies = []
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         length = int(headers.get("content-length", "0"))
-        found.append(Reply(int(first.split()[1]), headers, rest[:length]))
+        parsed_replies.append(Reply(int(first.split()[1]), headers, rest[:length]))
         raw = rest[length:]
-    return found
+    return parsed_replies
 
 
 @asynccontextmanager

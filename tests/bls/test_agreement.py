@@ -125,14 +125,14 @@ def test_every_backend_finds_the_same_sums_and_verdicts(rnd: random.Random, coun
     secrets = [first.generate_secret(rnd.randbytes(32)) for _ in range(count)]
     raw_keys = [first.public_key_bytes(first.derive_public_key(secret)) for secret in secrets]
     raw_shares = [first.sign(secret, MESSAGE if rnd.random() < 0.9 else b"another") for secret in secrets]
-    found = []
+    results = []
     for bls in INTERFACES:
         keys = [bls.parse_public_key(raw) for raw in raw_keys]
         total = bls.sum_shares([bls.decode_share(raw) for raw in raw_shares])
         key = bls.sum_public_keys(keys)
         verdicts = bls.verify(key, MESSAGE, total), bls.verify_aggregate(keys, MESSAGE, total)
-        found.append((total, bls.public_key_bytes(key), verdicts, bls.is_signature(total)))
-    assert len(set(found)) == 1
+        results.append((total, bls.public_key_bytes(key), verdicts, bls.is_signature(total)))
+    assert len(set(results)) == 1
 
 
 @pytest.mark.parametrize("bls", INTERFACES, ids=installed_backends())

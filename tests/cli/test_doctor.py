@@ -44,14 +44,14 @@ async def test_doctor_passes_a_healthy_network(tmp_path: Path) -> None:
         assert finished.stdout.rstrip().endswith("This configuration can sign.")
         assert not findings(finished, "WARN")
         assert not findings(finished, "BAD ")
-        shown = "\n".join(findings(finished, "ok  "))
-        assert f"info-api[0] {network.node_uri} answers" in shown
-        assert f"p-chain-api[0] {network.node_uri} answers" in shown
-        assert "the network id is 88888" in shown
+        text = "\n".join(findings(finished, "ok  "))
+        assert f"info-api[0] {network.node_uri} answers" in text
+        assert f"p-chain-api[0] {network.node_uri} answers" in text
+        assert "the network id is 88888" in text
         for subnet in network.subnets:
-            assert f"subnet {id_text(subnet.subnet_id)}: 100.0 % of the weight is connected" in shown
-        assert "clock is" in shown
-        assert "every node has the proposervm API of 1 chain" in shown
+            assert f"subnet {id_text(subnet.subnet_id)}: 100.0 % of the weight is connected" in text
+        assert "clock is" in text
+        assert "every node has the proposervm API of 1 chain" in text
         # It leaves nothing behind.
         assert not (tmp_path / "data").exists()
 
@@ -119,7 +119,7 @@ async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     assert finished.code == 1
     clocks = [re.search(r"clock is \+(\d+) s", bad) for bad in findings(finished, "BAD ")]
     # The time that a message takes to be read counts as well.
-    assert [45 <= int(found[1]) < 60 for found in clocks if found] == [True]
+    assert [45 <= int(match[1]) < 60 for match in clocks if match] == [True]
     assert "NTP" in finished.stdout
 
 
@@ -146,21 +146,21 @@ async def test_doctor_prints_json_with_weights_backend_and_what_each_url_answere
         data_dir = f"--data-dir={tmp_path / 'other'}"
         finished = await run_command("doctor", "--config", config, "--wait", "2", "--json", data_dir)
     assert finished.code == 0, finished.stderr
-    shown = json.loads(finished.stdout)
-    assert shown["canSign"] is True
-    found = {name: value for finding in shown["findings"] for name, value in finding.items()}
-    assert found["blsBackend"] == BACKEND
-    urls = [finding for finding in shown["findings"] if "setting" in finding]
+    document = json.loads(finished.stdout)
+    assert document["canSign"] is True
+    values = {name: value for finding in document["findings"] for name, value in finding.items()}
+    assert values["blsBackend"] == BACKEND
+    urls = [finding for finding in document["findings"] if "setting" in finding]
     assert [(url["setting"], url["status"], url["body"]) for url in urls] == [
         ("info-api[0]", 200, "JSON-RPC result"),
         ("p-chain-api[0]", 200, "JSON-RPC result"),
     ]
-    weights = {finding["subnetId"]: finding for finding in shown["findings"] if "connectedWeight" in finding}
+    weights = {finding["subnetId"]: finding for finding in document["findings"] if "connectedWeight" in finding}
     primary = weights[id_text(network.subnets[0].subnet_id)]
     total = int(primary["totalWeight"])
     assert int(primary["connectedWeight"]) * 8 == total * 7
     assert int(primary["requiredWeight"]) == -(-total * 67 // 100)
-    (missing,) = [finding for finding in shown["findings"] if finding.get("reason") == "not_connected"]
+    (missing,) = [finding for finding in document["findings"] if finding.get("reason") == "not_connected"]
     (validator,) = missing["validators"]
     assert validator["nodeId"] == network.validators[0].name
     assert validator["lastError"] == "unreachable: Connection refused"

@@ -116,8 +116,8 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
 def test_the_pace_of_an_indexer_that_no_longer_reports_is_not_shown() -> None:
     fresh = ChainFreshness(PrimaryChain.P, 50, 100, 1_000)
     running = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=5.0, eta_s=10.0, written_at=int(time.time()))
-    shown = describe_chain(PrimaryChain.P, fresh, running)
-    assert (shown["blocksPerSecond"], shown["etaSeconds"]) == (5.0, 10)
+    description = describe_chain(PrimaryChain.P, fresh, running)
+    assert (description["blocksPerSecond"], description["etaSeconds"]) == (5.0, 10)
     stopped = describe_chain(PrimaryChain.P, fresh, replace(running, written_at=int(time.time()) - 120))
     assert "blocksPerSecond" not in stopped
     assert stopped["waiting"].startswith("the indexer does not run: its last report is 12")

@@ -53,11 +53,11 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         first = await stack.enter_async_context(start_command("index", "run", "--config", config))
         place = tmp_path / "data" / "88888" / "evm"
         assert await first.read_line() == f"warpseal is indexing: network=88888 index={place}\n"
-        found: dict[str, dict[str, Any]] = {}
+        statuses: dict[str, dict[str, Any]] = {}
 
         async def is_as_expected() -> bool:
             code, listed = await read_status(config)
-            found.update({chain["chain"]: chain for chain in listed})
+            statuses.update({chain["chain"]: chain for chain in listed})
             heights = [chain.get("height") for chain in listed]
             return code == 1 and sorted(heights, key=str) == [nodes[0].height, 6]
 
@@ -70,7 +70,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             await first.ended()
             assert not has_writer(connection, url.path)
         engine.dispose()
-        stopped = found[id_text(made.blockchain_id)]
+        stopped = statuses[id_text(made.blockchain_id)]
         assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
         nodes[0].tip = None
         nodes[1].receipts.clear()
@@ -125,8 +125,8 @@ async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not
     chains = [{"blockchain-id": configured, "rpc": [node], "index": True}]
     nodes = {"p-chain-api": node, "info-api": node, "index-l1s-at": node, "evm-chains": chains}
     config.write_text(json.dumps({**nodes, "index-url": postgres_url, "tracked-subnet-ids": [configured]}))
-    code, shown = await read_status(config)
-    heights = {chain["chain"]: chain.get("height") for chain in shown}
+    code, chain_rows = await read_status(config)
+    heights = {chain["chain"]: chain.get("height") for chain in chain_rows}
     assert (code, heights) == (0, {id_text(CHAIN_ID): 29, configured: None})
 
 
@@ -154,10 +154,10 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
 
 
 async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
-    found, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
+    intact, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
     subnet_id = id_text(bytes([9]) * 32)
-    p_chain = ReplayNode(answers={"platform.validates": {"blockchainIDs": [id_text(found.blockchain_id)]}})
-    nodes = EvmReplayNode(found), EvmReplayNode(broken, receipts={7: b"[]"})
+    p_chain = ReplayNode(answers={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
+    nodes = EvmReplayNode(intact), EvmReplayNode(broken, receipts={7: b"[]"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(p_chain))
         await stack.enter_async_context(serving_evm(*nodes))
@@ -183,7 +183,7 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
         async def is_reported() -> bool:
             checks.update((await get_json(f"{url}/ext/health"))["checks"])
             indexes = checks.get("evm-index", {}).get("message") or {}
-            return indexes.get(id_text(found.blockchain_id), {}).get("height") == "12" and "stopped" in indexes[name]
+            return indexes.get(id_text(intact.blockchain_id), {}).get("height") == "12" and "stopped" in indexes[name]
 
         await until(is_reported)
         reason = f"indexing the {name} stopped at block 7: wrong_receipt_count"
@@ -191,6 +191,6 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
         assert checks["evm-index"]["message"][name]["height"] == "6"
         ready = await get_json(f"{url}/ready")
         assert reason in ready["degraded"]
-        assert ready["index"][id_text(found.blockchain_id)]["height"] == "12"
+        assert ready["index"][id_text(intact.blockchain_id)]["height"] == "12"
         daemon.terminate()
         assert await daemon.ended() == 0

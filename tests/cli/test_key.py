@@ -34,9 +34,9 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
         text = capsys.readouterr().out.strip()
         digest = digest_key(text)
         assert digest is not None
-        found = await store.api_keys.find_key(digest)
-        assert found is not None
-        assert (found.name, found.units_per_minute, found.units_per_day) == ("explorer", 50, 0)
+        key_row = await store.api_keys.find_key(digest)
+        assert key_row is not None
+        assert (key_row.name, key_row.units_per_minute, key_row.units_per_day) == ("explorer", 50, 0)
 
         assert key("list", *where) == 0
         listed = capsys.readouterr().out
@@ -44,9 +44,9 @@ async def test_a_key_is_created_shown_once_listed_and_revoked_while_a_daemon_run
         assert text not in listed
 
         assert key("revoke", "explorer", *where) == 0
-        found = await store.api_keys.find_key(digest)
-        assert found is not None
-        assert found.revoked_at is not None
+        key_row = await store.api_keys.find_key(digest)
+        assert key_row is not None
+        assert key_row.revoked_at is not None
         capsys.readouterr()
         assert key("list", *where) == 0
         assert "revoked" in capsys.readouterr().out

@@ -69,10 +69,10 @@ def test_a_json_line_has_time_level_logger_message_fields_and_the_traceback() ->
         raise ValueError("the reason")
     except ValueError as error:
         record.exc_info = (type(error), error, error.__traceback__)
-    shown = JsonFormatter().format(record)
-    assert shown.isascii()
-    assert shown.isprintable()
-    content = json.loads(shown)
+    text = JsonFormatter().format(record)
+    assert text.isascii()
+    assert text.isprintable()
+    content = json.loads(text)
     assert list(content) == ["time", "level", "logger", "message", "share", "request_id", "trace"]
     assert len(content["time"]) == len("2024-01-01T00:00:00.000Z")
     assert (content["level"], content["logger"]) == ("fatal", "warpseal.x")
@@ -95,8 +95,8 @@ def test_the_setting_makes_every_line_a_json_object(tmp_path: Path, monkeypatch:
 
 
 def test_a_line_has_time_level_logger_message_and_fields() -> None:
-    shown = line("the network is known", network_id=5, share=0.5, why="two words", empty="", quote='a"b', eq="a=b")
-    time, level, logger, *rest = shown.split(" ", 3)
+    text = line("the network is known", network_id=5, share=0.5, why="two words", empty="", quote='a"b', eq="a=b")
+    time, level, logger, *rest = text.split(" ", 3)
     assert len(time) == len("2024-01-01T00:00:00.000Z")
     assert time.endswith("Z")
     assert (level, logger) == ("INFO", "")
@@ -107,11 +107,11 @@ def test_a_line_has_time_level_logger_message_and_fields() -> None:
 
 @pytest.mark.parametrize("bad", ["\n", "\r", "\x1b[31m", "\x00", "\x9b", "\u2028", "\u202e", "\ud800"])
 def test_no_foreign_character_can_forge_or_hide_a_log_line(bad: str) -> None:
-    for shown in (line(f"peer said {bad}INFO forged"), line("peer said", text=f"{bad}INFO forged")):
-        assert len(shown.splitlines()) == 1
-        assert shown.isprintable()
-        shown.encode()
-        assert "INFO forged" in shown
+    for text in (line(f"peer said {bad}INFO forged"), line("peer said", text=f"{bad}INFO forged")):
+        assert len(text.splitlines()) == 1
+        assert text.isprintable()
+        text.encode()
+        assert "INFO forged" in text
 
 
 def test_arguments_of_a_log_message_are_escaped() -> None:

@@ -50,13 +50,13 @@ def test_help_names_every_command_and_what_it_does(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(*arguments) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words, (_, what) in COMMANDS.items():
-        assert words[0] in shown
-        assert len(words) > 1 or what.split()[0] in shown
-    assert shown.splitlines()[0] == "usage: warpseal COMMAND [ARGUMENT ...]"
-    assert "First steps:" in shown.splitlines()[2]
-    assert "warpseal demo " in shown.splitlines()[4]
+        assert words[0] in output
+        assert len(words) > 1 or what.split()[0] in output
+    assert output.splitlines()[0] == "usage: warpseal COMMAND [ARGUMENT ...]"
+    assert "First steps:" in output.splitlines()[2]
+    assert "warpseal demo " in output.splitlines()[4]
 
 
 @pytest.mark.parametrize("words", list(COMMANDS))
@@ -64,9 +64,9 @@ def test_every_command_and_every_flag_has_a_help_text(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(*words, "--help") == 0
-    shown = capsys.readouterr().out
-    assert " ".join(("warpseal", *words)) in shown
-    lines = shown.splitlines()
+    output = capsys.readouterr().out
+    assert " ".join(("warpseal", *words)) in output
+    lines = output.splitlines()
     for place, line in enumerate(lines):
         words_of_line = line.split()
         if line.startswith("  --") and len(words_of_line) < 3:
@@ -107,10 +107,10 @@ def flags_by_group(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str,
 
 
 def test_the_help_of_serve_has_every_key_that_is_no_secret_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = flags_by_group(capsys, "serve")
+    groups = flags_by_group(capsys, "serve")
     for group in Group:
         keys = [key for key in KEYS if key.setting.group is group]
-        assert shown[group] == [key.name for key in keys if not key.setting.is_secret]
+        assert groups[group] == [key.name for key in keys if not key.setting.is_secret]
 
 
 def test_the_help_of_serve_begins_with_the_first_steps(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_the_help_of_other_commands_has_only_the_settings_that_they_read(
     words: str, own: set[str], foreign: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     groups = flags_by_group(capsys, *words.split())
-    shown = {flag for flags in groups.values() for flag in flags}
-    assert own <= shown
-    assert not foreign & shown
+    listed_flags = {flag for flags in groups.values() for flag in flags}
+    assert own <= listed_flags
+    assert not foreign & listed_flags
     assert all(groups[group] for group in Group if group in groups)
 
 
@@ -171,8 +171,8 @@ def test_config_check_shows_each_value_and_its_source(
     }
     file = write(tmp_path, {**LEAST, "api-port": 7000, "evm-chains": [chain]})
     assert exit_code("config", "check", file) == 0
-    shown = capsys.readouterr().out
-    rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
+    output = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in output.splitlines() if line.startswith("  ")}
     assert set(rows) == {key.name for key in KEYS}
     values = {name: json.JSONDecoder().raw_decode(row.split(maxsplit=1)[1])[0] for name, row in rows.items()}
     assert (values["api-port"], values["metrics-port"], values["log-level"]) == (7000, 7001, "debug")
@@ -188,7 +188,7 @@ def test_config_check_shows_each_value_and_its_source(
     assert values["evm-chains"] == [
         {**chain, "rpc": ["https://node.example:443"], "ws": ["wss://node.example:443"], "deny-methods": ["debug_*"]}
     ]
-    assert "s3cr3t" not in shown
+    assert "s3cr3t" not in output
 
 
 def test_config_check_takes_the_flags_of_serve_and_names_where_each_fault_came_from(
@@ -226,9 +226,9 @@ def test_config_check_says_that_a_variable_of_kubernetes_is_ignored(
 ) -> None:
     monkeypatch.setenv("API_PORT", "tcp://10.0.0.1:80")
     assert exit_code("config", "check", write(tmp_path, LEAST)) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("note: API_PORT is ignored: Kubernetes sets it")
-    assert next(line for line in shown if line.startswith("  api-port ")).endswith("default")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("note: API_PORT is ignored: Kubernetes sets it")
+    assert next(line for line in lines if line.startswith("  api-port ")).endswith("default")
 
 
 def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,11 +239,11 @@ def test_config_check_lists_all_errors_with_their_paths(tmp_path: Path, capsys: 
         "tracked-subnet-ids": ["11111111111111111111111111111111LpoYY", "nonsense"],
     }
     assert exit_code("config", "check", write(tmp_path, wrong)) == 1
-    shown = capsys.readouterr().out
-    assert "5 faults" in shown
+    output = capsys.readouterr().out
+    assert "5 faults" in output
     for path in ("p-chain-api.base-url", "info-api", "api-port", "log-levle", "tracked-subnet-ids[1]"):
-        assert f"\n  {path}: " in shown
-    assert "did you mean log-level?" in shown
+        assert f"\n  {path}: " in output
+    assert "did you mean log-level?" in output
 
 
 @pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "JSON object"), (None, "cannot be read")])
@@ -252,9 +252,9 @@ def test_config_check_reports_a_missing_or_malformed_file(
 ) -> None:
     file = str(tmp_path / "missing.json") if content is None else write(tmp_path, content)
     assert exit_code("config", "check", file) == 1
-    shown = capsys.readouterr().out
-    assert words in shown
-    assert file in shown
+    output = capsys.readouterr().out
+    assert words in output
+    assert file in output
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
@@ -262,9 +262,9 @@ def test_an_invalid_config_ends_every_command_with_1_without_a_traceback(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(command, "--config", write(tmp_path, {"api-port": "x"})) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("warpseal: the configuration has 3 faults")
-    assert "api-port" in shown
+    errors = capsys.readouterr().err
+    assert errors.startswith("warpseal: the configuration has 3 faults")
+    assert "api-port" in errors
 
 
 def test_config_file_as_the_first_flag_means_serve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,9 +276,9 @@ def test_config_file_as_the_first_flag_means_serve(tmp_path: Path, capsys: pytes
 
 def test_without_any_config_the_missing_keys_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("serve") == 1
-    shown = capsys.readouterr().err
-    assert "p-chain-api: missing" in shown
-    assert "info-api: missing" in shown
+    errors = capsys.readouterr().err
+    assert "p-chain-api: missing" in errors
+    assert "info-api: missing" in errors
 
 
 def test_an_impossible_simulated_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

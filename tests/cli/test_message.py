@@ -27,8 +27,8 @@ def recorded_transactions() -> dict[str, dict[str, Any]]:
     packed = (LOCALNET / "p-chain.jsonl.zst").read_bytes()
     calls = [json.loads(line) for line in zstandard.ZstdDecompressor().stream_reader(packed).read().splitlines()]
     hexed = [call for call in calls if call["method"] == "platform.getTx" and call["params"].get("encoding") == "hex"]
-    found = [{"id": call["params"]["txID"], "tx": call["result"]["tx"]} for call in hexed]
-    return {parse_p_tx(bytes.fromhex(item["tx"][2:-8])).kind: item for item in found}
+    transactions = [{"id": call["params"]["txID"], "tx": call["result"]["tx"]} for call in hexed]
+    return {parse_p_tx(bytes.fromhex(item["tx"][2:-8])).kind: item for item in transactions}
 
 
 TRANSACTIONS = recorded_transactions()
@@ -44,18 +44,18 @@ async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[
 async def decode_message(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
     ended, out, err = await decoded(capsys, *arguments, "--json")
     assert ended == code, err
-    shown: dict[str, Any] = json.loads(out)
-    return shown
+    document: dict[str, Any] = json.loads(out)
+    return document
 
 
 def node_with(kind: str, **more: Any) -> RecordedNode:
     """Return a node that has one more transaction, committed."""
-    known = TRANSACTIONS[kind]
+    recording = TRANSACTIONS[kind]
 
     def transaction(params: Any) -> Any:
-        if params["txID"] != known["id"]:
+        if params["txID"] != recording["id"]:
             raise RpcFault("couldn't get tx: not found")
-        return {"tx": known["tx"], "encoding": "hex"}
+        return {"tx": recording["tx"], "encoding": "hex"}
 
     return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})
 
@@ -71,15 +71,15 @@ async def test_message_decode_prints_readable_lines(capsys: pytest.CaptureFixtur
 
 
 async def test_message_decode_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
-    assert shown["payload"]["call"]["weight"] == "41"
+    document = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
+    assert document["payload"]["call"]["weight"] == "41"
 
 
 async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shown = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
-    assert shown["verification"] == {"result": "not checked", "reason": "a node is needed: give --node URL"}
+    document = await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3)
+    assert document["verification"] == {"result": "not checked", "reason": "a node is needed: give --node URL"}
     code, out, err = await decoded(capsys, fuji.SIGNED_WEIGHT.hex())
     assert code == 3
     assert out.startswith("result: the signature is not checked: a node is needed: give --node URL\n")
@@ -91,9 +91,9 @@ async def test_a_signature_is_not_checked_without_a_node_and_the_exit_code_is_3(
 
 async def test_a_message_without_a_signature_has_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
     unsigned = (await decode_message(capsys, fuji.SIGNED_WEIGHT.hex(), code=3))["unsignedMessage"]
-    shown = await decode_message(capsys, unsigned)
-    assert shown["type"] == "unsigned message"
-    assert "verification" not in shown
+    document = await decode_message(capsys, unsigned)
+    assert document["type"] == "unsigned message"
+    assert "verification" not in document
 
 
 async def test_a_message_may_come_on_standard_input(
@@ -107,15 +107,17 @@ async def test_a_signature_is_verified_at_a_height_and_its_signers_are_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with serve_nodes(RecordedNode()) as (uri,):
-        shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18")
-        assert shown["verification"]["signatureValid"]
-        assert shown["verification"]["signedPercentage"] == "99.90"
-        shown = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1)
-        assert not shown["verification"]["quorumMet"]
-        shown = await decode_message(
+        document = await decode_message(capsys, REGISTRATION, "--node", uri, "--height", "18")
+        assert document["verification"]["signatureValid"]
+        assert document["verification"]["signedPercentage"] == "99.90"
+        document = await decode_message(
+            capsys, REGISTRATION, "--node", uri, "--height", "18", "--quorum", "100", code=1
+        )
+        assert not document["verification"]["quorumMet"]
+        document = await decode_message(
             capsys, CONVERSION, "--node", uri, "--height", "7", "--signing-subnet", id_text(L1)
         )
-        assert [item["index"] for item in shown["verification"]["notSigned"]] == [1, 3]
+        assert [item["index"] for item in document["verification"]["notSigned"]] == [1, 3]
 
 
 async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
@@ -148,9 +150,9 @@ async def test_the_verdict_comes_first_and_the_validators_are_listed_on_request(
 
 async def test_a_signature_of_another_height_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     async with serve_nodes(RecordedNode()) as (uri,):
-        shown = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
-    assert shown["verification"]["pChainHeight"] == "19"
-    assert "another validator set" in shown["verification"]["fault"]
+        document = await decode_message(capsys, REGISTRATION, "--node", uri, code=1)
+    assert document["verification"]["pChainHeight"] == "19"
+    assert "another validator set" in document["verification"]["fault"]
 
 
 async def test_a_message_without_a_signing_subnet_needs_the_subnet_flag(
@@ -176,27 +178,27 @@ async def test_a_transaction_is_decoded_with_the_message_that_it_causes(
     kind: str, call: str, asked_for: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serve_nodes(node_with(kind)) as (uri,):
-        shown = await decode_message(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
+        document = await decode_message(capsys, TRANSACTIONS[kind]["id"], "--node", uri)
     delivered = {
         "ConvertSubnetToL1Tx": CONVERSION,
         "RegisterL1ValidatorTx": REGISTRATION,
         "SetL1ValidatorWeightTx": REMOVAL,
     }[kind]
-    assert shown["transactionType"] == kind
-    assert shown["status"] == "Committed"
-    assert shown["signingSubnetId"]["cb58"] == id_text(L1)
-    assert shown["message"]["payload"]["call"]["type"] == call
-    assert delivered.startswith(shown["message"]["unsignedMessage"][2:])
-    assert shown.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"] == asked_for
+    assert document["transactionType"] == kind
+    assert document["status"] == "Committed"
+    assert document["signingSubnetId"]["cb58"] == id_text(L1)
+    assert document["message"]["payload"]["call"]["type"] == call
+    assert delivered.startswith(document["message"]["unsignedMessage"][2:])
+    assert document.get("askedForBy", {"payload": {"call": {"type": None}}})["payload"]["call"]["type"] == asked_for
 
 
 async def test_transaction_bytes_are_decoded_without_a_node(capsys: pytest.CaptureFixture[str]) -> None:
     raw = TRANSACTIONS["RegisterL1ValidatorTx"]["tx"][:-8]
-    shown = await decode_message(capsys, raw)
-    assert shown["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
-    shown = await decode_message(capsys, TRANSACTIONS["BaseTx"]["tx"][:-8])
-    assert shown["message"] is None
-    assert "has no Warp message" in shown["reason"]
+    document = await decode_message(capsys, raw)
+    assert document["transactionId"]["cb58"] == TRANSACTIONS["RegisterL1ValidatorTx"]["id"]
+    document = await decode_message(capsys, TRANSACTIONS["BaseTx"]["tx"][:-8])
+    assert document["message"] is None
+    assert "has no Warp message" in document["reason"]
 
 
 async def test_a_transaction_needs_a_node_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,9 +221,9 @@ async def test_input_that_is_no_message_and_no_transaction_exits_with_1(
 
 
 async def test_unknown_bytes_are_printed_and_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = await decode_message(capsys, "0x0102030405", code=1)
-    assert shown["type"] == "no Warp message"
-    assert shown["unread"][0]["part"] == "message"
+    document = await decode_message(capsys, "0x0102030405", code=1)
+    assert document["type"] == "no Warp message"
+    assert document["unread"][0]["part"] == "message"
 
 
 @pytest.mark.parametrize(

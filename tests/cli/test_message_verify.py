@@ -55,8 +55,8 @@ async def test_a_message_that_the_destination_accepts_exits_with_0(capsys: pytes
     assert rows[2][:3] == ["next", "31", "(predicted)"]
     assert rows[2][-2:] == ["no:", "weight"]
     code, out, _ = await at_node(capsys, "0x" + REGISTRATION, *TO_L1, "--json")
-    shown = json.loads(out)
-    assert (code, shown["verifiesNow"], shown["destination"]["pChainHeight"]) == (0, True, "18")
+    document = json.loads(out)
+    assert (code, document["verifiesNow"], document["destination"]["pChainHeight"]) == (0, True, "18")
 
 
 async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reason(
@@ -72,8 +72,8 @@ async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reaso
         "proposervm.getProposedHeight": {"height": 19},
     }
     code, out, _ = await at_node(capsys, FROM_L1.encode().hex(), "--destination", "P", "--json", answers=answers)
-    shown = json.loads(out)
-    assert (code, shown["verifiesNow"], shown["reason"]) == (1, True, "other_destination")
+    document = json.loads(out)
+    assert (code, document["verifiesNow"], document["reason"]) == (1, True, "other_destination")
     disabled = {CONFIG: {"feeConfig": {}, "warpConfig": {"blockTimestamp": 0, "disable": True}}}
     code, _, err = await at_node(capsys, REGISTRATION, *TO_L1, answers=disabled)
     assert (code, "verifies no Warp messages" in err) == (1, True)
@@ -83,15 +83,15 @@ async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reaso
 async def test_a_message_that_could_not_be_checked_exits_with_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    found = [
+    outcomes = [
         await verify(capsys, REGISTRATION, *TO_L1, "--node", refusing_uri()),
         await at_node(capsys, REGISTRATION, "--destination", id_text(NO_CHAIN)),
         await verify(capsys, REGISTRATION, *TO_L1, "--url", refusing_uri()),
         await verify(capsys, REGISTRATION, *TO_L1, "--data-dir", str(tmp_path)),
     ]
-    assert [code for code, _, _ in found] == [3, 3, 3, 3]
-    assert all("the message is not checked: " in err and not out for _, out, err in found)
-    assert "found no running daemon" in found[-1][2]
+    assert [code for code, _, _ in outcomes] == [3, 3, 3, 3]
+    assert all("the message is not checked: " in err and not out for _, out, err in outcomes)
+    assert "found no running daemon" in outcomes[-1][2]
 
 
 def test_a_command_at_a_node_that_is_down_prints_one_sentence() -> None:

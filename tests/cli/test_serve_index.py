@@ -103,8 +103,8 @@ async def health(url: str) -> dict[str, Any]:
 
 async def get_json(url: str) -> dict[str, Any]:
     """Return the JSON body of a GET."""
-    found: dict[str, Any] = json.loads(await get_text(url))
-    return found
+    document: dict[str, Any] = json.loads(await get_text(url))
+    return document
 
 
 async def get_text(url: str) -> str:

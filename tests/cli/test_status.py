@@ -47,16 +47,16 @@ async def test_the_commands_show_what_the_daemon_answers(tmp_path: Path) -> None
             return [row.get("reason") for row in subnets[1]["missing"]] == ["unreachable"]
 
         await until(is_missing)
-        shown = await ask(tmp_path, "status")
+        output = await ask(tmp_path, "status")
         # Two of four equal weights are less than 67 %.
-        assert shown.code == 1
-        assert "NOT READY" in shown.stdout
-        assert f"on network {network.network_id}, BLS" in shown.stdout
-        assert f"subnet {l1}: 50.0 % of the weight is connected" in shown.stdout
-        assert "1 validator missing, 25.0 % inactive or without a BLS key)" in shown.stdout
-        assert f"missing {missing}  25.0 %" in shown.stdout
-        assert f"inactive {inactive}  25.0 %" in shown.stdout
-        assert "inactive or without a BLS key" in shown.stdout.partition("\n\n")[0]
+        assert output.code == 1
+        assert "NOT READY" in output.stdout
+        assert f"on network {network.network_id}, BLS" in output.stdout
+        assert f"subnet {l1}: 50.0 % of the weight is connected" in output.stdout
+        assert "1 validator missing, 25.0 % inactive or without a BLS key)" in output.stdout
+        assert f"missing {missing}  25.0 %" in output.stdout
+        assert f"inactive {inactive}  25.0 %" in output.stdout
+        assert "inactive or without a BLS key" in output.stdout.partition("\n\n")[0]
         in_json = await ask(tmp_path, "status", "--json")
         assert {subnet["subnetId"] for subnet in json.loads(in_json.stdout)["subnets"]} == {
             id_text(PRIMARY_NETWORK),
@@ -93,8 +93,8 @@ async def test_a_daemon_writes_its_address_and_removes_it_at_a_clean_stop(tmp_pa
         environ = {"WARPSEAL_API_HEALTH_ENABLED": "false", "WARPSEAL_NOT_KNOWN": "1", "API_PORT": "tcp://10.0.0.1:80"}
         async with start_command("serve", "--config", file, environ=environ) as command:
             api, metrics = await command.listening()
-            found = read_listening_daemon(tmp_path / "data")
-            assert found == ListeningDaemon(api, metrics, command.pid)
+            daemon = read_listening_daemon(tmp_path / "data")
+            assert daemon == ListeningDaemon(api, metrics, command.pid)
             # The config file names the folder.
             by_file = await run_command("health", "--config", file)
             assert (by_file.code, by_file.stdout.partition(";")[0]) == (0, "alive: the daemon answers /health")
@@ -137,9 +137,9 @@ def test_a_daemon_that_ends_leaves_the_address_of_one_that_still_runs(tmp_path: 
     for running in (other, msgspec.structs.replace(other, pid=2**22 + 1)):
         (tmp_path / LISTENING_NAME).write_bytes(msgspec.json.encode(running))
         with listening_file(tmp_path, "http://127.0.0.1:3", "http://127.0.0.1:4"):
-            named = read_listening_daemon(tmp_path)
-            assert named is not None
-            assert named.pid == os.getpid()
+            daemon = read_listening_daemon(tmp_path)
+            assert daemon is not None
+            assert daemon.pid == os.getpid()
         # The number of the second process is beyond those that Linux gives.
         assert read_listening_daemon(tmp_path) == (other if running is other else None)
 
@@ -169,9 +169,9 @@ def test_a_node_that_contradicts_others_is_marked() -> None:
 def test_forecasts_show_the_margins_and_the_end_of_the_quorum() -> None:
     row = ForecastStatus("sub", "l1", "2026-01-01T00:00:00Z", "100", "67", "80", 0.13, True)
     assert list(_forecast_cells(row)) == ["sub", "13.0 %", "", "not within ten years"]
-    known = msgspec.structs.replace(row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z")
-    assert list(_forecast_cells(known)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
-    assert list(_forecast_cells(msgspec.structs.replace(known, quorum_impossible_at=row.as_of)))[-1] == "now"
+    subnet_row = msgspec.structs.replace(row, answering_margin=-0.17, quorum_impossible_at="2026-01-03T00:00:00Z")
+    assert list(_forecast_cells(subnet_row)) == ["sub", "13.0 %", "-17.0 %", "2026-01-03T00:00:00Z"]
+    assert list(_forecast_cells(msgspec.structs.replace(subnet_row, quorum_impossible_at=row.as_of)))[-1] == "now"
 
 
 def test_usage_shows_the_calls_of_each_route() -> None:

@@ -105,8 +105,8 @@ def test_info_shows_the_contents_and_no_user_of_an_idle_store(
     assert lines["usedBy"].strip() == "none"
     assert (lines["messages"].strip(), lines["messagesForEver"].strip(), lines["shares"].strip()) == ("2", "1", "3")
     assert store("info", "--store-url", any_store_url, "--json") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["sharesVerified"], shown["signatures"], shown["usedBy"]) == (2, 1, [])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["sharesVerified"], document["signatures"], document["usedBy"]) == (2, 1, [])
 
 
 def test_an_exported_file_is_imported_into_another_store(

@@ -40,9 +40,9 @@ def test_usage_is_shown_by_label_and_time(any_metrics_url: str, capsys: pytest.C
 
     def rows(*arguments: str) -> list[list[str]]:
         assert main(("usage", "--csv", *arguments, *where)) == 0
-        header, *found = csv.reader(io.StringIO(capsys.readouterr().out))
+        header, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
         assert header[:3] == ["begins", "value", "requests"]
-        return found
+        return rows
 
     (row,) = rows()
     begins = time.strftime("%Y-%m-%d %H:00", time.gmtime(now))

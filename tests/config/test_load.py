@@ -153,8 +153,8 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
         "manually-tracked-peers": [{"id": "NodeID-x", "ip": "203.0.113.7"}],
         "allow-private-ips": "perhaps",
     }
-    found = faults_of(tmp_path, wrong)
-    paths = [fault.split(":")[0] for fault in found]
+    messages = faults_of(tmp_path, wrong)
+    paths = [fault.split(":")[0] for fault in messages]
     assert paths == [
         "p-chain-api[1].query-params",
         "p-chain-api[1].base-url",
@@ -166,9 +166,9 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
         "allow-private-ips",
         "info-api",
     ]
-    assert "did you mean query-parameters?" in found[0]
-    assert "did you mean metrics-port?" in found[3]
-    assert all(fault.endswith(f" (file {tmp_path / 'config.json'})") for fault in found[:-1])
+    assert "did you mean query-parameters?" in messages[0]
+    assert "did you mean metrics-port?" in messages[3]
+    assert all(fault.endswith(f" (file {tmp_path / 'config.json'})") for fault in messages[:-1])
 
 
 def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
         ],
         "index-from": {"q": 1, "c": -1},
     }
-    found = faults_of(tmp_path, {**LEAST, **wrong})
-    assert [fault.split(":")[0] for fault in found] == [
+    messages = faults_of(tmp_path, {**LEAST, **wrong})
+    assert [fault.split(":")[0] for fault in messages] == [
         "evm-chains[1].wss",
         "evm-chains[1].blockchain-id",
         "evm-chains[1].rpc[0].base-url",
@@ -248,8 +248,8 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
         "index-from.q",
         "index-from.c",
     ]
-    assert "expected an object, found text" in found[12]
-    assert "is an EVM chain id" in found[8]
+    assert "expected an object, found text" in messages[12]
+    assert "is an EVM chain id" in messages[8]
 
 
 def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
@@ -349,9 +349,9 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
         "http-headers": {"k": "canary"},
     }
     config = load(write(tmp_path, {"p-chain-api": secret, "info-api": [secret, NODE]}), {}, {}).config
-    shown = [key.json_value(config) for key in KEYS]
-    assert shown[:2] == [["https://node.example:443"], ["https://node.example:443", "http://127.0.0.1:9650"]]
-    assert "canary" not in json.dumps(shown)
+    values = [key.json_value(config) for key in KEYS]
+    assert values[:2] == [["https://node.example:443"], ["https://node.example:443", "http://127.0.0.1:9650"]]
+    assert "canary" not in json.dumps(values)
 
 
 def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
@@ -369,10 +369,10 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.rpc[0].url("").path == "/key-1234/rpc"
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
-    shown = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
+    chains = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
     indexing = {"from": 7, "traces": "auto", "metadata": "all", "holders": True}
     rpc = ["https://gateway.example:443", "http://127.0.0.1:9650"]
-    assert shown == [{**entry, "rpc": rpc, "ws": ["wss://gateway.example:443"], "index": indexing}]
+    assert chains == [{**entry, "rpc": rpc, "ws": ["wss://gateway.example:443"], "index": indexing}]
     assert "secret" not in repr(config.node.evm_chains)
     assert "key-1234" not in repr(config.node.evm_chains)
 
@@ -412,9 +412,9 @@ def test_compat_is_one_of_three_words() -> None:
 
 
 def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -> None:
-    given = {"price-url": "https://prices.example/canary/{date}?key=canary#a.{currency}.0"}
-    config = load(write(tmp_path, {**LEAST, **given, "price-file": "/p.csv"}), {}, {}).config
-    assert (config.prices.url, config.prices.file) == (*given.values(), Path("/p.csv"))
+    document = {"price-url": "https://prices.example/canary/{date}?key=canary#a.{currency}.0"}
+    config = load(write(tmp_path, {**LEAST, **document, "price-file": "/p.csv"}), {}, {}).config
+    assert (config.prices.url, config.prices.file) == (*document.values(), Path("/p.csv"))
     assert "canary" not in json.dumps([key.json_value(config) for key in KEYS])
     assert not config.prices.is_off
     with pytest.raises(ConfigError, match=r"price-url: \{day_of_year\} means nothing"):
@@ -478,8 +478,8 @@ def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: 
     tracked = {"tracked-subnet-ids": [id_text(b"\x01" * 32)]}
     chains = []
     for node in ("http://10.0.0.5:9650", {"base-url": "http://10.0.0.5:9650", "holders": True}):
-        for given in (node, json.dumps(node) if isinstance(node, dict) else node):
-            config = load(write(tmp_path, {**LEAST, **tracked, "index-l1s-at": given}), {}, {}).config
+        for setting in (node, json.dumps(node) if isinstance(node, dict) else node):
+            config = load(write(tmp_path, {**LEAST, **tracked, "index-l1s-at": setting}), {}, {}).config
             assert config.node.index_l1s_at is not None
             chain = served_chain(config.node.index_l1s_at, ChainID(b"\x02" * 32))
             assert chain.index is not None

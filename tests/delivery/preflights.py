@@ -22,8 +22,8 @@ _ANSWER: Final = {"$ref": COMPONENT.format(name="PreflightAnswer")}
 
 def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
     """Return the path, the transaction and the block of each eth_call that a node got."""
-    found: list[tuple[str, Any]] = [(path, params) for path, method, params in node.seen if method == "eth_call"]
-    return [(path, *params) for path, params in found]
+    calls: list[tuple[str, Any]] = [(path, params) for path, method, params in node.seen if method == "eth_call"]
+    return [(path, *params) for path, params in calls]
 
 
 class PreflightSetup:

@@ -44,10 +44,10 @@ class ChainNode(RecordedNode):
 
     async def _answer(self, path: str, method: str, params: Mapping[str, Any]) -> web.StreamResponse:
         if method == CONFIG and method not in self.answers:
-            found = [config for chain_id, config in self.configs.items() if id_text(chain_id) in path]
-            if not found:
+            matches = [config for chain_id, config in self.configs.items() if id_text(chain_id) in path]
+            if not matches:
                 return web.Response(status=404)
-            return web.json_response({"jsonrpc": "2.0", "result": found[0], "id": 1})
+            return web.json_response({"jsonrpc": "2.0", "result": matches[0], "id": 1})
         return await super()._answer(path, method, params)
 
 

@@ -44,13 +44,13 @@ def test_a_candidate_verifies_exactly_if_a_verifier_with_its_set_accepts_the_mes
 ) -> None:
     members, candidate = build(weights), build(others, keyless)
     signed = sign(members, sorted(weights)[:count])
-    found = weigh("next", 7, candidate, signed, quorum)
+    weighed = weigh("next", 7, candidate, signed, quorum)
     verification = verify_signed(SignedMessage.parse(signed.signed_message), candidate, quorum)
-    assert found.verifies == verification.meets_quorum
-    assert found.total_weight == str(candidate.total_weight)
+    assert weighed.verifies == verification.meets_quorum
+    assert weighed.total_weight == str(candidate.total_weight)
     if verification.fault is None:
-        assert found.signed_weight == str(verification.signed_weight)
-        assert found.verifies == (Fraction(100 * int(found.signed_weight), int(found.total_weight)) >= quorum)
+        assert weighed.signed_weight == str(verification.signed_weight)
+        assert weighed.verifies == (Fraction(100 * int(weighed.signed_weight), int(weighed.total_weight)) >= quorum)
 
 
 def test_the_same_signers_at_the_same_positions_serve_a_set_with_other_weights() -> None:

@@ -49,11 +49,11 @@ def epoch(number: int, height: int = 18, start: int = 1_795_226_806) -> dict[str
 
 async def test_the_recorded_chains_are_read_with_their_epochs_heights_and_rules() -> None:
     async with destinations_over(ChainNode()) as lookup:
-        found = await lookup.destinations.resolve(L1_CHAIN)
-        assert found == Destination(
+        destination = await lookup.destinations.resolve(L1_CHAIN)
+        assert destination == Destination(
             L1_CHAIN, L1, Epoch(18, 30, 1_795_226_806), 4, 19, WarpRules(67, True, "default"), lookup.unix
         )
-        assert (found.height, found.sealed_from) == (18, 1_795_226_810)
+        assert (destination.height, destination.sealed_from) == (18, 1_795_226_810)
         c_chain = await lookup.destinations.resolve(C_CHAIN)
         assert (c_chain.subnet_id, c_chain.epoch) == (PRIMARY_NETWORK, Epoch(13, 7, 1_795_226_690))
         assert (c_chain.proposed_height, c_chain.rules) == (19, WarpRules())
@@ -63,15 +63,15 @@ async def test_the_recorded_chains_are_read_with_their_epochs_heights_and_rules(
 
 async def test_before_granite_a_chain_verifies_at_its_proposed_height() -> None:
     async with destinations_over(ChainNode({EPOCH: epoch(0, 0, 0)})) as lookup:
-        found = await lookup.destinations.resolve(L1_CHAIN)
-    assert (found.epoch, found.height, found.sealed_from) == (NO_EPOCH, 19, None)
+        destination = await lookup.destinations.resolve(L1_CHAIN)
+    assert (destination.epoch, destination.height, destination.sealed_from) == (NO_EPOCH, 19, None)
 
 
 async def test_the_p_chain_is_a_destination_with_the_default_rules_and_the_x_chain_verifies_nothing() -> None:
     answers = {EPOCH: epoch(5), PROPOSED: {"height": "19"}}
     async with destinations_over(ChainNode(answers)) as lookup:
-        found = await lookup.destinations.resolve(P_CHAIN)
-        assert (found.subnet_id, found.height, found.rules) == (PRIMARY_NETWORK, 18, WarpRules())
+        destination = await lookup.destinations.resolve(P_CHAIN)
+        assert (destination.subnet_id, destination.height, destination.rules) == (PRIMARY_NETWORK, 18, WarpRules())
         with pytest.raises(WarpDisabled, match="it is the X-Chain"):
             await lookup.destinations.resolve(X_CHAIN)
         assert await lookup.destinations.quorum(X_CHAIN) is None
@@ -106,8 +106,8 @@ async def test_a_chain_is_asked_for_its_epoch_once_a_second_and_for_its_rules_ev
     async with destinations_over(node) as lookup:
         for after_s in (0.0, 0.5, 0.4, 0.4, 29.0):
             lookup.clock.now += after_s
-            found = await asyncio.gather(*(lookup.destinations.resolve(L1_CHAIN) for _ in range(20)))
-            assert len(set(found)) == 1
+            destinations = await asyncio.gather(*(lookup.destinations.resolve(L1_CHAIN) for _ in range(20)))
+            assert len(set(destinations)) == 1
         assert (node.calls[EPOCH], node.calls[PROPOSED], node.calls[CONFIG]) == (3, 3, 2)
         assert node.calls["info.upgrades"] == 1
 

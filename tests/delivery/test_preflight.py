@@ -60,8 +60,8 @@ def epoch(number: int, height: int) -> dict[str, str]:
 
 def at(body: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the row of one height."""
-    found: dict[str, Any] = next(row for row in body["heights"] if row["epoch"] == name)
-    return found
+    height_row: dict[str, Any] = next(row for row in body["heights"] if row["epoch"] == name)
+    return height_row
 
 
 async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_at_the_next_one() -> None:
@@ -92,10 +92,10 @@ async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_a
 async def test_recorded_messages_verify_at_the_heights_of_the_set_that_signed(
     message: SignedMessage, heights: Iterable[int]
 ) -> None:
-    found = [
+    verifying_heights = [
         height for height in range(5, 20) if (await check(message, answers={EPOCH: epoch(30, height)}))["verifiesNow"]
     ]
-    assert found == list(heights)
+    assert verifying_heights == list(heights)
 
 
 async def test_the_epoch_before_is_reported_once_the_daemon_has_seen_it() -> None:
@@ -166,8 +166,8 @@ async def test_a_chain_that_does_not_require_the_primary_network_verifies_with_i
         body = await setup.check(FROM_C_CHAIN, L1_CHAIN)
         assert (body["destination"]["signingSubnetId"], body["verifiesNow"]) == (id_text(L1), False)
         assert body["destination"]["quorum"] == {"percentage": 40, "source": "genesis"}
-        named = await setup.check(FROM_C_CHAIN, L1_CHAIN, signing_subnet_id=PRIMARY_NETWORK)
-    assert (named["destination"]["signedBy"], named["verifiesAt"]) == ("request", ["current", "next", "proposed"])
+        response = await setup.check(FROM_C_CHAIN, L1_CHAIN, signing_subnet_id=PRIMARY_NETWORK)
+    assert (response["destination"]["signedBy"], response["verifiesAt"]) == ("request", ["current", "next", "proposed"])
 
 
 async def test_a_higher_quorum_of_the_caller_counts_and_a_lower_one_does_not() -> None:
@@ -273,9 +273,9 @@ async def call_result(answer: Any) -> dict[str, Any]:
 
 
 async def test_a_revert_is_reported_with_its_reason_and_its_data() -> None:
-    found = await call_result(refusing("execution reverted: not the owner", "0x08c379a0"))
-    assert (found["succeeded"], found["error"]) == (False, "execution reverted: not the owner")
-    assert found["revertData"] == "0x08c379a0"
+    outcome = await call_result(refusing("execution reverted: not the owner", "0x08c379a0"))
+    assert (outcome["succeeded"], outcome["error"]) == (False, "execution reverted: not the owner")
+    assert outcome["revertData"] == "0x08c379a0"
     for data in ("0x", None, 5, "zz", "0x" + "00" * 10_000):
         assert "revertData" not in await call_result(refusing("execution reverted", data))
 
@@ -290,10 +290,10 @@ async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
         {"no": "text"},
         "0xabc",
     ):
-        found = await call_result(answer)
-        assert found["succeeded"] is None
-        assert found["error"]
-        assert "127.0.0.1" not in found["error"]
+        outcome = await call_result(answer)
+        assert outcome["succeeded"] is None
+        assert outcome["error"]
+        assert "127.0.0.1" not in outcome["error"]
     assert "bytes" in (await call_result("0x" + "00" * 70_000))["error"]
     long = await call_result(refusing("execution reverted: " + "\x1b\n" * 10_000))
     assert len(long["error"]) <= preflight.MAX_CALL_ERROR_CHARACTERS
@@ -317,8 +317,8 @@ async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     async def hang(_: Any) -> Any:
         await asyncio.sleep(60)
 
-    found = await call_result(hang)
-    assert (found["succeeded"], found["error"]) == (None, "no node of the destination has answered")
+    outcome = await call_result(hang)
+    assert (outcome["succeeded"], outcome["error"]) == (None, "no node of the destination has answered")
 
 
 async def test_the_p_chain_executes_no_call() -> None:

@@ -141,8 +141,8 @@ async def test_every_fault_of_a_signature_is_foretold_with_the_nodes_reason() ->
         }
         for reason, cases in expected.items():
             for message, destination_id in cases:
-                found = await world.deliver(message, destination_id)
-                assert found == reason or (reason == "signature" and found in ("weight", "bit_set")), reason
+                delivery = await world.deliver(message, destination_id)
+                assert delivery == reason or (reason == "signature" and delivery in ("weight", "bit_set")), reason
 
 
 async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_one() -> None:
@@ -222,13 +222,13 @@ async def test_the_p_chain_refuses_with_the_foretold_reasons() -> None:
 
 async def test_what_a_manager_asks_for_is_accepted_once() -> None:
     async with simulated() as world:
-        wanted = world.registration(3_600)
+        registration = world.registration(3_600)
         messages = [
             world.from_manager(payload.encode())
             for payload in (
-                wanted,
-                L1ValidatorWeight(wanted.validation_id, 3, 9),
-                L1ValidatorWeight(wanted.validation_id, 4, 0),
+                registration,
+                L1ValidatorWeight(registration.validation_id, 3, 9),
+                L1ValidatorWeight(registration.validation_id, 4, 0),
             )
         ]
         for message in messages:
@@ -257,7 +257,7 @@ async def test_the_last_validator_stays() -> None:
 async def test_random_changes_of_sets_epochs_and_signers_are_foretold(seed: int) -> None:
     random = Random(seed)
     async with simulated() as world:
-        kept: list[SignedMessage] = []
+        messages: list[SignedMessage] = []
         nodes = [node.index for node in world.network.validators if world.subnet(1) in node.subnets][:4]
         for _ in range(25):
             choice = random.randrange(5)
@@ -269,7 +269,7 @@ async def test_random_changes_of_sets_epochs_and_signers_are_foretold(seed: int)
                 world.clock.now += random.choice([1, 29, 31])
             source = random.choice([world.chain(0), world.chain(1), world.chain(2), P_CHAIN])
             heights = range(1, world.network.state.heights.current + 1)
-            kept.append(world.sign(source, random.randrange(3), CALL, random.choice(heights)))
-            message = random.choice(kept)
+            messages.append(world.sign(source, random.randrange(3), CALL, random.choice(heights)))
+            message = random.choice(messages)
             destination_id = random.choice([world.chain(1), world.chain(2), world.chain(0)])
             await world.deliver(message, destination_id)

@@ -113,16 +113,20 @@ async def check(
 
 
 async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None:
-    found = await check(REGISTRATION, now=BEFORE_EXPIRY)
-    assert (found.kind, found.accepted, (found.reason or None)) == ("RegisterL1Validator", False, "already_delivered")
+    statement = await check(REGISTRATION, now=BEFORE_EXPIRY)
+    assert (statement.kind, statement.accepted, (statement.reason or None)) == (
+        "RegisterL1Validator",
+        False,
+        "already_delivered",
+    )
 
 
 async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> None:
     gone = {VALIDATOR: missing}
     assert (await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY)).accepted
     stored = Records((L1Transaction(b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1),))
-    found = await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY, records=stored)
-    assert (found.reason or None) == "already_delivered"
+    statement = await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY, records=stored)
+    assert (statement.reason or None) == "already_delivered"
 
 
 @pytest.mark.parametrize(
@@ -137,9 +141,9 @@ async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_t
 )
 async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int, refusal: str | None) -> None:
     answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
-    found = await check(REGISTRATION, answers=answers, now=now)
-    assert (found.reason or None) == refusal
-    assert found.accepted is (refusal is None)
+    statement = await check(REGISTRATION, answers=answers, now=now)
+    assert (statement.reason or None) == refusal
+    assert statement.accepted is (refusal is None)
 
 
 async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_was_delivered(
@@ -151,11 +155,11 @@ async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_wa
         await asyncio.sleep(60)
 
     for answer in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
-        found = await check(REGISTRATION, answers={VALIDATOR: answer}, now=REGISTERED.expiry)
-        assert (found.accepted, (found.reason or None)) == (False, "expired_registration")
-        assert "delivered" not in found.text
-    found = await check(REGISTRATION, now=REGISTERED.expiry)
-    assert found.text.endswith("; it was delivered before")
+        delivery_statement = await check(REGISTRATION, answers={VALIDATOR: answer}, now=REGISTERED.expiry)
+        assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (False, "expired_registration")
+        assert "delivered" not in delivery_statement.text
+    delivery_statement = await check(REGISTRATION, now=REGISTERED.expiry)
+    assert delivery_statement.text.endswith("; it was delivered before")
 
 
 @pytest.mark.parametrize(
@@ -188,15 +192,15 @@ async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_cloc
     ("chain_id", "sender"), [(C_CHAIN, MANAGER), (L1_CHAIN, b"\x01" * 20), (L1_CHAIN, b""), (P_CHAIN, MANAGER)]
 )
 async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: ChainID, sender: bytes) -> None:
-    found = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
-    assert (found.reason or None) == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
+    statement = await check(from_manager(REGISTERED, chain_id, sender), now=BEFORE_EXPIRY)
+    assert (statement.reason or None) == ("other_destination" if chain_id == P_CHAIN else "wrong_manager")
 
 
 async def test_a_refusal_shows_the_beginning_of_a_managers_address() -> None:
     answers = {"platform.getSubnet": {**L1_RECORD, "managerAddress": "0x" + "5a" * 200_000}}
-    found = await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)
-    assert (found.reason or None) == "wrong_manager"
-    assert f"the manager of the L1 is 0x{'5a' * 32} on chain" in found.text
+    statement = await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)
+    assert (statement.reason or None) == "wrong_manager"
+    assert f"the manager of the L1 is 0x{'5a' * 32} on chain" in statement.text
 
 
 async def test_a_registration_for_a_subnet_that_is_no_l1_is_refused() -> None:
@@ -225,8 +229,8 @@ CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
 )
 async def test_a_weight_change_needs_a_nonce_that_was_not_used(nonce: int, weight: int, refusal: str | None) -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), nonce, weight))
-    found = await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})
-    assert (found.accepted, (found.reason or None)) == (refusal is None, refusal)
+    statement = await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})
+    assert (statement.accepted, (statement.reason or None)) == (refusal is None, refusal)
 
 
 async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> None:
@@ -268,8 +272,8 @@ def word(number: int) -> str:
 async def test_a_teleporter_message_that_the_messenger_has_was_delivered() -> None:
     node = ChainNode({"eth_call": word(1)})
     async with checker_over(node) as checker:
-        found = await checker.check(TELEPORTER, PERMISSIONED_CHAIN)
-    assert (found.kind, (found.reason or None)) == ("TeleporterMessage", "already_delivered")
+        statement = await checker.check(TELEPORTER, PERMISSIONED_CHAIN)
+    assert (statement.kind, (statement.reason or None)) == ("TeleporterMessage", "already_delivered")
     ((path, call, block),) = eth_calls(node)
     assert id_text(PERMISSIONED_CHAIN) in path
     assert (call["to"], block) == ("0x" + MESSENGER.hex(), "latest")
@@ -303,11 +307,12 @@ async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_
     ],
 )
 async def test_only_a_boolean_of_the_messenger_counts(answer: Any, accepted: bool | None) -> None:
-    found = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})
-    assert (found.accepted, (found.reason or None)) == (accepted, None)
-    assert "127.0.0.1" not in found.text
+    statement = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})
+    assert (statement.accepted, (statement.reason or None)) == (accepted, None)
+    assert "127.0.0.1" not in statement.text
     is_unclear = any(
-        text in found.text for text in ("whether it was delivered is not known", "no node that could tell has answered")
+        text in statement.text
+        for text in ("whether it was delivered is not known", "no node that could tell has answered")
     )
     assert is_unclear is (accepted is None)
 
@@ -377,9 +382,9 @@ async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain
 ) -> None:
     node = ChainNode({"eth_call": answer})
     async with checker_over(node) as checker:
-        found = await checker.check(message, L1_CHAIN)
-    assert found.accepted is accepted
-    assert (found.reason or None) == ("already_delivered" if accepted is False else None)
+        statement = await checker.check(message, L1_CHAIN)
+    assert statement.accepted is accepted
+    assert (statement.reason or None) == ("already_delivered" if accepted is False else None)
     ((_, call, _),) = eth_calls(node)
     assert (call["to"], call["data"]) == (
         "0x" + MANAGER.hex(),
@@ -409,9 +414,9 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
 ) -> None:
     node = ChainNode({"eth_call": answer})
     async with checker_over(node) as checker:
-        found = await checker.check(CONVERSION, L1_CHAIN)
-    assert (found.kind, found.accepted) == ("SubnetToL1Conversion", accepted)
-    assert (found.reason or None) == ("already_delivered" if accepted is False else None)
+        statement = await checker.check(CONVERSION, L1_CHAIN)
+    assert (statement.kind, statement.accepted) == ("SubnetToL1Conversion", accepted)
+    assert (statement.reason or None) == ("already_delivered" if accepted is False else None)
     ((_, call, _),) = eth_calls(node)
     first = bootstrap_validation_id(L1, 0)
     assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
@@ -422,8 +427,8 @@ async def test_a_conversion_is_for_the_chain_of_the_manager_and_of_another_l1_no
     assert (await check(CONVERSION, L1_CHAIN, elsewhere)).reason == "other_destination"
     other = {"platform.getSubnet": {**L1_RECORD, "conversionID": id_text(b"\x01" * 32)}}
     for destination_id, answers in ((L1_CHAIN, other), (C_CHAIN, {})):
-        found = await check(CONVERSION, destination_id, {**answers, "eth_call": record(2)})
-        assert (found.accepted, (found.reason or None)) == (None, None)
+        statement = await check(CONVERSION, destination_id, {**answers, "eth_call": record(2)})
+        assert (statement.accepted, (statement.reason or None)) == (None, None)
 
 
 async def test_a_message_about_a_validation_is_for_the_chain_of_the_manager() -> None:
@@ -434,8 +439,8 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
     answers = {VALIDATOR: missing, "eth_call": record(4)}
     assert (await check(ENDED, L1_CHAIN, answers)).accepted is None
     for origin in (BootstrapOrigin(L1, 0), RegistrationOrigin(REGISTERED.encode())):
-        found = await check(ENDED, L1_CHAIN, answers, records=Records(found=origin))
-        assert (found.reason or None) == "already_delivered"
+        statement = await check(ENDED, L1_CHAIN, answers, records=Records(found=origin))
+        assert (statement.reason or None) == "already_delivered"
     assert (await check(ENDED, L1_CHAIN, answers, records=Records(found=RegistrationOrigin(b"?")))).accepted is None
 
 
@@ -451,8 +456,8 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
 async def test_no_node_can_tell_about_other_messages(payload: bytes) -> None:
     async with checker_over() as checker:
         for source_id in (L1_CHAIN, P_CHAIN):
-            found = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
-            assert (found.accepted, (found.reason or None)) == (None, None)
+            statement = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
+            assert (statement.accepted, (statement.reason or None)) == (None, None)
 
 
 async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,8 +475,8 @@ async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pyt
     )
     for answer in answers:
         for method in ("platform.getTimestamp", VALIDATOR, "platform.getSubnet"):
-            found = await check(REGISTRATION, answers={method: answer}, now=BEFORE_EXPIRY)
-            assert (found.accepted, (found.reason or None)) == (None, None), (method, answer)
+            delivery_statement = await check(REGISTRATION, answers={method: answer}, now=BEFORE_EXPIRY)
+            assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (None, None), (method, answer)
         assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})).accepted is None
 
 

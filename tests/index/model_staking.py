@@ -48,8 +48,8 @@ class StakingModel:
     max_stakes: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     def _asset(self, asset_id: AssetID) -> Asset:
-        known = self.assets.get(asset_id)
-        return known[0] if known is not None else Asset(asset_id, "", "", 0)
+        asset = self.assets.get(asset_id)
+        return asset[0] if asset is not None else Asset(asset_id, "", "", 0)
 
     def reward(self, tx: TxEffects, output: LedgerOutput, stake: Stake, paid_at: int) -> Reward:
         period = stake.period

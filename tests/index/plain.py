@@ -20,10 +20,10 @@ class PlainIndex(MemoryIndex):
     genesis_owners: frozenset[Address] = frozenset()
 
     async def chains_of(self, addresses: Any, evm_addresses: Any) -> Any:
-        found, accounts = await super().chains_of(addresses, evm_addresses)
+        chains, accounts = await super().chains_of(addresses, evm_addresses)
         for address in self.genesis_owners.intersection(addresses):
-            found = {**found, address: found[address] | {PrimaryChain.P}}
-        return found, accounts
+            chains = {**chains, address: chains[address] | {PrimaryChain.P}}
+        return chains, accounts
 
 
 def without_bytes(value: Any) -> Any:

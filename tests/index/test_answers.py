@@ -50,8 +50,8 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
     query: Any
     for query in transaction_queries(plain, random):
         size = random.choice((1, 3, 10, 100))
-        found = [without_bytes(item) for item in await all_pages(index.transactions, query, size)]
-        assert found == await all_pages(plain.transactions, query, 100), query
+        items = [without_bytes(item) for item in await all_pages(index.transactions, query, size)]
+        assert items == await all_pages(plain.transactions, query, 100), query
     for query in block_queries(plain, random):
         size = random.choice((1, 7, 100))
         assert await all_pages(index.blocks, query, size) == await all_pages(plain.blocks, query, 100), query
@@ -70,9 +70,9 @@ async def check_all(index: Any, plain: Any, random: Random) -> None:
     assert touched(await index.chains_of(addresses, accounts)) == touched(await plain.chains_of(addresses, accounts))
 
 
-def touched(found: Any) -> Any:
+def touched(value: Any) -> Any:
     """Return chains by address, without those that touched none."""
-    return [{item: chains for item, chains in part.items() if chains} for part in found]
+    return [{item: chains for item, chains in part.items() if chains} for part in value]
 
 
 def all_addresses(plain: Any) -> list[bytes]:

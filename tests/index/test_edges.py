@@ -77,15 +77,15 @@ async def test_a_page_ends_when_its_outputs_reach_a_thousand(tmp_path: Path) -> 
 
 
 async def test_outputs_that_only_a_node_reported_are_stored_for_a_rebuild(any_index_url: str) -> None:
-    known = MemoryUtxos()
+    utxos = MemoryUtxos()
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
-    known.apply(genesis.txs)
+    utxos.apply(genesis.txs)
     with open_writer(any_index_url, params()) as writer:
         for block in x_blocks():
             spent = [raw_id for tx in block.txs for raw_id in spent_ids(tx.unsigned)]
             writer.outputs.prefetch(spent)
             # As fetched by avm.getTx; what other chains have made is not to be had there.
-            writer.outputs.add_external(known.unspent[utxo_id] for utxo_id in spent if utxo_id in known.unspent)
+            writer.outputs.add_external(utxos.unspent[utxo_id] for utxo_id in spent if utxo_id in utxos.unspent)
             effects = apply_x_block(params().x_chain_id, block, writer.outputs, is_complete=False)
             writer.outputs.follow(effects.txs)
             writer.write([XRecord(effects, block.raw)], is_complete=False)

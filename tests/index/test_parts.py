@@ -80,17 +80,17 @@ def test_the_search_path_of_a_server_is_the_schema_of_the_index() -> None:
 async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
     write_all(url, params(), recorded_history())
-    shown: set[str] = set()
+    utxo_texts: set[str] = set()
     async with open_index(url, params()) as index:
         for chain in PrimaryChain:
             page = await index.transactions(TransactionQuery(chain), PageRequest(100))
-            shown |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
-    given = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *answers("avm.getUTXOs"))]
-    raws = {unchecked(text) for texts in given for text in texts}
+            utxo_texts |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
+    recorded_utxos = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *answers("avm.getUTXOs"))]
+    raws = {unchecked(text) for texts in recorded_utxos for text in texts}
     assert len(raws) > 10
     # The genesis' own outputs belong to no transaction that is shown.
     of_genesis = {raw for raw in raws if raw[2:34] == bytes(32)}
-    assert {hex_text(raw) for raw in raws - of_genesis} <= shown
+    assert {hex_text(raw) for raw in raws - of_genesis} <= utxo_texts
 
 
 async def test_pre_linearization_transactions_have_approximate_times(any_index_url: str) -> None:
@@ -108,12 +108,12 @@ async def test_pre_linearization_transactions_have_approximate_times(any_index_u
     async with open_index(any_index_url, params()) as index:
         whole = await index.transactions(TransactionQuery(PrimaryChain.X), PageRequest(100))
         assert [tx.tx_hash for tx in whole.items][::-1][1:] == [id_text(tx.id) for tx in txs]
-        shown = {
+        formats = {
             (tx.block_number, tx.chain_format, tx.approximate)
             for tx in whole.items
             if isinstance(tx, XChainTransaction)
         }
-        assert shown == {(UNSET, "non-linear", True)}
+        assert formats == {(UNSET, "non-linear", True)}
         for since, until, expected in ((0, 2, 6), (1, None, len(txs) - 2), (None, 0, 3), (999, None, 0)):
             times = TimeRange(*(None if item is None else 2_000_000_000 + item for item in (since, until)))
             page = await index.transactions(TransactionQuery(PrimaryChain.X, times=times), PageRequest(100))
@@ -154,7 +154,7 @@ def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None
 def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
     addresses = [Address(parse_address(text)[1]) for text in texts]
     held = [held_outputs(connection, address, chain) for address in addresses]
-    outputs = {output.utxo_id: output.amount for found in held for output in found}
+    outputs = {output.utxo_id: output.amount for outputs_of_tx in held for output in outputs_of_tx}
     return sum(outputs.values())
 
 

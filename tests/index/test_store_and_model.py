@@ -37,8 +37,8 @@ SETTINGS = IndexerSettings(checkpoint_blocks=50, checkpoint_s=3_600)
 @pytest.fixture(params=[*HISTORIES, ON_A_SERVER], ids=lambda item: f"seed {item[0]}")
 def history(request: pytest.FixtureRequest) -> tuple[int, int]:
     """A seed, and how many blocks."""
-    found: tuple[int, int] = request.param
-    return found
+    parameters: tuple[int, int] = request.param
+    return parameters
 
 
 def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest, history: tuple[int, int]) -> None:

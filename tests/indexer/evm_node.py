@@ -245,8 +245,8 @@ class EvmReplayNode:
     def _tx_receipt(self, tx_hash: str) -> bytes:
         if not self._tx_places:
             for height, header in enumerate(self.chain.headers):
-                for index, known in enumerate(json.loads(header)["transactions"]):
-                    self._tx_places[known] = height, index
+                for index, listed_hash in enumerate(json.loads(header)["transactions"]):
+                    self._tx_places[listed_hash] = height, index
         if tx_hash not in self._tx_places:
             return _NULL
         number, index = self._tx_places[tx_hash]

@@ -61,17 +61,17 @@ def test_known_initial_validations_of_fuji_are_found() -> None:
         ValidationID(parse_id("iko6bbk8Qk7SiPFuzC87dqCVb7W5eiUP7r9aS7UaUPqGXRBT9")): 5,
     }
     suffixes = [index.to_bytes(4, "big") for index in range(8)]
-    found = search_initial_validators([subnet(1), FUJI, subnet(2)], suffixes, set(targets))
-    assert {origin.validation_id: origin.index for origin in found} == targets
-    assert {origin.subnet_id for origin in found} == {FUJI}
+    validations = search_initial_validators([subnet(1), FUJI, subnet(2)], suffixes, set(targets))
+    assert {origin.validation_id: origin.index for origin in validations} == targets
+    assert {origin.subnet_id for origin in validations} == {FUJI}
 
 
 async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
     platform, clock = SubnetListing([subnet(n) for n in range(50)]), Clock()
     search = BootstrapSearch(platform.subnets, FEW, now=clock)
     for number in (3, 40):
-        wanted = bootstrap_validation_id(subnet(number), 7)
-        assert await search.find(wanted, ()) == BootstrapOrigin(subnet(number), 7)
+        validation_id = bootstrap_validation_id(subnet(number), 7)
+        assert await search.find(validation_id, ()) == BootstrapOrigin(subnet(number), 7)
     assert await search.find(ValidationID(bytes(32)), ()) is None
     assert await search.find(bootstrap_validation_id(subnet(3), 16), ()) is None
     assert platform.requests == 1
@@ -101,10 +101,12 @@ async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
     platform = SubnetListing([subnet(n) for n in range(320)])
     search = BootstrapSearch(platform.subnets, FEW)
-    wanted = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
-    found = await asyncio.gather(*(search.find(item, ()) for item in wanted), search.find(ValidationID(bytes(32)), ()))
-    assert [origin.validation_id for origin in found[:-1] if origin is not None] == wanted
-    assert found[-1] is None
+    validation_ids = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
+    validations = await asyncio.gather(
+        *(search.find(item, ()) for item in validation_ids), search.find(ValidationID(bytes(32)), ())
+    )
+    assert [origin.validation_id for origin in validations[:-1] if origin is not None] == validation_ids
+    assert validations[-1] is None
     assert sum(hashed) == 320
     assert platform.requests == 1
 
@@ -134,12 +136,12 @@ async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(monkeypa
 
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", hash_after_gate)
     search = BootstrapSearch(SubnetListing([subnet(n) for n in range(96)]).subnets, FEW)
-    wanted = bootstrap_validation_id(subnet(95), 2)
+    validation_id = bootstrap_validation_id(subnet(95), 2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await search.find(wanted, ())
+            await search.find(validation_id, ())
     gate.set()
-    assert await search.find(wanted, ()) == BootstrapOrigin(subnet(95), 2)
+    assert await search.find(validation_id, ()) == BootstrapOrigin(subnet(95), 2)
     assert len(hashed) <= 96 + 32
 
 

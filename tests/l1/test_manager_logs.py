@@ -43,16 +43,16 @@ class Chain:
             raise NodeUnavailable("eth_blockNumber")
         return self.tip
 
-    async def logs(self, wanted: LogFilter) -> tuple[EvmLog, ...]:
+    async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]:
         self.on_read()
         await asyncio.sleep(0)
-        assert wanted.address == WARP_PRECOMPILE
-        assert wanted.topics[0] == SEND_WARP_MESSAGE
-        self.senders.add(wanted.topics[1])
-        self.requested.append((wanted.first, wanted.last))
-        if wanted.last - wanted.first + 1 > self.longest:
+        assert log_filter.address == WARP_PRECOMPILE
+        assert log_filter.topics[0] == SEND_WARP_MESSAGE
+        self.senders.add(log_filter.topics[1])
+        self.requested.append((log_filter.first, log_filter.last))
+        if log_filter.last - log_filter.first + 1 > self.longest:
             raise LogsRefused
-        return tuple(self._between(wanted.first, wanted.last))
+        return tuple(self._between(log_filter.first, log_filter.last))
 
     def _between(self, first: int, last: int) -> Iterable[EvmLog]:
         for block in sorted(self.logs_at):
@@ -73,8 +73,8 @@ def test_the_recorded_registration_is_in_the_recorded_logs() -> None:
     lines = [json.loads(line) for line in (LOCALNET / "l1.jsonl").read_text().splitlines()]
     logs = next(line["result"] for line in lines if line["method"] == "eth_getLogs")
     read = [EvmLog(int(item["blockNumber"], 16), bytes.fromhex(item["data"][2:])) for item in logs]
-    found = [entry for entry in (parse_registration_log(CHAIN, log) for log in read) if entry is not None]
-    assert [entry.validation_id for entry in found] == [REGISTERED]
+    registrations = [entry for entry in (parse_registration_log(CHAIN, log) for log in read) if entry is not None]
+    assert [entry.validation_id for entry in registrations] == [REGISTERED]
 
 
 def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None:
@@ -89,9 +89,9 @@ def test_other_messages_and_those_of_other_chains_are_no_registrations() -> None
 async def test_logs_are_read_newest_first_and_once() -> None:
     chain = Chain(tip=100_000, logs_at={99_500: [log_of(99_500, registration(1).encode())]})
     logs = ManagerLogs({CHAIN: chain}, PATIENT)
-    found = await logs.find(registration(1).validation_id, CHAIN, MANAGER)
-    assert found is not None
-    assert found.payload == registration(1).encode()
+    log = await logs.find(registration(1).validation_id, CHAIN, MANAGER)
+    assert log is not None
+    assert log.payload == registration(1).encode()
     assert chain.requested == [(98_001, 100_000)]
     assert chain.senders == {bytes(12) + MANAGER}
     chain.tip = 100_010

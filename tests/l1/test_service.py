@@ -293,9 +293,9 @@ async def test_the_removal_of_an_initial_validator_needs_no_index(tmp_path: Path
         seat = initial_validation(running)
         removal = running.network.p_chain.remove(seat)
         await deliver(running, removal)
-        found = await running.store.l1.origin(seat)
-        assert found is not None
-        assert found.subnet_id == running.l1
+        origin = await running.store.l1.origin(seat)
+        assert origin is not None
+        assert origin.subnet_id == running.l1
 
 
 def initial_validation(running: L1Setup) -> ValidationID:

@@ -61,8 +61,8 @@ def attestation_of(transaction: Transaction) -> Attestation:
 def validation_at(height: int, **state: Any) -> ValidationAt:
     if not state:
         return ValidationAt(height, None)
-    known = {"weight": 1_000, "min_nonce": 0, "balance": 1, **state}
-    return ValidationAt(height, L1ValidatorState(SubnetID(HISTORY.subnet_id), **known))
+    fields = {"weight": 1_000, "min_nonce": 0, "balance": 1, **state}
+    return ValidationAt(height, L1ValidatorState(SubnetID(HISTORY.subnet_id), **fields))
 
 
 def payload_of(superseded: Superseded) -> bytes:

@@ -113,9 +113,9 @@ def check_sums(model: Model, txs: list[TxEffects]) -> None:
     assert [tx.tx.id for tx in decided] == [sums.tx_id for sums in model.sums]
     for tx, sums in zip(decided, model.sums, strict=True):
         staked = [out for out in tx.emitted if out.staked]
-        shown = (sum_amounts((*tx.emitted, *tx.released)), tx.burned, sum_amounts(staked))
+        amounts = (sum_amounts((*tx.emitted, *tx.released)), tx.burned, sum_amounts(staked))
         plain = (sums.value, sums.burned, sums.staked)
-        assert shown == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
+        assert amounts == tuple(tuple(sorted((k, v) for k, v in item.items() if v)) for item in plain)
         assert tx.l1_balance == sums.l1_balance
 
 

@@ -41,13 +41,13 @@ def recorded_txs() -> list[PSignedTx]:
 
 def delivered() -> list[tuple[int, UnsignedMessage]]:
     """Return (block, message) of each delivery to the validator manager, from the storage keys of its access list."""
-    found = []
+    deliveries = []
     for load in json.loads((LOCALNET / "l1-delivered.json").read_text()):
         (entry,) = load["accessList"]
         padded = b"".join(bytes.fromhex(key[2:]) for key in entry["storageKeys"]).rstrip(b"\x00")
         assert padded.endswith(b"\xff")
-        found.append((load["block"], SignedMessage.parse(padded[:-1]).unsigned))
-    return found
+        deliveries.append((load["block"], SignedMessage.parse(padded[:-1]).unsigned))
+    return deliveries
 
 
 def example_attestation(kind: str) -> Attestation:
@@ -60,20 +60,22 @@ def example_attestation(kind: str) -> Attestation:
 
 
 def test_derived_messages_equal_those_delivered_on_the_l1() -> None:
-    found = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
-    assert {found[kind].message.raw for kind in WITNESSED} == {message.raw for _, message in delivered()}
+    attestations = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    assert {attestations[kind].message.raw for kind in WITNESSED} == {message.raw for _, message in delivered()}
     assert [block for block, _ in delivered()] == [18, 42, 54]
     by_block = {block: message.raw for block, message in delivered()}
-    assert by_block[18] == found["ConvertSubnetToL1Tx"].message.raw
-    assert by_block[42] == found["SetL1ValidatorWeightTx"].message.raw
-    assert by_block[54] == found["RegisterL1ValidatorTx"].message.raw
+    assert by_block[18] == attestations["ConvertSubnetToL1Tx"].message.raw
+    assert by_block[42] == attestations["SetL1ValidatorWeightTx"].message.raw
+    assert by_block[54] == attestations["RegisterL1ValidatorTx"].message.raw
 
 
 def test_the_manager_and_the_justification_follow_from_the_transaction() -> None:
-    found = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
-    assert {id_text(item.manager_chain_id) for item in found.values()} == {L1_CHAIN}
-    assert {entry.manager_address.hex() for entry in found.values()} == {"4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"}
-    conversion, registration, removal = (found[kind] for kind in WITNESSED)
+    attestations = {tx.kind: derive_attestation(tx, NETWORK_ID) for tx in recorded_txs() if tx.kind in WITNESSED}
+    assert {id_text(item.manager_chain_id) for item in attestations.values()} == {L1_CHAIN}
+    assert {entry.manager_address.hex() for entry in attestations.values()} == {
+        "4ac1d98d9cef99ec6546ded4bd550b0b287aad6d"
+    }
+    conversion, registration, removal = (attestations[kind] for kind in WITNESSED)
     assert id_text(conversion.justification or b"") == "2XvG1bxvmQNASMVQXBFCsuXScDv3VDCMee6MaLNfDkkmvrjvy5"
     assert (registration.justification, registration.needs_origin) == (b"", False)
     assert (removal.justification, removal.needs_origin) == (None, True)

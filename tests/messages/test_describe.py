@@ -139,20 +139,20 @@ def test_delivered_messages_are_read_from_the_access_list() -> None:
 
 @pytest.mark.parametrize("nonce", [1, 2, 3])
 def test_a_teleporter_id_is_what_the_contracts_compute(nonce: int) -> None:
-    known = ICM["messageIds"]
+    message_ids = ICM["messageIds"]
     message = TeleporterMessage(
         version=1,
-        messenger=bytes.fromhex(known["messenger"][2:]),
+        messenger=bytes.fromhex(message_ids["messenger"][2:]),
         nonce=nonce,
         sender=SENDER,
-        destination_chain_id=ChainID(parse_id(known["destination"])),
+        destination_chain_id=ChainID(parse_id(message_ids["destination"])),
         destination=SENDER,
         gas_limit=0,
         relayers=(),
         receipts=(),
         body=b"",
     )
-    assert id_text(message.message_id(ChainID(parse_id(known["source"])))) == known["byNonce"][str(nonce)]
+    assert id_text(message.message_id(ChainID(parse_id(message_ids["source"])))) == message_ids["byNonce"][str(nonce)]
 
 
 def test_a_message_of_teleporter_2_is_described_with_the_address_that_set_its_nonce() -> None:
@@ -232,8 +232,12 @@ def test_describe_accepts_any_word_in_a_teleporter_message(place: int, word: int
     call = AddressedCall.parse(message.payload)
     place %= len(call.payload) // 32
     changed = call.payload[: 32 * place] + word.to_bytes(32, "big") + call.payload[32 * (place + 1) :]
-    found = parse_teleporter(call.source_address, changed)
-    assert found is None or found != parse_teleporter(call.source_address, call.payload) or changed == call.payload
+    teleporter = parse_teleporter(call.source_address, changed)
+    assert (
+        teleporter is None
+        or teleporter != parse_teleporter(call.source_address, call.payload)
+        or changed == call.payload
+    )
 
 
 def test_the_abi_library_is_loaded_at_its_first_use_and_does_not_change_the_recursion_limit() -> None:

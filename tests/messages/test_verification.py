@@ -57,9 +57,9 @@ async def verify(
 def test_delivered_messages_verify_at_the_heights_of_the_set_that_signed(
     message: SignedMessage, heights: list[int]
 ) -> None:
-    found = {height: verify_signed(message, members_at(height)) for height in range(5, 20)}
-    assert [height for height, result in found.items() if result.fault is None] == heights
-    assert all(found[height].meets_quorum for height in heights)
+    results = {height: verify_signed(message, members_at(height)) for height in range(5, 20)}
+    assert [height for height, result in results.items() if result.fault is None] == heights
+    assert all(results[height].meets_quorum for height in heights)
 
 
 def test_signers_and_non_signers_are_reported_with_their_weights() -> None:
@@ -137,8 +137,8 @@ async def test_a_source_chain_that_the_p_chain_does_not_know_raises_unknown_chai
 
 
 def changed(message: SignedMessage, **parts: Any) -> SignedMessage:
-    given = {"unsigned": message.unsigned, "signers": message.signers, "signature": message.signature, **parts}
-    return SignedMessage(**given)
+    fields = {"unsigned": message.unsigned, "signers": message.signers, "signature": message.signature, **parts}
+    return SignedMessage(**fields)
 
 
 OTHER_SIGNATURE = REMOVAL.signature

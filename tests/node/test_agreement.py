@@ -59,8 +59,8 @@ class Contradictions:
 
 
 def honest_set(height: int = TIP) -> dict[str, Any]:
-    found: dict[str, Any] = recorded_result(SETS, height=height, subnetID=id_text(L1))
-    return found
+    validator_set: dict[str, Any] = recorded_result(SETS, height=height, subnetID=id_text(L1))
+    return validator_set
 
 
 def heavier_set(params: Any) -> Any:
@@ -131,7 +131,7 @@ async def test_one_node_that_lies_about_a_set_is_outvoted_named_rested_and_count
             assert [result.disagrees for result in await upstream.platform.probe()] == [
                 position == place for position in range(3)
             ]
-            (record,) = (found for found in caplog.records if "contradicts" in found.getMessage())
+            (record,) = (log_record for log_record in caplog.records if "contradicts" in log_record.getMessage())
             assert (vars(record)["node"], vars(record)["position"]) == (nodes[place].uri, place)
             # It rests: neither sets nor other calls are sent to it, whatever their origin.
             before = Counter(nodes[place].calls)
@@ -163,11 +163,11 @@ async def test_without_enough_equal_answers_the_error_has_the_classes_and_no_nod
         with pytest.raises(NodesDisagree) as caught:
             await upstream.platform.validators_at(L1, TIP)
     assert isinstance(caught.value, NodeUnavailable)
-    assert [found.positions for found in caught.value.classes] == [(0,), (1,), (2,)]
-    assert len({found.digest for found in caught.value.classes}) == 3
+    assert [reply_class.positions for reply_class in caught.value.classes] == [(0,), (1,), (2,)]
+    assert len({reply_class.digest for reply_class in caught.value.classes}) == 3
     detail = caught.value.detail()
     assert detail["quorum"] == 2
-    assert [found["positions"] for found in detail["classes"]] == [[0], [1], [2]]
+    assert [reply_class["positions"] for reply_class in detail["classes"]] == [[0], [1], [2]]
     assert "127.0.0.1" not in f"{caught.value}{detail}"
     assert observer.counts == {}
 
@@ -313,7 +313,7 @@ async def test_a_balance_that_differs_at_the_same_height_is_a_contradiction() ->
     async with open_agreeing(liar, RecordedNode(), observer=observer) as upstream:
         with pytest.raises(NodesDisagree) as caught:
             await upstream.platform.current_validations(L1)
-        assert [found.positions for found in caught.value.classes] == [(0,), (1,)]
+        assert [reply_class.positions for reply_class in caught.value.classes] == [(0,), (1,)]
     async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
         current = await upstream.platform.current_validations(L1)
     assert current[0].balance == 99_999_999_949
@@ -357,10 +357,10 @@ async def test_the_state_of_an_l1_validation_is_checked_against_a_second_node() 
     liar = RecordedNode({VALIDATION: {**recorded, "weight": "1"}})
     observer = Contradictions()
     async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
-        found = await upstream.platform.l1_validator(VALIDATION_ID)
-        assert found is not None
-        assert found.state is not None
-        assert found.state.weight == int(recorded["weight"])
+        validator = await upstream.platform.l1_validator(VALIDATION_ID)
+        assert validator is not None
+        assert validator.state is not None
+        assert validator.state.weight == int(recorded["weight"])
         assert await upstream.platform.l1_validator(VALIDATION_ID, at_least=10**6) is None
     assert observer.counts == {(0, VALIDATION): 1}
 

@@ -63,12 +63,12 @@ async def test_the_url_of_evm_chains_is_called_as_it_stands() -> None:
 
 
 async def test_a_configuration_that_all_nodes_lack_is_none_and_fails_no_node() -> None:
-    lacking = RecordedNode({"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)})
-    async with open_upstream(lacking, RecordedNode(paths=("/ext/P", "/ext/info"))) as upstream:
+    old_node = RecordedNode({"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)})
+    async with open_upstream(old_node, RecordedNode(paths=("/ext/P", "/ext/info"))) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) is None
         assert await upstream.chain_rpc.chain_config(NO_CHAIN, msgspec.json.decode) is None
         await upstream.platform.height()
-    assert lacking.calls["platform.getHeight"] == 1
+    assert old_node.calls["platform.getHeight"] == 1
 
 
 @pytest.mark.parametrize(

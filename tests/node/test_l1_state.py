@@ -48,10 +48,10 @@ def no_validator(params: Params) -> Any:
 
 async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height() -> None:
     async with open_upstream(RecordedNode()) as upstream:
-        found = await upstream.platform.transaction(REGISTER)
-        assert found is not None
-        assert sha256(found.raw).digest() == REGISTER
-        assert (found.status, found.height) == (TxStatus.COMMITTED, 19)
+        transaction = await upstream.platform.transaction(REGISTER)
+        assert transaction is not None
+        assert sha256(transaction.raw).digest() == REGISTER
+        assert (transaction.status, transaction.height) == (TxStatus.COMMITTED, 19)
     async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
         assert await upstream.platform.transaction(MISSING) is None
 
@@ -60,13 +60,13 @@ async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -
     behind = lagging(5, **{"platform.getTx": nowhere})
     undecided = lagging(6, **{"platform.getTxStatus": {"status": "Processing"}})
     async with open_upstream(behind, undecided, RecordedNode()) as upstream:
-        found = await upstream.platform.transaction(REGISTER)
-    assert found is not None
-    assert (found.status, found.height) == (TxStatus.COMMITTED, 19)
+        transaction = await upstream.platform.transaction(REGISTER)
+    assert transaction is not None
+    assert (transaction.status, transaction.height) == (TxStatus.COMMITTED, 19)
     async with open_upstream(behind, undecided) as upstream:
-        found = await upstream.platform.transaction(REGISTER)
-    assert found is not None
-    assert (found.status, found.height) == (TxStatus.PROCESSING, 6)
+        transaction = await upstream.platform.transaction(REGISTER)
+    assert transaction is not None
+    assert (transaction.status, transaction.height) == (TxStatus.PROCESSING, 6)
 
 
 async def test_status_and_height_come_from_the_node_that_returned_the_bytes() -> None:

@@ -15,9 +15,9 @@ def at(last: int, port: int = 9651) -> Endpoint:
     return Endpoint.parse(f"203.0.113.{last}", port)
 
 
-def make_book(*known: NodeID, allow_private: bool = False, max_nodes: int = 1_000) -> AddressBook:
+def make_book(*node_ids: NodeID, allow_private: bool = False, max_nodes: int = 1_000) -> AddressBook:
     addresses = AddressBook((), allow_private=allow_private, max_nodes=max_nodes)
-    addresses.set_known_validators(known or (NODE, OTHER))
+    addresses.set_known_validators(node_ids or (NODE, OTHER))
     return addresses
 
 

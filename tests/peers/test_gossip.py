@@ -19,9 +19,9 @@ def claim(who: Node, port: int = 9651, timestamp: int = UNIX_S) -> ClaimedIpPort
     return parse_claimed_ip_port(who.claim("203.0.113.7", port, timestamp))
 
 
-def make_gossip(known: Iterable[Node]) -> tuple[Gossip, AddressBook, NetworkStatistics]:
+def make_gossip(nodes: Iterable[Node]) -> tuple[Gossip, AddressBook, NetworkStatistics]:
     book = AddressBook((), allow_private=False, max_nodes=100)
-    book.set_known_validators([node.certificate.node_id for node in known])
+    book.set_known_validators([node.certificate.node_id for node in nodes])
     statistics = NetworkStatistics()
     return Gossip(book, statistics, os.urandom), book, statistics
 
@@ -92,7 +92,7 @@ def test_only_the_first_entries_of_a_huge_message_are_read() -> None:
 async def test_a_renewed_filter_holds_the_newest_addresses_under_new_seeds() -> None:
     nodes = [node(number) for number in range(1, 6)]
     gossip, _, _ = make_gossip(nodes)
-    gossip.learn([claim(known) for known in nodes], UNIX_S)
+    gossip.learn([claim(claimed_node) for claimed_node in nodes], UNIX_S)
     gossip.learn([claim(nodes[0], timestamp=UNIX_S + 5)], UNIX_S)
     before = gossip.known_peers
     await gossip.renew_filter(0.0)

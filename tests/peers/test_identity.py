@@ -145,8 +145,8 @@ def test_the_certificate_names_the_time_of_its_expiry(tmp_path: Path) -> None:
 
 
 def test_configured_files_take_precedence_over_the_stored_identity(tmp_path: Path) -> None:
-    kept = lock(PeerSettings(tmp_path / "data")).identity
-    assert lock(explicit(tmp_path)).identity.node_id != kept.node_id
+    identity = lock(PeerSettings(tmp_path / "data")).identity
+    assert lock(explicit(tmp_path)).identity.node_id != identity.node_id
 
 
 def test_a_configured_key_serves_one_daemon_for_any_folder(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ NEVER_S = 1_000.0
 def session(network: SimulatedNetwork) -> PeerSession:
     """Return the first validator's side of its only connection."""
     (connection,) = network._listeners[0].admitted.values()
-    found = connection._session
-    assert found is not None
-    return found
+    session = connection._session
+    assert session is not None
+    return session
 
 
 def is_pong_owed(network: SimulatedNetwork) -> bool:

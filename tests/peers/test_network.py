@@ -37,9 +37,9 @@ def unreachable_reason(peers: PeerNetwork, node_id: NodeID, subnet_id: SubnetID 
 
 def logged_offset_s(caplog: pytest.LogCaptureFixture) -> int:
     """Return the clock offset of the first warning."""
-    found = CLOCK.search(caplog.text)
-    assert found is not None
-    return int(found[1])
+    match = CLOCK.search(caplog.text)
+    assert match is not None
+    return int(match[1])
 
 
 async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from warpseal.warp.ids import NodeID
 
 
 def clocks(*offsets: int) -> PeerClocks:
-    known = PeerClocks()
+    peer_clocks = PeerClocks()
     for number, offset_s in enumerate(offsets):
-        known.add(NodeID(bytes([number]) * 20), offset_s, unix_s=1_000_000.0, now=50.0)
-    return known
+        peer_clocks.add(NodeID(bytes([number]) * 20), offset_s, unix_s=1_000_000.0, now=50.0)
+    return peer_clocks
 
 
 def test_the_median_of_the_clocks_resists_a_lying_peer() -> None:
@@ -27,16 +27,16 @@ def test_two_clocks_are_too_few_for_a_median() -> None:
 
 
 def test_a_corrected_clock_is_judged_by_its_new_time() -> None:
-    known = clocks(45, 45, 45)
-    assert known.median_offset_s(1_000_060.0 + 45, 110.0) == 0
-    assert known.median_offset_s(1_000_060.0, 110.0) == 45
+    peer_clocks = clocks(45, 45, 45)
+    assert peer_clocks.median_offset_s(1_000_060.0 + 45, 110.0) == 0
+    assert peer_clocks.median_offset_s(1_000_060.0, 110.0) == 45
 
 
 def test_only_the_latest_clock_of_a_peer_counts() -> None:
-    known = clocks(0, 0, 0)
+    peer_clocks = clocks(0, 0, 0)
     for number in range(3):
-        known.add(NodeID(bytes([number]) * 20), 40, unix_s=1_000_010.0, now=60.0)
-    assert known.median_offset_s(1_000_010.0, 60.0) == 40
+        peer_clocks.add(NodeID(bytes([number]) * 20), 40, unix_s=1_000_010.0, now=60.0)
+    assert peer_clocks.median_offset_s(1_000_010.0, 60.0) == 40
 
 
 @pytest.mark.parametrize(("offset_s", "right"), [(0, True), (30, True), (-30, True), (31, False), (-31, False)])

@@ -131,9 +131,9 @@ class Web:
 async def test_a_price_is_fetched_once_exactly_and_remembered() -> None:
     server = Web('{"market": [{"usd": 42.123456789012345678901}]}')
     async with source(server) as prices:
-        found = await asyncio.gather(*(prices.price(("usd", DAY)) for _ in range(5)))
-        assert found == ["42.123456789012345678901"] * 5
-        assert await prices.price(("usd", DAY)) == found[0]
+        prices_read = await asyncio.gather(*(prices.price(("usd", DAY)) for _ in range(5)))
+        assert prices_read == ["42.123456789012345678901"] * 5
+        assert await prices.price(("usd", DAY)) == prices_read[0]
     assert server.requests == ["/2024-03-09?vs=usd"]
 
 

@@ -71,12 +71,12 @@ def test_private_addresses_are_not_public(text: str) -> None:
 
 
 def test_every_recorded_peer_list_entry_is_signed_by_its_certificate() -> None:
-    known = {session.node_id for session in SESSIONS}
+    node_ids = {session.node_id for session in SESSIONS}
     entries = [entry for session in SESSIONS for entry in session.inner[1].peer_list.claimed_ip_ports]
     assert len(entries) == 27
     for entry in entries:
         claim = parse_claimed_ip_port(entry)
-        assert claim.node_id in known
+        assert claim.node_id in node_ids
         assert claim.verify(claim.timestamp)
         assert not claim.verify(claim.timestamp - 61)
 

@@ -32,16 +32,16 @@ def test_a_gossip_id_hashes_twelve_zeros_at_the_end() -> None:
 def test_a_key_sets_the_bits_of_the_vectors() -> None:
     key = gossip_id(STAKER_1, 1_700_000_000)
     assert key_hash(key, SALT) == 0x8DAF5EC8807DED09
-    known = BloomFilter((1, 2, 3), bytes(8), SALT)
-    known.add(key)
-    assert known.encode().hex() == "030000000000000001000000000000000200000000000000030000008001100000"
+    bloom = BloomFilter((1, 2, 3), bytes(8), SALT)
+    bloom.add(key)
+    assert bloom.encode().hex() == "030000000000000001000000000000000200000000000000030000008001100000"
 
 
 def test_a_short_salt_and_two_seeds_set_the_bits_of_the_vectors() -> None:
     assert key_hash(b"hello world?", b"so salty") == 0x32EB54BF31C6C3CB
-    known = BloomFilter((0x0123456789ABCDEF, 0xFEDCBA9876543210), bytes(16), b"so salty")
-    known.add(b"hello world?")
-    assert known.encode().hex() == "020123456789abcdeffedcba987654321000000000000400020000000000000000"
+    bloom = BloomFilter((0x0123456789ABCDEF, 0xFEDCBA9876543210), bytes(16), b"so salty")
+    bloom.add(b"hello world?")
+    assert bloom.encode().hex() == "020123456789abcdeffedcba987654321000000000000400020000000000000000"
 
 
 def test_sizes_are_those_of_nodes() -> None:
@@ -56,37 +56,37 @@ def test_sizes_are_those_of_nodes() -> None:
     ("nodes", "additions", "marshalled"), [(0, 184, 311), (64, 184, 311), (512, 1469, 1922), (1500, 4300, 5473)]
 )
 def test_a_filter_is_sized_for_two_addresses_of_each_node(nodes: int, additions: int, marshalled: int) -> None:
-    known = BloomFilter.sized_for(nodes, random.Random(1).randbytes)
-    assert len(known.seeds) == 10
-    assert known.max_additions == additions
-    assert len(known.encode()) == marshalled
-    assert len(known.salt) == 32
+    bloom = BloomFilter.sized_for(nodes, random.Random(1).randbytes)
+    assert len(bloom.seeds) == 10
+    assert bloom.max_additions == additions
+    assert len(bloom.encode()) == marshalled
+    assert len(bloom.salt) == 32
 
 
 def test_a_filter_is_saturated_after_its_maximum_of_additions() -> None:
-    known = BloomFilter.sized_for(0, random.Random(1).randbytes)
-    for number in range(known.max_additions):
-        assert not known.is_saturated
-        known.add(number.to_bytes(32, "big"))
-    assert known.is_saturated
+    bloom = BloomFilter.sized_for(0, random.Random(1).randbytes)
+    for number in range(bloom.max_additions):
+        assert not bloom.is_saturated
+        bloom.add(number.to_bytes(32, "big"))
+    assert bloom.is_saturated
 
 
 @given(st.lists(st.binary(min_size=32, max_size=32), max_size=20), st.integers(0, 2**32))
 def test_added_keys_are_contained_also_after_marshalling(keys: list[bytes], seed: int) -> None:
-    known = BloomFilter.sized_for(len(keys), random.Random(seed).randbytes)
+    bloom = BloomFilter.sized_for(len(keys), random.Random(seed).randbytes)
     for key in keys:
-        known.add(key)
-    parsed = BloomFilter.parse(known.encode(), known.salt)
-    assert all(key in known and key in parsed for key in keys)
-    assert parsed.encode() == known.encode()
+        bloom.add(key)
+    parsed = BloomFilter.parse(bloom.encode(), bloom.salt)
+    assert all(key in bloom and key in parsed for key in keys)
+    assert parsed.encode() == bloom.encode()
 
 
 def test_few_other_keys_are_contained() -> None:
     rnd = random.Random(7)
-    known = BloomFilter.sized_for(500, rnd.randbytes)
+    bloom = BloomFilter.sized_for(500, rnd.randbytes)
     for _ in range(1000):
-        known.add(rnd.randbytes(32))
-    assert sum(rnd.randbytes(32) in known for _ in range(5000)) < 25
+        bloom.add(rnd.randbytes(32))
+    assert sum(rnd.randbytes(32) in bloom for _ in range(5000)) < 25
 
 
 def test_the_empty_and_the_full_filter_are_what_they_say() -> None:

@@ -33,14 +33,14 @@ def find_lock_calls(source: str) -> list[int]:
 def makes_lock(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
         owner = called.value
-        named = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
-        return called.attr in LOCK_TYPES and named in LOCK_MODULES
+        module = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+        return called.attr in LOCK_TYPES and module in LOCK_MODULES
     return isinstance(called, ast.Name) and called.id in LOCK_TYPES
 
 
 def test_no_other_module_makes_a_lock() -> None:
-    found = {str(file.relative_to(SOURCE)): find_lock_calls(file.read_text()) for file in modules()}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    lock_calls = {str(file.relative_to(SOURCE)): find_lock_calls(file.read_text()) for file in modules()}
+    assert {name: lines for name, lines in lock_calls.items() if lines} == {}
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ def test_equal_stacks_are_summed_by_wait_kind() -> None:
     for _ in range(3):
         totals.add(outer(), 5)
         totals.add(outer(), 1, innermost="[x]")
-    found = list(totals.totals())
-    assert {(item.count, item.amount) for item in found if item.stack[0] == Frame("[x]")} == {(3, 3)}
-    assert {entry.count for entry in found} == {3}
-    assert sum(element.amount for element in found) == 18
+    stacks = list(totals.totals())
+    assert {(item.count, item.amount) for item in stacks if item.stack[0] == Frame("[x]")} == {(3, 3)}
+    assert {entry.count for entry in stacks} == {3}
+    assert sum(element.amount for element in stacks) == 18
 
 
 def test_deep_stacks_lose_their_outermost_frames() -> None:

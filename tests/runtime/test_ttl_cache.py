@@ -10,9 +10,9 @@ def test_none_is_a_value_and_expires_like_any_other() -> None:
     clock = Clock()
     cache: TtlCache[str, None] = TtlCache(10, clock)
     cache.put("a", None, ttl_s=2.0)
-    found = cache.get("a")
-    assert found is not None
-    assert found.value is None
+    entry = cache.get("a")
+    assert entry is not None
+    assert entry.value is None
     clock.now += 2.0
     assert cache.get("a") is None
 

@@ -241,8 +241,8 @@ def _processes() -> Iterator[tuple[int, int]]:
             with suppress(OSError):
                 yield int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])
         return
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
-    for line in found.stdout.splitlines():
+    processes = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    for line in processes.stdout.splitlines():
         child, parent = line.split()
         yield int(child), int(parent)
 

@@ -105,14 +105,14 @@ def read_connection(place: StoreUrl) -> Iterator[Connection]:
 
 def read_messages(place: StoreUrl) -> dict[bytes, Any]:
     """Return all messages by id: (is permanent, shares, signatures)."""
-    found: dict[bytes, Any] = {}
+    messages: dict[bytes, Any] = {}
     with read_connection(place) as connection:
         for row in connection.execute(select(MESSAGES)).all():
             shares = connection.execute(select(SHARES).where(SHARES.c.message_key == row.key)).all()
             signatures = connection.execute(select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)).all()
-            found[row.message_id] = (
+            messages[row.message_id] = (
                 row.for_ever == 1,
                 {(share.public_key, share.signature, share.verified == 1) for share in shares},
                 {(signature.public_keys, signature.signature) for signature in signatures},
             )
-    return found
+    return messages

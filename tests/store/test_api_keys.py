@@ -35,9 +35,9 @@ async def test_an_api_key_is_found_by_its_digest_before_and_after_it_is_revoked(
         assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 5.5))
         assert await store.database.write(lambda connection: revoke_key(connection, "explorer", 9.0))
         assert not await store.database.write(lambda connection: revoke_key(connection, "unknown", 5.5))
-        found = await store.api_keys.find_key(key.digest)
-        assert found is not None
-        assert found.revoked_at == 5.5
+        stored = await store.api_keys.find_key(key.digest)
+        assert stored is not None
+        assert stored.revoked_at == 5.5
 
 
 async def test_api_key_names_are_unique_and_keys_are_listed_oldest_first(any_store_url: str) -> None:

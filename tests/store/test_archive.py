@@ -21,9 +21,9 @@ async def test_stored_shares_and_signatures_survive_a_restart(any_store_url: str
         store.archive.store_shares(message(1), [share(1), share(2, verified=True)])
         await store.archive.store_signature(message(1), signature(1, 2, 1, 3))
     async with store_at(any_store_url) as store:
-        found = await store.archive.load(message(1).id)
-    assert set(found.shares) == {share(1), share(2, verified=True)}
-    assert found.signatures == (signature(1, 2, 1, 3),)
+        entry = await store.archive.load(message(1).id)
+    assert set(entry.shares) == {share(1), share(2, verified=True)}
+    assert entry.signatures == (signature(1, 2, 1, 3),)
 
 
 async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_follow(any_store_url: str) -> None:
@@ -38,7 +38,7 @@ async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_fol
 async def test_shares_are_written_in_the_background(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
         store.archive.store_shares(message(1), [share(1)])
-        assert (await wait_for_entry(store, message(1), lambda found: bool(found.shares))).shares == (share(1),)
+        assert (await wait_for_entry(store, message(1), lambda entry: bool(entry.shares))).shares == (share(1),)
 
 
 async def test_the_first_candidate_of_a_key_is_kept(any_store_url: str) -> None:
@@ -83,8 +83,8 @@ async def test_a_rejected_share_makes_room_for_the_next_and_order_counts(any_sto
         store.archive.reject_share(message(1).id, share(2).public_key, share(2, variant=1).signature)
         store.archive.reject_share(message(9).id, share(2).public_key, share(2).signature)
     async with store_at(any_store_url) as store:
-        found = await store.archive.load(message(1).id)
-        assert set(found.shares) == {share(1, variant=1), share(2)}
+        entry = await store.archive.load(message(1).id)
+        assert set(entry.shares) == {share(1, variant=1), share(2)}
         assert await store.archive.load(message(9).id) == ArchiveEntry()
 
 
@@ -115,8 +115,8 @@ async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_stor
         store.archive.store_shares(message(2), [share(1)])
         store.archive.pin(message(1))
     async with store_at(any_store_url) as store:
-        ((found, candidates),) = await store.archive.unverified(10)
-        assert (found, set(candidates)) == (message(1), {share(1), share(2)})
+        ((entry, candidates),) = await store.archive.unverified(10)
+        assert (entry, set(candidates)) == (message(1), {share(1), share(2)})
         assert sum(len(shares) for _, shares in await store.archive.unverified(1)) == 1
         store.archive.mark_verified(message(1).id, share(1).public_key, share(1).signature)
         store.archive.mark_verified(message(1).id, share(2).public_key, share(2, variant=1).signature)
@@ -136,7 +136,7 @@ async def test_cancelling_a_wait_does_not_cancel_the_write(any_store_url: str) -
         write = asyncio.create_task(store.archive.store_signature(message(1), signature(1)))
         await asyncio.sleep(0)
         write.cancel()
-        await wait_for_entry(store, message(1), lambda found: found.signatures == (signature(1),))
+        await wait_for_entry(store, message(1), lambda entry: entry.signatures == (signature(1),))
 
 
 async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
@@ -147,8 +147,8 @@ async def test_many_messages_at_once_are_all_kept(any_store_url: str) -> None:
         await asyncio.gather(*(store.archive.store_signature(message(n), signature(n)) for n in numbers))
     async with store_at(any_store_url) as store:
         for number in numbers:
-            found = await store.archive.load(message(number).id)
-            assert (set(found.shares), found.signatures) == ({share(number), share(number + 1)}, (signature(number),))
+            entry = await store.archive.load(message(number).id)
+            assert (set(entry.shares), entry.signatures) == ({share(number), share(number + 1)}, (signature(number),))
 
 
 async def test_stored_rows_are_counted(any_store_url: str) -> None:
@@ -161,8 +161,8 @@ async def test_stored_rows_are_counted(any_store_url: str) -> None:
         contents = await store.database.read(measure)
         assert contents.evictable_bytes < contents.size_bytes
         counted = replace(contents, size_bytes=0, evictable_bytes=0)
-        kept = (counted.messages, counted.messages_for_ever, counted.shares, counted.shares_verified)
-        assert (kept, counted.signatures) == ((2, 1, 3, 1), 1)
+        counts = (counted.messages, counted.messages_for_ever, counted.shares, counted.shares_verified)
+        assert (counts, counted.signatures) == ((2, 1, 3, 1), 1)
         await until(lambda: store.status().size_bytes > 0)
         assert store.status().evictable_bytes == contents.evictable_bytes
 

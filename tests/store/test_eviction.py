@@ -71,8 +71,8 @@ async def test_permanent_messages_and_their_candidates_are_never_evicted(any_sto
     async with store_at(any_store_url, max_age_s=DAY_S, max_bytes=1) as store:
         await evicted(store, 1)
         assert await store.archive.load(message(2).id) == ArchiveEntry()
-        found = await store.archive.load(message(1).id)
-        assert (set(found.shares), found.signatures) == ({share(1), share(2)}, (signature(1),))
+        entry = await store.archive.load(message(1).id)
+        assert (set(entry.shares), entry.signatures) == ({share(1), share(2)}, (signature(1),))
 
 
 async def test_a_stored_message_can_become_permanent(any_store_url: str) -> None:
@@ -93,8 +93,8 @@ async def test_beyond_the_byte_bound_the_least_recently_used_messages_are_evicte
     async with store_at(any_store_url, max_bytes=each_bytes * 5 + 10, prune_batch=1) as store:
         await evicted(store, 6)
         await asyncio.sleep(0.1)
-        kept = [number for number in range(10) if (await store.archive.load(message(number).id)).signatures]
-        assert kept == [6, 7, 8, 9]
+        numbers = [number for number in range(10) if (await store.archive.load(message(number).id)).signatures]
+        assert numbers == [6, 7, 8, 9]
 
 
 async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> None:

@@ -99,36 +99,47 @@ def test_an_export_can_be_imported_and_is_verified(any_store_url: str, second_ur
 
 
 def test_a_share_is_imported_from_a_message_a_key_and_a_signature(any_store_url: str) -> None:
-    known = message(1)
+    stored_message = message(1)
     place = create_store(any_store_url)
     lines = [
-        {"type": "share", "unsignedMessage": known.raw.hex(), **_share_fields(share(known, index))}
+        {"type": "share", "unsignedMessage": stored_message.raw.hex(), **_share_fields(share(stored_message, index))}
         for index in range(3)
     ]
     moved, complaints = import_text(place, HEADER + text_of(lines), for_ever=True)
     assert not complaints
     assert (moved.messages, moved.shares) == (1, 3)
-    assert read_messages(place)[known.id] == (
+    assert read_messages(place)[stored_message.id] == (
         True,
-        {(KEYS[i], share(known, i).signature, True) for i in range(3)},
+        {(KEYS[i], share(stored_message, i).signature, True) for i in range(3)},
         set(),
     )
 
 
 def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_candidate(any_store_url: str) -> None:
-    known = message(1)
-    place = create_store(any_store_url, message_writer(known, [wrong_share(0), share(known, 1, verified=False)]))
-    lines = [{"type": "share", "messageId": known.id.hex(), **_share_fields(share(known, index))} for index in (0, 1)]
+    stored_message = message(1)
+    place = create_store(
+        any_store_url, message_writer(stored_message, [wrong_share(0), share(stored_message, 1, verified=False)])
+    )
+    lines = [
+        {"type": "share", "messageId": stored_message.id.hex(), **_share_fields(share(stored_message, index))}
+        for index in (0, 1)
+    ]
     assert import_text(place, HEADER + text_of(lines))[1] == {}
-    assert read_messages(place)[known.id][1] == {(KEYS[i], share(known, i).signature, True) for i in (0, 1)}
+    assert read_messages(place)[stored_message.id][1] == {
+        (KEYS[i], share(stored_message, i).signature, True) for i in (0, 1)
+    }
     with open_read_only(place) as connection:
         assert connection.execute(select(MESSAGES.c.candidates)).scalars().all() == [0]
 
 
 def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> None:
-    known, unknown = message(1), message(9)
+    stored_message, unknown = message(1), message(9)
     place = create_store(any_store_url)
-    good = {"type": "share", "unsignedMessage": "0x" + known.raw.hex(), **_share_fields(share(known, 0))}
+    good = {
+        "type": "share",
+        "unsignedMessage": "0x" + stored_message.raw.hex(),
+        **_share_fields(share(stored_message, 0)),
+    }
     bad: list[tuple[Any, str]] = [
         ({**good, **_share_fields(wrong_share(1))}, "not the one of this key"),
         ({**good, "signature": "0x00"}, "1 bytes, not 96"),
@@ -145,9 +156,16 @@ def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> Non
         ({"type": "share", **_share_fields(share(unknown, 0))}, "messageId or unsignedMessage"),
         ({"type": "secret"}, 'expected "message", "share" or "signature"'),
         ([1, 2], "not a record"),
-        ({"type": "signature", "unsignedMessage": known.raw.hex(), **_share_fields(share(known, 0))}, "publicKeys"),
-        ({**_signature_of(known, [0, 1]), "publicKeys": [KEYS[0].hex(), KEYS[2].hex()]}, "exactly these keys"),
-        ({**_signature_of(known, [0]), "publicKeys": [KEYS[0].hex()] * 2}, "each once"),
+        (
+            {
+                "type": "signature",
+                "unsignedMessage": stored_message.raw.hex(),
+                **_share_fields(share(stored_message, 0)),
+            },
+            "publicKeys",
+        ),
+        ({**_signature_of(stored_message, [0, 1]), "publicKeys": [KEYS[0].hex(), KEYS[2].hex()]}, "exactly these keys"),
+        ({**_signature_of(stored_message, [0]), "publicKeys": [KEYS[0].hex()] * 2}, "each once"),
         ("not json", "not a record"),
     ]
     text = HEADER + b"\n" + text_of([item for item, _ in bad]) + text_of([good]) + b"\xff\xfe\n{"
@@ -155,7 +173,9 @@ def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> Non
     assert moved.bad_lines == len(complaints) == len(bad) + 2
     for number, (_, words) in enumerate(bad, start=3):
         assert words in complaints[number], (number, complaints[number])
-    assert read_messages(place) == {known.id: (False, {(KEYS[0], share(known, 0).signature, True)}, set())}
+    assert read_messages(place) == {
+        stored_message.id: (False, {(KEYS[0], share(stored_message, 0).signature, True)}, set())
+    }
 
 
 @pytest.mark.parametrize(
@@ -218,10 +238,10 @@ def test_many_messages_are_exported_page_by_page_and_imported_batch_by_batch(
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Any) -> None:
     place = create_store(f"sqlite:///{tmp_path}/store.db")
-    known = message(1)
-    line = text_of([{"type": "share", "messageId": known.id.hex(), **_share_fields(wrong_share(0))}])
+    stored_message = message(1)
+    line = text_of([{"type": "share", "messageId": stored_message.id.hex(), **_share_fields(wrong_share(0))}])
     long_line = b'{"type":"share","signature":"' + b"0" * 5_000_000 + b'"}\n'
-    first = text_of([{"type": "message", "unsignedMessage": known.raw.hex()}])
+    first = text_of([{"type": "message", "unsignedMessage": stored_message.raw.hex()}])
     complaints: list[int] = []
     tracemalloc.start()
     with open_exclusive(place) as engine:

@@ -8,11 +8,11 @@ from warpseal.store.values import ArchiveEntry
 
 
 def test_the_filter_has_all_added_ids_and_few_false_positives() -> None:
-    known = MessageFilter()
+    message_filter = MessageFilter()
     for number in range(1_000):
-        known.add(message(number).id)
-    assert all(message(number).id in known for number in range(1_000))
-    assert sum(message(number).id in known for number in range(1_000, 3_000)) < 20
+        message_filter.add(message(number).id)
+    assert all(message(number).id in message_filter for number in range(1_000))
+    assert sum(message(number).id in message_filter for number in range(1_000, 3_000)) < 20
 
 
 async def test_the_filter_has_the_stored_messages_after_a_restart(any_store_url: str) -> None:

@@ -53,8 +53,8 @@ async def test_writes_during_an_outage_are_committed_after_it(any_store_url: str
             await store.archive.store_signature(message(2), signature(3))
             assert store.status().waiting_writes >= 4
         await until(lambda: store.status().is_up and store.status().waiting_writes == 0)
-        found = await store.archive.load(message(1).id)
-        assert (found.shares, found.signatures) == ((share(1),), (signature(2), signature(1)))
+        entry = await store.archive.load(message(1).id)
+        assert (entry.shares, entry.signatures) == ((share(1),), (signature(2), signature(1)))
         assert (await store.archive.load(message(2).id)).signatures == (signature(3),)
         assert (await store.database.read(measure)).messages_for_ever == 1
 
@@ -165,6 +165,6 @@ async def test_an_entry_that_the_database_rejects_is_dropped_and_others_are_writ
     assert logged == ["the database refused entries, which are dropped"]
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
-        found = await store.archive.load(message(2).id)
-        assert (found.shares, found.signatures) == ((share(2),), (signature(2),))
+        entry = await store.archive.load(message(2).id)
+        assert (entry.shares, entry.signatures) == ((share(2),), (signature(2),))
         assert (await store.database.read(measure)).messages_for_ever == 1

@@ -28,10 +28,10 @@ async def test_observed_uptime_survives_a_restart(any_store_url: str) -> None:
     async with store_at(any_store_url, **PATIENT) as store:
         await store.observed.write(OURS, [VALIDATION], [HOUR, replace(HOUR, node_id=OTHER)])
     async with store_at(any_store_url, **PATIENT) as store:
-        found = await load_uptime(store)
-    assert found.validations == (VALIDATION,)
-    assert found.recent_nodes == {NODE, OTHER}
-    assert set(found.hours) == {HOUR, replace(HOUR, node_id=OTHER)}
+        uptime_rows = await load_uptime(store)
+    assert uptime_rows.validations == (VALIDATION,)
+    assert uptime_rows.recent_nodes == {NODE, OTHER}
+    assert set(uptime_rows.hours) == {HOUR, replace(HOUR, node_id=OTHER)}
 
 
 async def test_rows_of_two_observers_of_a_node_are_separate(any_store_url: str) -> None:

@@ -79,13 +79,13 @@ def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
 ) -> None:
     answers: list[Answer[str]] = []
     unasked = [Answer(place, value) for place, value in enumerate((values + ["a"] * nodes)[:nodes])]
-    while wanted := count_lacking(answers, quorum, len(unasked), compare_fixed):
-        assert wanted <= min(quorum, len(unasked))
+    while missing := count_lacking(answers, quorum, len(unasked), compare_fixed):
+        assert missing <= min(quorum, len(unasked))
         # Fewer answers could not have decided.
         most = max((len(members) for members in classify_answers(answers, compare_fixed)), default=0)
         assert most < quorum or None in {answer.value for answer in answers}
-        answers += unasked[:wanted]
-        del unasked[:wanted]
+        answers += unasked[:missing]
+        del unasked[:missing]
     agreed = find_agreement(answers, quorum, compare_fixed)
     if agreed is None:
         assert not unasked
@@ -116,12 +116,12 @@ def test_a_record_that_one_node_lacks_contradicts_the_others_only_at_the_same_he
 
 
 def test_nodes_that_lack_a_record_do_not_end_the_search_while_enough_others_may_have_it() -> None:
-    lacking: list[Answer[str]] = [Answer(0, None), Answer(1, None)]
-    assert count_lacking(lacking, 2, 2, compare_fixed) == 2
-    assert count_lacking(lacking, 2, 1, compare_fixed) == 0
-    found = find_agreement([*lacking, Answer(2, "record"), Answer(3, "record")], 2, compare_fixed)
-    assert found is not None
-    assert found[0].value == "record"
+    incomplete: list[Answer[str]] = [Answer(0, None), Answer(1, None)]
+    assert count_lacking(incomplete, 2, 2, compare_fixed) == 2
+    assert count_lacking(incomplete, 2, 1, compare_fixed) == 0
+    agreement = find_agreement([*incomplete, Answer(2, "record"), Answer(3, "record")], 2, compare_fixed)
+    assert agreement is not None
+    assert agreement[0].value == "record"
 
 
 def test_a_subnet_is_converted_once() -> None:

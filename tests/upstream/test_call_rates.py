@@ -27,9 +27,9 @@ GATEWAY = "http://127.0.0.1:9650"
 def rate_of(*chains: tuple[str, int | None]) -> CallRate:
     """Return the rate of the node of the first of some chains: URL, and calls per second."""
     rates = CallRates()
-    found = [rates.of(NodeEndpoint(url), per_s) for url, per_s in chains]
-    assert all(rate is found[0] for rate in found)
-    return found[0]
+    limiters = [rates.of(NodeEndpoint(url), per_s) for url, per_s in chains]
+    assert all(rate is limiters[0] for rate in limiters)
+    return limiters[0]
 
 
 def test_urls_with_the_same_scheme_host_and_port_are_of_one_node() -> None:

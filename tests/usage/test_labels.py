@@ -102,5 +102,5 @@ def test_an_unknown_country_is_xx(given_code: str, label: str) -> None:
 
 
 def test_only_known_methods_have_a_label_of_their_own() -> None:
-    known = frozenset({"eth_call"})
-    assert [method_label(method, known) for method in ("eth_call", "eth_x", "")] == ["eth_call", OTHER, "none"]
+    methods = frozenset({"eth_call"})
+    assert [method_label(method, methods) for method in ("eth_call", "eth_x", "")] == ["eth_call", OTHER, "none"]

@@ -42,8 +42,8 @@ async def test_a_token_is_a_random_uuid_that_another_daemon_finds(any_metrics_ur
     assert len(set(tokens)) == 20
     async with database(any_metrics_url) as opened:
         store = PageTokenStore(opened, clock)
-        found = [await store.find(token) for token in tokens]
-        assert found == [PageTokenRow(NOW + VALID_S, b"body %d" % number) for number in range(20)]
+        rows = [await store.find(token) for token in tokens]
+        assert rows == [PageTokenRow(NOW + VALID_S, b"body %d" % number) for number in range(20)]
         for unknown in ("", "x", "0" * 36, "1" * 32, str(UUID(int=1)), "{" + tokens[0] + "}", tokens[0] + "\0"):
             assert await store.find(unknown) is None
 

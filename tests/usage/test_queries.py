@@ -90,8 +90,8 @@ async def test_each_query_equals_the_sum_of_its_calls(any_metrics_url: str) -> N
         for part in (calls[:200], calls[200:]):
             await flush(metrics, part)
         for query in QUERIES:
-            found = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
-            plain = [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in found]
+            buckets = await metrics.read(partial(read_usage, query=query, limit_s=10.0))
+            plain = [(start, [(value, tuple(sums)) for value, sums in groups]) for start, groups in buckets]
             assert plain == expected(query, calls), query
         with pytest.raises(UsageQueryTooLong, match="less time"):
             await metrics.read(partial(read_usage, query=QUERIES[0], limit_s=-1.0))

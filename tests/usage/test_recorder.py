@@ -132,8 +132,8 @@ def test_many_deferred_calls_are_summed_before_they_are_read() -> None:
 def test_combinations_beyond_the_bound_lose_the_agent_first_then_the_key_then_method_and_country() -> None:
     recorder = UsageRecorder(UsageBounds(combinations=40), now=lambda: 0.0)
 
-    def record(**given: Any) -> None:
-        labels = UsageLabels("/ext/bc/P", "m", 200, "", "XX", "a")._replace(**given)
+    def record(**fields: Any) -> None:
+        labels = UsageLabels("/ext/bc/P", "m", 200, "", "XX", "a")._replace(**fields)
         recorder.record(labels, CallOutcome.SUCCESSFUL, 10)
 
     for number in range(36):

@@ -173,16 +173,16 @@ async def test_a_flush_that_is_kept_counts_once_when_it_is_added(any_metrics_url
     calls = make_calls(random.Random(2), 20, NOW - 60, NOW)
     (sums, *others) = minute_sums(calls).items()
     async with database(any_metrics_url) as metrics:
-        kept = Flush.of(b"run", 1, sums[0] * 60, sums[1].items())
+        flush = Flush.of(b"run", 1, sums[0] * 60, sums[1].items())
         for _ in range(2):
-            await metrics.write(partial(keep_flush, flush=kept, now=NOW))
-        assert await metrics.read(read_kept_flushes) == [kept]
+            await metrics.write(partial(keep_flush, flush=flush, now=NOW))
+        assert await metrics.read(read_kept_flushes) == [flush]
         for number, (minute, more) in enumerate(others, 2):
             await metrics.write(
                 partial(add_flush, flush=Flush.of(b"run", number, minute * 60, more.items()), now=NOW, bound=BOUND)
             )
         for add in (add_kept_flush, add_kept_flush, add_flush):
-            await metrics.write(partial(add, flush=kept, now=NOW, bound=BOUND))
+            await metrics.write(partial(add, flush=flush, now=NOW, bound=BOUND))
         assert await metrics.read(read_kept_flushes) == []
         check(await metrics.read(read_buckets), calls)
 

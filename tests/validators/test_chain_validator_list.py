@@ -85,8 +85,8 @@ def chain(services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeer
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(listed))
-    return sorted(found, key=lambda validator: str(validator["validationID"]))
+    entries: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(listed))
+    return sorted(entries, key=lambda validator: str(validator["validationID"]))
 
 
 @pytest.mark.parametrize("chain_id", [L1_CHAIN, PERMISSIONED_CHAIN])
@@ -172,10 +172,10 @@ async def test_a_failure_of_the_p_chain_is_an_error() -> None:
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
-    shown = format_percentage(100.0 * up / (up + more))
+    percentage = format_percentage(100.0 * up / (up + more))
     exact = struct.unpack("f", struct.pack("f", 100.0 * up / (up + more)))[0]
-    assert struct.unpack("f", struct.pack("f", shown))[0] == exact
-    assert len(repr(shown).replace(".", "").lstrip("0").partition("e")[0]) <= 9
+    assert struct.unpack("f", struct.pack("f", percentage))[0] == exact
+    assert len(repr(percentage).replace(".", "").lstrip("0").partition("e")[0]) <= 9
 
 
 @pytest.mark.parametrize(

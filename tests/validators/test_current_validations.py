@@ -25,8 +25,8 @@ async def test_concurrent_callers_share_one_call_for_each_subnet() -> None:
     learnt: list[Validations] = []
     async with started_services() as services:
         current = of(services, learnt)
-        found = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
-        assert {len(validation) for validation in found} == {4, 1}
+        results = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
+        assert {len(validation) for validation in results} == {4, 1}
         assert services.node.calls[METHOD] == 2
     assert sorted(map(len, learnt)) == [1, 4]
 

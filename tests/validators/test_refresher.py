@@ -59,8 +59,8 @@ class RefresherScenario:
     def chain(self, chain_id: ChainID) -> ChainValidatorList:
         """Return a configured chain that no node lists."""
         peer_uptimes = FakePeerUptimes()
-        known = LocalView(self.services.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
-        return ChainValidatorList(chain_id, ChainValidatorsClient(()), known, self.services.clock)
+        view = LocalView(self.services.chains, self.current, peer_uptimes.is_connected, peer_uptimes.uptime)
+        return ChainValidatorList(chain_id, ChainValidatorsClient(()), view, self.services.clock)
 
     @asynccontextmanager
     async def running(self, *configured: ChainID) -> AsyncIterator[None]:

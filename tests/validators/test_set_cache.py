@@ -103,8 +103,8 @@ def test_the_size_limit_holds_and_all_memory_is_released(room: int, rnd: random.
         if rnd.random() < 0.5:
             cache.put(key, parsed(1 + key[1] % 5), current=rnd.random() < 0.4)
         else:
-            found = cache.get(key, current=rnd.random() < 0.4)
-            assert found is None or found.total_weight == 1 + key[1] % 5
+            validator_set = cache.get(key, current=rnd.random() < 0.4)
+            assert validator_set is None or validator_set.total_weight == 1 + key[1] % 5
         assert 0 <= cache.held_bytes <= room * (ONE_SET_BYTES + 384)
     for height in range(100, 120):
         cache.put((SUBNET, height), parsed(10_000 + height), current=True)

@@ -48,8 +48,8 @@ async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> 
 
 async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
     async with started_services(RecordedNode({SET: made_up_set(100)})) as services:
-        found = await asyncio.gather(*(services.sets.at(L1, 19, is_chosen=False) for _ in range(1_000)))
-        assert len({id(entry) for entry in found}) == 1
+        validator_sets = await asyncio.gather(*(services.sets.at(L1, 19, is_chosen=False) for _ in range(1_000)))
+        assert len({id(entry) for entry in validator_sets}) == 1
         await services.sets.at(L1, 19, is_chosen=False)
         assert services.set_calls() == 1
 

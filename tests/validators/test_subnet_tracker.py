@@ -184,11 +184,11 @@ async def test_the_number_of_named_subnets_is_bounded() -> None:
     peers = Peers()
     async with started_services(max_tracked_by_request=3) as services:
         following = services.build_tracker(peers)
-        named = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
-        for subnet_id in named:
+        subnet_ids = [SubnetID(bytes([n]) * 32) for n in range(1, 9)]
+        for subnet_id in subnet_ids:
             with following.track(subnet_id, members(1)):
                 pass
-        assert set(peers.wanted) == set(named[-3:])
+        assert set(peers.wanted) == set(subnet_ids[-3:])
 
 
 async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -> None:

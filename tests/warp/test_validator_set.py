@@ -190,8 +190,8 @@ def test_any_difference_between_sets_is_a_difference_of_digests(
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(VECTORS.read_text())[kind]
-    return found
+    cases: list[dict[str, Any]] = json.loads(VECTORS.read_text())[kind]
+    return cases
 
 
 def set_at(entry: dict[str, Any]) -> CanonicalValidatorSet:

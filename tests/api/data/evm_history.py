@@ -143,14 +143,14 @@ def facts_of(chain: ServedChain, first: int = 0) -> list[EvmBlockFacts]:
 
 def status_of(chain: ServedChain, **changes: Any) -> ChainStatus:
     """Return the status that an indexer writes which has all blocks."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "chain": id_text(chain.blockchain_id),
         "node_height": chain.tip,
         "is_node_behind": False,
         "reported_at": s.NOW,
         "written_at": s.NOW,
     }
-    return ChainStatus(**{**given, **changes})
+    return ChainStatus(**{**fields, **changes})
 
 
 @contextmanager

@@ -69,15 +69,15 @@ class MemoryIndex:
                 and (query.validation_id is None or query.validation_id in _validations_of(tx))
             )
 
-        found = self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
-        return Page(tuple(resource_of(tx, self.text) for tx in found.items), found.next)
+        matching_page = self._page(self.txs, matches, query.order, page, lambda tx: len(tx.consumed) + len(tx.emitted))
+        return Page(tuple(resource_of(tx, self.text) for tx in matching_page.items), matching_page.next)
 
     async def blocks(self, query: BlockQuery, page: PageRequest) -> Page[PrimaryNetworkBlock]:
         def matches(block: Block) -> bool:
             return block.chain is query.chain and _within(block.time, query.times)
 
-        found = self._page(self.all_blocks, matches, SortOrder.DESC, page)
-        return Page(tuple(block_resource(block) for block in found.items), found.next)
+        matching_page = self._page(self.all_blocks, matches, SortOrder.DESC, page)
+        return Page(tuple(block_resource(block) for block in matching_page.items), matching_page.next)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         return next((chain for chain in self.blockchains if chain.chain_id == chain_id), None)

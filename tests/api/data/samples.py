@@ -87,7 +87,7 @@ def block_id(number: int) -> BlockID:
 
 def utxo(number: int = 1, amount: int = 5, owner: Address = ALICE, **changes: object) -> Utxo:
     """An unspent output of the P-Chain."""
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "utxo_id": UtxoID(b"\x0c" + number.to_bytes(31, "big")),
         "tx_id": tx_id(number),
         "output_index": number,
@@ -100,12 +100,12 @@ def utxo(number: int = 1, amount: int = 5, owner: Address = ALICE, **changes: ob
         "height": number,
         "time": 1000 + number,
     }
-    return Utxo(**{**given, **changes})  # type: ignore[arg-type]
+    return Utxo(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def p_tx(number: int, kind: str = "BaseTx", owner: Address = ALICE, **changes: object) -> PTransaction:
     """A plain transaction of the P-Chain; its time is 1000 and its number."""
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "tx_id": tx_id(number),
         "kind": kind,
         "time": 1000 + number,
@@ -114,7 +114,7 @@ def p_tx(number: int, kind: str = "BaseTx", owner: Address = ALICE, **changes: o
         "emitted": (utxo(number, owner=owner),),
         "value": (Amount(AVAX, 5),),
     }
-    return PTransaction(**{**given, **changes})  # type: ignore[arg-type]
+    return PTransaction(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 FULL_UTXO = utxo(
@@ -222,7 +222,7 @@ IMPORT = CTransaction(
 
 def p_block(height: int, chain: PrimaryChain = PrimaryChain.P, **changes: object) -> Block:
     """A block; its time is 1000 and its height."""
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "chain": chain,
         "height": height,
         "block_id": block_id(height),
@@ -232,7 +232,7 @@ def p_block(height: int, chain: PrimaryChain = PrimaryChain.P, **changes: object
         "tx_ids": (tx_id(height),),
         "size_bytes": 300,
     }
-    return Block(**{**given, **changes})  # type: ignore[arg-type]
+    return Block(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 FULL_BLOCK = p_block(
@@ -264,7 +264,7 @@ OTHER_CHAIN = Blockchain(
 
 def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: object) -> Reward:
     """A reward; it was paid at 1000 and its number."""
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "addresses": (owner,),
         "tx_id": tx_id(number),
         "node_id": node,
@@ -279,13 +279,13 @@ def reward(number: int, owner: Address = ALICE, node: NodeID = NODE, **changes: 
         "reward_tx_id": tx_id(number + 1),
         "paid_at": 1000 + number,
     }
-    return Reward(**{**given, **changes})  # type: ignore[arg-type]
+    return Reward(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def _validation(
     number: int, state: PendingState | ActiveState | CompletedState | RemovedState, **changes: object
 ) -> Validation:
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "tx_id": tx_id(number),
         "node_id": NODE,
         "subnet_id": PRIMARY_NETWORK,
@@ -296,7 +296,7 @@ def _validation(
         "fee_shares": 20_000,
         "bls": KEY,
     }
-    return Validation(**{**given, **changes})  # type: ignore[arg-type]
+    return Validation(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 COMPLETED = _validation(1, CompletedState(delegator_count=3, delegated=9, rewards=Rewards(11, 12, (ALICE,), tx_id(2))))

@@ -74,10 +74,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("alone", [True, False])
 async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder: Path, alone: bool) -> None:
-    named = {str(chain.evm_chain_id): (chain,) for chain in CHAINS}
+    chains_by_id = {str(chain.evm_chain_id): (chain,) for chain in CHAINS}
     random = Random(5)
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
-        for name, chains in {**named, "total": CHAINS, "testnet": CHAINS}.items():
+        for name, chains in {**chains_by_id, "total": CHAINS, "testnet": CHAINS}.items():
             values = model(*chains)
             assert len(values) > (60 if name == "total" else 10)
             path = f"/v1/avg_tps/{name}"
@@ -97,12 +97,12 @@ async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder
 
 async def test_today_is_the_first_point_unless_the_index_lacks_blocks(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
-        found = [await request(client, f"/v1/avg_tps/{chain.evm_chain_id}") for chain in CHAINS]
-    first_points = [answer.body["results"][0] for answer in found]
+        responses = [await request(client, f"/v1/avg_tps/{chain.evm_chain_id}") for chain in CHAINS]
+    first_points = [answer.body["results"][0] for answer in responses]
     assert [point["timestamp"] // DAY for point in first_points] == [TODAY, TODAY, CHAINS[2].blocks[-1].time // DAY]
     assert first_points[1]["value"] == 0
-    assert "lag=0" in found[1].headers["x-warpseal-index"]
-    assert len(found[0].body["results"]) == 100 or "nextPageToken" not in found[0].body
+    assert "lag=0" in responses[1].headers["x-warpseal-index"]
+    assert len(responses[0].body["results"]) == 100 or "nextPageToken" not in responses[0].body
 
 
 async def test_sums_name_every_chain_and_the_network_must_be_the_daemons(folder: Path) -> None:

@@ -147,8 +147,10 @@ async def test_the_genesis_of_another_vm_is_hex() -> None:
 
 
 async def test_without_an_index_a_blockchain_comes_from_the_node() -> None:
-    known = Blockchain(chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None)
-    setup = DataApiSetup(index=None, node=MemoryNode(blockchains=[known]))
+    blockchain = Blockchain(
+        chain_id=s.EVM_CHAIN.chain_id, subnet_id=s.SUBNET, vm_id=b"\xe2" * 32, name="a", genesis=None
+    )
+    setup = DataApiSetup(index=None, node=MemoryNode(blockchains=[blockchain]))
     body = await get(setup, EVM)
     assert body.keys() == {"blockchainId", "vmId", "subnetId", "blockchainName"}
     body = await get(setup.with_data(compat=Compat.SDK), EVM)

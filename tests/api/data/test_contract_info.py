@@ -46,8 +46,8 @@ def test_a_file_describes_a_contract_of_a_chain_by_any_of_its_names(tmp_path: Pa
     write(tmp_path, "C", OTHER, {"hidden": True})
     folder = ContractInfoFolder(tmp_path)
     folder.load()
-    found = folder.contracts(("chain-id", "43114", "C"))
-    info = found.of(CONTRACT)
+    contracts = folder.contracts(("chain-id", "43114", "C"))
+    info = contracts.of(CONTRACT)
     assert info is not None
     assert (info.name, info.tags, info.logo_asset) == (
         "Cats",
@@ -55,7 +55,7 @@ def test_a_file_describes_a_contract_of_a_chain_by_any_of_its_names(tmp_path: Pa
         ImageAsset(asset_id="1", image_uri="https://cats.example/logo.png"),
     )
     assert info.resource_links == (ResourceLink(type=ResourceLinkType.BLOG, url="https://cats.example/blog"),)
-    assert found.hidden == {bytes.fromhex("22" * 20)}
+    assert contracts.hidden == {bytes.fromhex("22" * 20)}
     assert folder.contracts(("43113",)).of(CONTRACT) is None
 
 
@@ -77,9 +77,9 @@ def test_a_file_that_cannot_be_used_is_named_and_the_others_count(
         folder.load()
         folder.load()
     assert [record.__dict__["file"] for record in caplog.records] == [str(broken)]
-    found = folder.contracts(("1",))
-    other = found.of(OTHER)
-    assert found.of(CONTRACT) is None
+    contracts = folder.contracts(("1",))
+    other = contracts.of(OTHER)
+    assert contracts.of(CONTRACT) is None
     assert other is not None
     assert other.name == "right"
 

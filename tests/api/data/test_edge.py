@@ -100,8 +100,8 @@ async def test_a_response_that_the_client_has_cached_is_not_sent_again() -> None
     setup = indexed(all_blocks=BLOCKS)
     _, first, body = await headers_of(setup, P_BLOCKS)
     assert first["cache-control"] == "public, no-cache"
-    for known in (first["etag"], f'"x", {first["etag"]}', first["etag"].removeprefix("W/"), "*"):
-        status, headers, empty = await headers_of(setup, P_BLOCKS, **{"If-None-Match": known})
+    for etag in (first["etag"], f'"x", {first["etag"]}', first["etag"].removeprefix("W/"), "*"):
+        status, headers, empty = await headers_of(setup, P_BLOCKS, **{"If-None-Match": etag})
         assert (status, empty, headers["etag"]) == (304, b"", first["etag"])
         assert headers["x-warpseal-index"] == INDEX_HEADER
     assert setup.index is not None
@@ -116,8 +116,8 @@ async def test_final_answers_may_be_cached() -> None:
     setup = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
     token = (await get(setup, P_BLOCKS, pageSize=2))["nextPageToken"]
     final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
-    kept = [(await headers_of(setup, path))[1]["cache-control"] for path in final]
-    assert kept == ["public, max-age=3600", "public, max-age=3600", "public, max-age=86400"]
+    cache_controls = [(await headers_of(setup, path))[1]["cache-control"] for path in final]
+    assert cache_controls == ["public, max-age=3600", "public, max-age=3600", "public, max-age=86400"]
     for path in (P_TXS, P_BLOCKS, f"{P_BLOCKS}?endTimestamp={s.NOW}", EVERYWHERE[3]):
         assert (await headers_of(setup, path))[1]["cache-control"] == "public, no-cache"
 

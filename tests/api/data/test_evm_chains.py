@@ -111,9 +111,9 @@ async def test_a_chain_is_found_by_evm_chain_id_blockchain_id_and_alias_and_no_o
     aliases.add_alias(L1.blockchain_id, "mine")
     names = (str(L1.evm_chain_id), id_text(L1.blockchain_id), "0x" + L1.blockchain_id.hex(), "mine")
     async with evm_setup(l1_node(), aliases=aliases) as setup:
-        found = [(await ask(setup, f"/v1/chains/{name}")).body["chainId"] for name in names]
+        chain_ids = [(await ask(setup, f"/v1/chains/{name}")).body["chainId"] for name in names]
         missing = [await ask(setup, f"/v1/chains/{name}") for name in ("1", "p-chain", "C", "x" * 100)]
-    assert found == [str(L1.evm_chain_id)] * 4
+    assert chain_ids == [str(L1.evm_chain_id)] * 4
     assert [(answer.status, answer.body["code"]) for answer in missing] == [(404, "unknown_chain")] * 4
 
 

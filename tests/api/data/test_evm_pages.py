@@ -159,11 +159,11 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
         body = await get(setup, TRANSFERS.format(ALICE.lower()))
         ascending = await get(setup, TRANSFERS.format(ALICE), sortOrder="asc")
         received = await get(setup, TRANSFERS.format(BOB))
-    shown = [
+    transfers = [
         (item["blockNumber"], item["logIndex"], item["erc1155Token"]["tokenId"], item["value"], item["to"]["address"])
         for item in body["transactions"]
     ]
-    assert shown == [
+    assert transfers == [
         ("3", 2, "2", "5", ALICE),
         ("3", 1, "1", "4", BOB),
         ("2", 3, "2", "20", ALICE),
@@ -193,7 +193,7 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
 async def test_transfers_are_bounded_by_blocks(folder: Path) -> None:
     path = TRANSFERS.format(ALICE)
     async with h.indexed_setup(folder) as setup:
-        found = [
+        block_numbers = [
             [item["blockNumber"] for item in (await get(setup, path, **bounds))["transactions"]]
             for bounds in (
                 {"startBlock": 3},
@@ -203,7 +203,7 @@ async def test_transfers_are_bounded_by_blocks(folder: Path) -> None:
             )
         ]
         refused = await ask(setup, path, startBlock=3, endBlock=2)
-    assert found == [["3", "3"], ["2", "2"], [], []]
+    assert block_numbers == [["3", "3"], ["2", "2"], [], []]
     assert (refused.status, refused.body["detail"]["field"]) == (400, "endBlock")
 
 
@@ -420,14 +420,14 @@ async def test_descriptions_win_over_the_chain_and_hidden_contracts_are_left_out
         items = await get(setup, TOKENS.format(ITEMS))
         (by_chain / f"{ITEMS}.json").unlink()
         infos.load()
-        shown = await get(setup, TRANSFERS.format(ALICE))
+        transfer_page = await get(setup, TRANSFERS.format(ALICE))
     cats = deployed["contracts"][-1]
     assert {name: cats[name] for name in description} == description
     assert (cats["symbol"], cats["ercType"]) == ("CAT", "ERC-721")
     assert [(item["address"], item["name"]) for item in collectibles["collectibleBalances"]] == [(CATS, "Better cats")]
     assert transfers == {"transactions": []}
     assert len(items["tokens"]) == 2
-    assert shown["transactions"][1]["to"] == {"address": BOB, "name": "Vault", "logoUri": "https://vault"}
+    assert transfer_page["transactions"][1]["to"] == {"address": BOB, "name": "Vault", "logoUri": "https://vault"}
 
 
 async def test_amounts_of_an_index_that_begins_late_come_from_a_node(tmp_path: Path) -> None:
@@ -484,14 +484,14 @@ async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp
     with h.open_writer(tmp_path, settings=settings) as writer:
         h.write_history(writer)
         async with h.indexed_setup(folder) as of_file, h.indexed_setup(tmp_path, settings=settings) as of_server:
-            found = 0
+            entries = 0
             for path, params in lists:
                 key = LISTS[next(template for template in LISTS if template.partition("{}")[2] in path)]
                 for size in (1, 100):
                     pages = await all_pages(of_server, path, key, pageSize=size, **params)
                     assert pages == await all_pages(of_file, path, key, pageSize=size, **params)
-                    found += sum(map(len, pages))
-            assert found > 60
+                    entries += sum(map(len, pages))
+            assert entries > 60
             for path in singles:
                 from_file, from_server = await ask(of_file, path), await ask(of_server, path)
                 assert (from_server.status, from_server.body) == (from_file.status, from_file.body)
@@ -540,13 +540,15 @@ async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answe
 async def test_the_examples_of_the_openapi_document_are_answers(folder: Path) -> None:
     pages = [operation for operation in OPERATIONS if operation.method == "GET"]
     # That of the holders of an ERC-20 token is in test_holders.py.
-    named = {operation.name for operation in pages if operation.tag in (EVM, METRICS_API)} - {TOKEN_HOLDERS.name}
+    operation_names = {operation.name for operation in pages if operation.tag in (EVM, METRICS_API)} - {
+        TOKEN_HOLDERS.name
+    }
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, h.CHAIN.blockchain_id)
     async with h.indexed_setup(folder, aliases=aliases) as setup:
         for request in example_requests():
-            if request.name in named:
+            if request.name in operation_names:
                 answer = await ask(setup, request.path, header_host="localhost:8080")
                 assert (answer.status, answer.body) == (200, load_examples()[request.name].answer), request.name
-                named.remove(request.name)
-    assert named == set()
+                operation_names.remove(request.name)
+    assert operation_names == set()

@@ -78,8 +78,8 @@ def nfts_path(contract: bytes) -> str:
 
 def entries_above(model: Model, token: bytes, threshold: int, since: int | None, until: int | None) -> list[Any]:
     """Return the entries of all pages, sorted by balance and address."""
-    found = model.above(HolderQuery(token, threshold, TimeRange(since, until)), len(model.times) - 1)
-    return in_order([{"address": account_text(item.address), "sortKey": item.balance} for item in found])
+    holders = model.above(HolderQuery(token, threshold, TimeRange(since, until)), len(model.times) - 1)
+    return in_order([{"address": account_text(item.address), "sortKey": item.balance} for item in holders])
 
 
 def in_order(entries: list[Any]) -> list[Any]:
@@ -95,11 +95,11 @@ async def test_holders_above_a_threshold_are_those_of_the_model(
         for token in TOKENS:
             for threshold in (0, 4, 5, 10**24 - 1, MAX):
                 since, until = sorted(random.randint(START - 5, START + 2 * COUNT + 5) for _ in range(2))
-                given = {"startTimestamp": since, "endTimestamp": until}
-                chosen = {name: given[name] for name in given if random.random() < 0.5}
+                time_range = {"startTimestamp": since, "endTimestamp": until}
+                chosen = {name: time_range[name] for name in time_range if random.random() < 0.5}
                 params = {**chosen, "threshold": str(threshold), "pageSize": random.choice((1, 2, 3, 1000))}
                 pages = await walk(client, balances_path(token), "addresses", params, alone=alone)
-                expected = entries_above(models[0], token, threshold, *map(chosen.get, given))
+                expected = entries_above(models[0], token, threshold, *map(chosen.get, time_range))
                 assert in_order([entry for page in pages for entry in page]) == expected, params
                 assert [entry["sortKey"] for page in pages for entry in page] == [e["sortKey"] for e in expected]
                 longest = max(longest, len(pages))
@@ -182,12 +182,12 @@ async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str,
 
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
     """Return the path, the token of the second page, and the entries from it on, of each kind of page."""
-    found = []
+    page_tokens = []
     for path, params in ((balances_path(TOKENS[0]), {"threshold": "0"}), (nfts_path(address(3)), {})):
         whole = await walk(client, path, "addresses", {**params, "pageSize": 2}, alone=False)
         first = await request(client, path, pageSize=2, **params)
-        found.append((path, first.body["nextPageToken"], [entry for page in whole[1:] for entry in page]))
-    return found
+        page_tokens.append((path, first.body["nextPageToken"], [entry for page in whole[1:] for entry in page]))
+    return page_tokens
 
 
 @pytest.mark.parametrize("server", [False, True])
@@ -211,13 +211,13 @@ async def test_later_pages_show_the_block_of_the_first_one(
 
 
 async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> list[Any]:
-    found: list[Any] = []
+    entries: list[Any] = []
     while token is not None:
         async with client.get(path, params={"pageToken": token, "pageSize": "3"}) as answer:
             body = await answer.json()
-        found += body["addresses"]
+        entries += body["addresses"]
         token = body.get("nextPageToken")
-    return found
+    return entries
 
 
 async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path: Path) -> None:
@@ -328,7 +328,9 @@ async def test_the_example_of_the_openapi_document_is_an_answer(tmp_path: Path) 
     written.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, CHAIN_ID)
-    (example,) = (found for found in example_requests() if found.name == TOKEN_HOLDERS.name)
+    (example,) = (
+        request_example for request_example in example_requests() if request_example.name == TOKEN_HOLDERS.name
+    )
     async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
         answer = await request(client, example.path)
     assert (answer.status, answer.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)

@@ -48,15 +48,15 @@ def hashes(page: Any) -> list[str]:
 
 async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any], *, repeat: bool) -> list[str]:
     """All items, page by page; the token comes alone, or with all parameters repeated."""
-    found: list[str] = []
+    items: list[str] = []
     query = dict(params)
     for _ in range(100):
         async with client.get(path, params=query) as answer:
             assert answer.status == 200, await answer.text()
             page = await answer.json()
-        found += hashes(page)
+        items += hashes(page)
         if "nextPageToken" not in page:
-            return found
+            return items
         assert page["nextPageToken"]
         query = {**(params if repeat else {}), "pageToken": page["nextPageToken"]}
     raise AssertionError("pages without end")

@@ -171,7 +171,7 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
 
         def fetch() -> bool:
             contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
-            writer.contracts.write([ContractFacts(*known) for known in _known(contracts)])
+            writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
             tokens = fetched(writer, FetchReason.SHOWN)
             writer.documents.write([h.DOCUMENTS[0]] if (h.CATS, 1) in tokens else [])
             writer.documents.write([h.DOCUMENTS[1]] if (h.CATS, 2) in tokens else [])
@@ -179,8 +179,8 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
 
         async with running(indexer(fetch)):
             answer = await ask(setup, TOKENS)
-    shown = [(item["name"], item["metadata"]["indexStatus"]) for item in answer.body["tokens"]]
-    assert shown == [("Cats", "indexed"), ("Cats", "unreachable_token_uri")]
+    statuses = [(item["name"], item["metadata"]["indexStatus"]) for item in answer.body["tokens"]]
+    assert statuses == [("Cats", "indexed"), ("Cats", "unreachable_token_uri")]
 
 
 def _known(contracts: list[bytes]) -> list[Any]:
@@ -244,7 +244,7 @@ async def test_contracts_of_deployments_are_asked_for(tmp_path: Path) -> None:
 
         def resolve() -> bool:
             contracts = [entry.address for entry in writer.contracts.to_call(10) if entry.is_requested]
-            writer.contracts.write([ContractFacts(*known) for known in _known(contracts)])
+            writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
             return bool(contracts)
 
         async with running(indexer(resolve)):

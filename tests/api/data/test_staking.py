@@ -231,13 +231,13 @@ async def test_without_an_index_active_validations_of_the_node_are_paged() -> No
     ]
     setup = DataApiSetup(index=None, node=MemoryNode(active=several))
     for order, numbers in (("asc", [1, 2, 3, 4, 5]), ("desc", [5, 4, 3, 2, 1])):
-        found: list[str] = []
+        tx_hashes: list[str] = []
         params: dict[str, Any] = {"pageSize": 2, "sortOrder": order}
         while params:
             page = await get(setup, NODE, **params)
-            found += [item["txHash"] for item in page["validators"]]
+            tx_hashes += [item["txHash"] for item in page["validators"]]
             params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
-        assert found == [id_text(s.tx_id(number)) for number in numbers]
+        assert tx_hashes == [id_text(s.tx_id(number)) for number in numbers]
     assert await get(setup, NODE, validationStatus="pending") == {"validators": []}
     assert (await get(setup, NODE, 404, validationStatus="completed"))["code"] == "index_not_enabled"
     assert (await get(setup, REWARDS, 404, addresses=ALICE))["code"] == "index_not_enabled"
@@ -271,13 +271,13 @@ def partial_setup(indexed_numbers: tuple[int, ...], validations: list[Validation
 
 async def listed_hashes(setup: DataApiSetup, **params: Any) -> list[str]:
     """Return the hashes of all pages."""
-    found: list[str] = []
+    tx_hashes: list[str] = []
     while params:
         page = await get(setup, NODE, **params)
         assert len(page["validators"]) <= 2
-        found += [item["txHash"] for item in page["validators"]]
+        tx_hashes += [item["txHash"] for item in page["validators"]]
         params = {"pageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
-    return found
+    return tx_hashes
 
 
 async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_the_node() -> None:

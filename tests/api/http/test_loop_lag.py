@@ -90,10 +90,10 @@ async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> No
 @contextmanager
 def served() -> Iterator[tuple[int, Lag]]:
     """Serve all paths in a thread, without the pauses of the garbage collector over the objects of all tests."""
-    running, found = Event(), list[Any]()
+    running, stalls = Event(), list[Any]()
 
     def started(*values: object) -> None:
-        found.extend(values)
+        stalls.extend(values)
         running.set()
 
     thread = Thread(target=lambda: asyncio.run(serve(started)), daemon=True)
@@ -102,7 +102,7 @@ def served() -> Iterator[tuple[int, Lag]]:
     thread.start()
     try:
         assert running.wait(TIMEOUT_S)
-        port, lag, stop = found
+        port, lag, stop = stalls
         yield port, lag
         stop()
         thread.join(TIMEOUT_S)

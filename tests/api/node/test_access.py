@@ -50,8 +50,8 @@ async def test_without_a_token_only_loopback_addresses_are_allowed(peer: str, pa
 
 
 async def test_a_valid_token_is_accepted_from_any_address() -> None:
-    given = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "1.2.3.4"}
-    assert await status_behind(AdminGuard(passed, TOKEN), "203.0.113.7", given) == 200
+    headers = {"authorization": f"Bearer {TOKEN}", "x-forwarded-for": "1.2.3.4"}
+    assert await status_behind(AdminGuard(passed, TOKEN), "203.0.113.7", headers) == 200
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ async def test_a_valid_token_is_accepted_from_any_address() -> None:
     [None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer ", "Bearer \xff", "Bearer"],
 )
 async def test_a_missing_or_wrong_token_is_refused_even_on_loopback(authorization: str | None) -> None:
-    given = {} if authorization is None else {"authorization": authorization}
-    assert await status_behind(AdminGuard(passed, TOKEN), "127.0.0.1", given) == 401
+    headers = {} if authorization is None else {"authorization": authorization}
+    assert await status_behind(AdminGuard(passed, TOKEN), "127.0.0.1", headers) == 401
 
 
 async def test_a_refused_token_gets_www_authenticate_and_no_cors_header() -> None:

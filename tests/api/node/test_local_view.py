@@ -62,7 +62,7 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
         upstream = connect_upstream(settings, session)
         current = CurrentValidations(upstream.platform, now=clock)
         peer_uptimes = peer_uptimes or as_recorded(LISTED[0])
-        known = LocalView(
+        view = LocalView(
             ChainLookup(upstream.platform, now=clock), current, peer_uptimes.is_connected, peer_uptimes.uptime
         )
         behind = [
@@ -78,7 +78,7 @@ async def ours(*nodes: Node, peer_uptimes: FakePeerUptimes | None = None) -> Asy
             (PERMISSIONED_CHAIN, ChainValidatorsClient(())),
             (C_CHAIN, ChainValidatorsClient(())),
         ):
-            chain = ChainValidatorList(ChainID(chain_id), item, known, clock)
+            chain = ChainValidatorList(ChainID(chain_id), item, view, clock)
             node_api.interfaces.add(f"bc/{id_text(chain_id)}", ValidatorsEndpoint(chain, SETTINGS).routes())
         yield Served(node_api, p_chain, clock)
 
@@ -94,9 +94,9 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
 
 async def test_validators_of_l1s_and_permissioned_subnets_have_all_fields_in_order() -> None:
     async with ours() as api:
-        found = await api.listed()
-        assert found == BY_ID
-        assert [list(item) for item in found] == [list(entry) for entry in BY_ID]
+        validators = await api.listed()
+        assert validators == BY_ID
+        assert [list(item) for item in validators] == [list(entry) for entry in BY_ID]
     async with ours(peer_uptimes=as_recorded(LISTED[2])) as api:
         assert await api.listed(path=LEGACY) == LISTED[2]
 

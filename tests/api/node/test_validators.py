@@ -44,9 +44,9 @@ class Node:
         if self.status != 200:
             return web.Response(status=self.status)
         call = await request.json()
-        named = call["params"]["nodeIDs"]
-        found = [entry for entry in self.listed if not named or entry["nodeID"] in named]
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": found}})
+        node_ids = call["params"]["nodeIDs"]
+        entries = [entry for entry in self.listed if not node_ids or entry["nodeID"] in node_ids]
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": {"validators": entries}})
 
 
 @asynccontextmanager
@@ -94,9 +94,9 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it() -> 
 async def test_validators_of_the_node_are_passed_on_with_all_fields_in_order() -> None:
     for recorded_list in LISTED:
         async with chain(Node(recorded_list)) as node_api:
-            found = await listed(node_api)
-            assert found == recorded_list
-            assert [list(item) for item in found] == [list(entry) for entry in recorded_list]
+            validators = await listed(node_api)
+            assert validators == recorded_list
+            assert [list(item) for item in validators] == [list(entry) for entry in recorded_list]
 
 
 async def test_a_weight_beyond_2_to_the_53_stays_a_whole_number() -> None:
@@ -167,5 +167,5 @@ async def test_a_malformed_node_response_is_not_passed_on(answer: object) -> Non
     ],
 )
 def test_the_validators_url_is_derived_from_the_rpc_url(rpc: str, validators: str | None) -> None:
-    found = api_endpoint(NodeEndpoint(rpc), ChainApi.VALIDATORS)
-    assert (found.base_url if found else None) == validators
+    endpoint = api_endpoint(NodeEndpoint(rpc), ChainApi.VALIDATORS)
+    assert (endpoint.base_url if endpoint else None) == validators

@@ -41,13 +41,13 @@ def _validator(schema: str) -> Any:
 
 @cache
 def _find_operation(method: str, path: str) -> Mapping[str, Any] | None:
-    found = [
+    matches = [
         operation
         for template, its_method, operation in operations()
         if its_method == method and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
     ]
     # A path without parameters comes before a template.
-    return min(found, key=lambda operation: len(operation["parameters"]), default=None)
+    return min(matches, key=lambda operation: len(operation["parameters"]), default=None)
 
 
 def _without_more_keys(part: Any) -> Any:

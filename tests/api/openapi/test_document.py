@@ -139,13 +139,13 @@ def test_types_of_transactions_are_the_closed_list_of_the_sdks() -> None:
 
 
 def shapes() -> list[type[resources.Resource]]:
-    found: list[type[resources.Resource]] = []
+    kinds: list[type[resources.Resource]] = []
     pending = [resources.Resource]
     while pending:
         for kind in pending.pop().__subclasses__():
-            found.append(kind)
+            kinds.append(kind)
             pending.append(kind)
-    return found
+    return kinds
 
 
 NULLABLE = {
@@ -273,8 +273,8 @@ def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_answer(opera
 
 
 def test_every_example_belongs_to_an_operation() -> None:
-    named = [operation["operationId"] for *_, operation in operations()]
-    assert sorted(load_examples()) == sorted(named)
+    operation_ids = [operation["operationId"] for *_, operation in operations()]
+    assert sorted(load_examples()) == sorted(operation_ids)
 
 
 def test_the_examples_of_administration_are_all_its_methods() -> None:

@@ -48,10 +48,14 @@ async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_i
     path = V1.replace("fuji", "{network}")
     for network_id, name in ((1, "mainnet"), (5, "fuji")):
         setup = ApiSetup(network_id=network_id)
-        named, raw = example_of(await document_of(setup), path)
+        network_name, raw = example_of(await document_of(setup), path)
         message = UnsignedMessage.parse(raw)
         # Before the first signature: that the C-Chain's first block was accepted.
-        assert (named, message.network_id, message.source_chain_id) == (name, network_id, PUBLIC_CHAINS[network_id].c)
+        assert (network_name, message.network_id, message.source_chain_id) == (
+            name,
+            network_id,
+            PUBLIC_CHAINS[network_id].c,
+        )
         assert Hash.parse(message.payload).hash.hex().startswith("31ced5b9")
         async with client_of(setup) as client:
             tag = (await client.get(DOCUMENT_PATH)).headers["etag"]

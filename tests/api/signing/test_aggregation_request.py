@@ -299,7 +299,7 @@ def test_faults_are_found_in_the_order_of_the_reference() -> None:
         "quorumPercentageBuffer": 99,
         "signingSubnetId": "nope",
     }
-    found = []
+    messages = []
     for key, right in [
         ("quorumPercentage", 101),
         ("message", "00"),
@@ -308,9 +308,9 @@ def test_faults_are_found_in_the_order_of_the_reference() -> None:
         ("quorumPercentage", 67),
         ("quorumPercentageBuffer", 0),
     ]:
-        found.append(reference_text_of(json.dumps(fields)))
+        messages.append(reference_text_of(json.dumps(fields)))
         fields[key] = right
-    assert [*found, reference_text_of(json.dumps(fields))] == [
+    assert [*messages, reference_text_of(json.dumps(fields))] == [
         "Could not decode request body",
         "Could not decode message",
         "Error unpacking warp message",

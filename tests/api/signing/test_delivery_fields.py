@@ -86,7 +86,7 @@ async def test_the_report_and_the_next_message_are_in_the_words_of_the_dialect()
             v1 = await response.json()
         async with client.post(KEBAB, json={**BODY, **NAMED, "report": "true"}) as response:
             kebab = await response.json()
-    assert [(wanted.names_quorum, wanted.wants_report) for wanted in setup.deliveries.requests] == [
+    assert [(requested.names_quorum, requested.wants_report) for requested in setup.deliveries.requests] == [
         (True, True),
         (False, True),
     ]

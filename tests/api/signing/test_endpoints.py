@@ -178,8 +178,8 @@ async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None,
 async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
     lost = DisconnectedNode(node_id="NodeID-1", address="10.0.0.1:9651", disconnected_since="1970-01-01T00:00:00Z")
     missing = structs.replace(shortfall(Verdict.WAIT).missing[0], connections=(lost,))
-    lacking = replace(shortfall(Verdict.WAIT), missing=(missing,))
-    setup = ApiSetup(aggregator=failing(QuorumNotReached(lacking, at_deadline=False)))
+    incomplete = replace(shortfall(Verdict.WAIT), missing=(missing,))
+    setup = ApiSetup(aggregator=failing(QuorumNotReached(incomplete, at_deadline=False)))
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
             assert "10.0.0.1" in await (await client.post(path, json=BODY)).text()

@@ -76,8 +76,8 @@ async def test_every_parameter_reaches_the_service() -> None:
 async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
-        for given in ("0", str(2**64 - 1)):
-            async with client.get(PATH, params={"pChainHeight": given}) as response:
+        for nonce in ("0", str(2**64 - 1)):
+            async with client.get(PATH, params={"pChainHeight": nonce}) as response:
                 assert response.status == 201
         async with client.get(PATH) as response:
             assert response.status == 201

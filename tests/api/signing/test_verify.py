@@ -159,8 +159,8 @@ async def test_errors_of_the_service_have_their_status(error: WarpsealError, sta
     async def fail(_: PreflightRequest) -> PreflightAnswer:
         raise error
 
-    found, body = await post(ApiSetup(preflight=ScriptedPreflight(fail)), BODY)
-    assert (found, body["code"]) == (status, error.code)
+    status_code, body = await post(ApiSetup(preflight=ScriptedPreflight(fail)), BODY)
+    assert (status_code, body["code"]) == (status, error.code)
 
 
 async def test_another_network_is_not_served() -> None:

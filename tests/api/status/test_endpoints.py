@@ -26,7 +26,7 @@ def setup_with_document(*, public_page: bool = True) -> ApiSetup:
 
 async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[str, str]) -> tuple[int, bytes]:
     """Return status and body for a client of any address."""
-    given = {"host": "127.0.0.1:8080", **headers}
+    request_headers = {"host": "127.0.0.1:8080", **headers}
     scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -37,7 +37,7 @@ async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[
         "raw_path": path.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in request_headers.items()],
         "client": client,
         "server": ("127.0.0.1", 8080),
         "state": {"is_complete": True},

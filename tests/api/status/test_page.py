@@ -75,10 +75,10 @@ class Page(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.elements.append((tag, given))
+        attributes = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, attributes))
         if tag == "tr":
-            self._row = self.rows.setdefault(given["id"], []) if "id" in given else None
+            self._row = self.rows.setdefault(attributes["id"], []) if "id" in attributes else None
         elif tag == "td" and self._row is not None:
             self._row.append("")
         self._raw = {"script": self.scripts, "style": self.styles}.get(tag)
@@ -196,8 +196,8 @@ async def test_weights_of_the_primary_network_are_avax_and_those_of_l1s_have_no_
     subnet = msgspec.structs.replace(SUBNET, subnet_id=primary, total_weight="2000000000000")
     html, _ = await load(msgspec.structs.replace(DOCUMENT, subnets=[subnet, SUBNET], validators=[*rows, *ROWS]))
     page = Page(html)
-    shown = [cells[2].partition(" (")[0] for cells in page.rows.values()]
-    assert sorted(shown) == sorted(["30", "50", *(f"{text}{space}AVAX" for text in weights.values())])
+    names = [cells[2].partition(" (")[0] for cells in page.rows.values()]
+    assert sorted(names) == sorted(["30", "50", *(f"{text}{space}AVAX" for text in weights.values())])
     assert f'<data data-field="total" value="2000000000000">2,000{space}AVAX</data>' in html
     assert '<data data-field="total" value="100">100</data>' in html
 

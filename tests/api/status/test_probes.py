@@ -83,15 +83,15 @@ async def test_ready_shows_missing_connections_and_hides_addresses_from_other_ma
     async with client_of(ApiSetup(readiness=readiness)) as client:
         local = await (await client.get("/ready")).json()
         forwarded = await (await client.get("/ready", headers={"X-Forwarded-For": "8.8.8.8"})).json()
-    shown = {
+    validator_entry = {
         "nodeId": "NodeID-1",
         "address": "10.0.0.1:9651",
         "lastError": "unreachable: Connection refused",
         "disconnectedSince": "1970-01-01T00:16:40Z",
     }
-    assert local["subnets"][0]["missing"][0]["connections"] == [shown]
-    del shown["address"]
-    assert forwarded["subnets"][0]["missing"][0]["connections"] == [shown]
+    assert local["subnets"][0]["missing"][0]["connections"] == [validator_entry]
+    del validator_entry["address"]
+    assert forwarded["subnets"][0]["missing"][0]["connections"] == [validator_entry]
 
 
 async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> None:

@@ -239,8 +239,8 @@ class History:
             "Quorum": f"{report['quorum']['percentage']}; source={report['quorum']['source']}",
             "Verifies-Now": str(report["verifiesNow"]).lower(),
         }
-        given = {name: headers.get(f"X-Warpseal-{name}") for name in expected}
-        self.require(given == expected, f"headers {given}")
+        values = {name: headers.get(f"X-Warpseal-{name}") for name in expected}
+        self.require(values == expected, f"headers {values}")
         self.require(set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}")
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
@@ -332,9 +332,9 @@ class History:
             return
         height = self.world.proposer(subject.destination_id).next_block(time.time()).verifying_height
         keys = canonical_keys(state.set_at(SubnetID(parse_id(report["signingSubnetId"])), int(report["pChainHeight"])))
-        known = {keys[index] for index in SignedMessage.parse(raw).signer_indices}
+        public_keys = {keys[index] for index in SignedMessage.parse(raw).signer_indices}
         members = self._set(signer, height)
-        weight = sum(member.weight for member in members if member.public_key in known)
+        weight = sum(member.weight for member in members if member.public_key in public_keys)
         total = sum(member.weight for member in members)
         if not total or weight * 100 < total * quorum:
             return

@@ -46,10 +46,10 @@ async def anvil(*more: str) -> AsyncIterator[Anvil]:
     try:
         assert process.stdout is not None
         async with asyncio.timeout(60):
-            while not (found := _LISTENING.search(await process.stdout.readline())):
+            while not (match := _LISTENING.search(await process.stdout.readline())):
                 continue
         reading = asyncio.create_task(process.stdout.read())
-        yield Anvil(int(found[1]))
+        yield Anvil(int(match[1]))
         reading.cancel()
     finally:
         process.terminate()

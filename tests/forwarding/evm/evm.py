@@ -151,8 +151,8 @@ class Node:
         self.bodies.append(body)
         if self.status != 200:
             return web.Response(status=self.status, text="not now")
-        given = json.loads(body)
-        replies = [self.reply(call) for call in (given if isinstance(given, list) else [given])]
+        request_body = json.loads(body)
+        replies = [self.reply(call) for call in (request_body if isinstance(request_body, list) else [request_body])]
         if HALTS in replies:
             assert request.transport is not None
             request.transport.abort()
@@ -162,7 +162,7 @@ class Node:
             await until(request.transport.is_closing)
             return web.Response()
         replies = [reply for reply in replies if reply["id"] is not None]
-        response = replies if isinstance(given, list) else (replies[0] if replies else None)
+        response = replies if isinstance(request_body, list) else (replies[0] if replies else None)
         return web.Response(
             body=json.dumps(response).encode() + b"\n" if response else b"", content_type="application/json"
         )
@@ -176,9 +176,11 @@ class Node:
         self.sockets.append(socket)
         async for message in socket:
             if message.type is WSMsgType.TEXT:
-                given = json.loads(message.data)
-                replies = [self.reply(call) for call in (given if isinstance(given, list) else [given])]
-                await socket.send_str(json.dumps(replies if isinstance(given, list) else replies[0]))
+                request_body = json.loads(message.data)
+                replies = [
+                    self.reply(call) for call in (request_body if isinstance(request_body, list) else [request_body])
+                ]
+                await socket.send_str(json.dumps(replies if isinstance(request_body, list) else replies[0]))
         return socket
 
     async def events(self, subscription: str, result: object, count: int) -> None:
@@ -199,7 +201,7 @@ def capture_all_logs() -> Iterator[StringIO]:
     """Yield the log at the most verbose level, as the daemon writes it; restore the loggers afterwards."""
     written, root = StringIO(), logging.getLogger()
     handlers, root_level = root.handlers, root.level
-    known = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
+    levels = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
     DaemonLoggers("verbo").attach(written)
     try:
         yield written
@@ -207,7 +209,7 @@ def capture_all_logs() -> Iterator[StringIO]:
         root.handlers = handlers
         root.setLevel(root_level)
         for name in root.manager.loggerDict:
-            logging.getLogger(name).setLevel(known.get(name, logging.NOTSET))
+            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
 @asynccontextmanager

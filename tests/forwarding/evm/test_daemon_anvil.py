@@ -26,9 +26,9 @@ async def fronting(node: Anvil, folder: Path, *rpc: str, **keys: object) -> Asyn
     """Run a daemon in front of a node. rpc: its URLs, where they are not its own."""
     entry = {"blockchain-id": CHAIN, "rpc": list(rpc or (node.url,)), "ws": [node.ws]}
     chain = {**entry, "upgrade-file": file_of(folder, UPGRADES)}
-    named = {name.replace("_", "-"): value for name, value in keys.items()}
+    settings = {name.replace("_", "-"): value for name, value in keys.items()}
     async with recorded_network(RECORDING) as network:
-        config = build_config(network, folder, {"evm-chains": [chain], **named})
+        config = build_config(network, folder, {"evm-chains": [chain], **settings})
         async with run_daemon(config) as daemon:
             yield daemon
 
@@ -76,8 +76,8 @@ async def test_the_state_of_a_fee_manager_is_read_at_the_requested_block(tmp_pat
         assert code == -32000, "there was no state of it yet"
         active = await result(daemon, "eth_getActivePrecompilesAt", 1)
         assert active["feeManagerConfig"]["adminAddresses"] == [FIRST.lower()]
-        shown = await result(daemon, "eth_getChainConfig")
-        assert shown["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
+        chain_config = await result(daemon, "eth_getChainConfig")
+        assert chain_config["upgrades"] == recorded_config("l1-0", UPGRADES).as_json()["upgrades"]
 
 
 async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ async def fronting(folder: Path, nodes: Mapping[str, Node], **keys: object) -> A
             ws = node.url.replace("http", "ws", 1).replace("/rpc", "/ws")
             entry = {"blockchain-id": chain_id, "rpc": [node.url], "ws": [ws]}
             chains.append({**entry, "upgrade-file": upgrade_file})
-        named = {name.replace("_", "-"): value for name, value in keys.items()}
-        config = build_config(network, folder, {"evm-chains": chains, **named})
+        settings = {name.replace("_", "-"): value for name, value in keys.items()}
+        config = build_config(network, folder, {"evm-chains": chains, **settings})
         yield await stack.enter_async_context(run_daemon(config))
 
 
@@ -80,14 +80,14 @@ async def test_timestamps_may_be_text_in_node_and_derived_responses(tmp_path: Pa
     async with fronting(tmp_path, {chain_id: Node(rule=replay("l1-0", *lacks))}) as daemon:
         for method in ("eth_getActiveRulesAt", "eth_getActivePrecompilesAt"):
             now, then = [(await ask(daemon, chain_id, method, params))[0] for params in ([], [moment])]
-            for text, wanted in (("latest", now), (str(moment), then), (hex(moment), then), ("soon", refusal)):
-                assert (await ask(daemon, chain_id, method, [text]))[0] == wanted, text
+            for text, expected in (("latest", now), (str(moment), then), (hex(moment), then), ("soon", refusal)):
+                assert (await ask(daemon, chain_id, method, [text]))[0] == expected, text
 
 
 async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_websocket(tmp_path: Path) -> None:
     chain_id = blockchain_id("l1-0")
     node = Node(rule=replay("l1-0", *SUBNET_EVM))
-    wanted = [exchanges("l1-0", method)[0]["result"] for method in ("eth_getChainConfig", "eth_feeConfig")]
+    expected = [exchanges("l1-0", method)[0]["result"] for method in ("eth_getChainConfig", "eth_feeConfig")]
     methods = ("eth_getChainConfig", "eth_chainId", "eth_feeConfig", "debug_x", "eth_getActiveRulesAt")
     batch = [{"jsonrpc": "2.0", "id": f"n{n}", "method": method, "params": []} for n, method in enumerate(methods)]
     async with fronting(tmp_path, {chain_id: node}) as daemon:
@@ -100,7 +100,7 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
             answers.append(await client.receive_json(timeout=TIMEOUT_S))
         for replies in answers:
             assert [response["id"] for response in replies] == ["n0", "n1", "n2", "n3", "n4"]
-            assert [replies[0]["result"], replies[2]["result"]] == wanted
+            assert [replies[0]["result"], replies[2]["result"]] == expected
             assert replies[1]["result"] == "0x3039"
             assert replies[3]["error"]["code"] == -32601
             assert replies[4]["result"]["avalancheRules"]["IsSubnetEVM"] is True

@@ -83,15 +83,15 @@ class ServedChain:
     chain: ForwardedChain
 
     async def send(self, method: str, body: bytes | None, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
-            method, self.url + path, data=body, headers=named, skip_auto_headers=("content-type",)
+            method, self.url + path, data=body, headers=request_headers, skip_auto_headers=("content-type",)
         ) as response:
             return HttpReply(response.status, response.headers, await response.read())
 
     async def rpc(self, *calls: Any, path: str = PATH + "/rpc", **headers: str) -> HttpReply:
-        named = [{"jsonrpc": "2.0", "id": n, "method": call[0], "params": call[1]} for n, call in enumerate(calls)]
-        body = json.dumps(named if len(named) > 1 else named[0]).encode()
+        batch = [{"jsonrpc": "2.0", "id": n, "method": call[0], "params": call[1]} for n, call in enumerate(calls)]
+        body = json.dumps(batch if len(batch) > 1 else batch[0]).encode()
         return await self.send("POST", body, path, content_type="application/json", **headers)
 
     @asynccontextmanager
@@ -134,9 +134,9 @@ def recorded_http() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("row", recorded_http(), ids=lambda row: str(row["request"])[:40])
 async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, Any]) -> None:
     async with serve_node(Node(rule=replay("l1-0"))) as node, serve_chain(node.url) as endpoint:
-        given = None if row["request"] is None else row["request"].encode()
+        request_body = None if row["request"] is None else row["request"].encode()
         headers = {name.replace("-", "_"): value for name, value in row["headers"].items()}
-        answer = await endpoint.send(row["http"], given, **headers)
+        answer = await endpoint.send(row["http"], request_body, **headers)
         assert answer.status == row["status"]
         assert answer.headers.get("content-type") == row["content_type"]
         if answer.body[:1] in (b"{", b"["):
@@ -237,11 +237,11 @@ async def test_only_status_body_and_content_type_of_the_node_are_returned() -> N
 async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool, source: str) -> None:
     node = Node(rule=replay("l1-0", *(("eth_feeConfig",) if derives else ())))
     async with serve_node(node), serve_chain(node.url, config=recorded_config("l1-0")) as endpoint:
-        wanted = exchanges("l1-0", "eth_feeConfig")[0]["result"]
+        fee_config = exchanges("l1-0", "eth_feeConfig")[0]["result"]
         answer = await endpoint.rpc(("eth_feeConfig", ["latest"]))
-        assert (answer.json["result"], answer.headers["x-warpseal-source"]) == (wanted, source)
+        assert (answer.json["result"], answer.headers["x-warpseal-source"]) == (fee_config, source)
         batch = await endpoint.rpc(("eth_chainId", []), ("eth_feeConfig", []))
-        assert (batch.json[1]["result"], batch.headers["x-warpseal-source"]) == (wanted, source)
+        assert (batch.json[1]["result"], batch.headers["x-warpseal-source"]) == (fee_config, source)
         assert "x-warpseal-source" not in (await endpoint.rpc(("eth_chainId", []))).headers
 
 
@@ -335,9 +335,9 @@ async def test_subscriptions_and_sockets_are_capped() -> None:
         AsyncExitStack() as stack,
     ):
         client = await stack.enter_async_context(endpoint.socket())
-        for wanted in (None, -32005):
+        for code in (None, -32005):
             await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
-            assert (await client.receive_json()).get("error", {}).get("code") == wanted
+            assert (await client.receive_json()).get("error", {}).get("code") == code
         second = await stack.enter_async_context(endpoint.socket())
         await second.receive(timeout=TIMEOUT_S)
         assert second.close_code == 1013

@@ -264,12 +264,12 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
     observer = RecordingObserver()
     async with serve_node(first), serve_node(second), open_chain(first.url, second.url, observer=observer) as chain:
         body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
-        for status, wanted in ((200, "0x1"), (503, "0x2")):
+        for status, expected in ((200, "0x1"), (503, "0x2")):
             first.status = status
             reply = await chain.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)
             assert isinstance(reply, NodeReply)
             assert [entry["id"] for entry in json.loads(reply.body)] == ["a", 100]
-            assert json.loads(reply.body)[0]["result"] == wanted
+            assert json.loads(reply.body)[0]["result"] == expected
         assert observer.seen.count(("read", "0", "ok")) == observer.seen.count(("read", "1", "ok")) == 2
         for other in ("eth_sendRawTransaction", "debug_x", "eth_feeConfig", "eth_newFilter", "eth_blockNumber"):
             assert await chain.forwarder.forward_read_batch({"eth_gasPrice", other}, body, 2) is None

@@ -36,12 +36,13 @@ def recorded_logs(method: str, params: list[Any]) -> Any:
         return {"hash": "0x" + "11" * 32}
     if method == "eth_blockNumber":
         return "0x36"
-    wanted = params[0]
-    low, high = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
+    log_filter = params[0]
+    low, high = int(log_filter["fromBlock"], 16), int(log_filter["toBlock"], 16)
     return [
         log
         for log in every_recorded_log()
-        if low <= int(log["blockNumber"], 16) <= high and log["topics"][: len(wanted["topics"])] == wanted["topics"]
+        if low <= int(log["blockNumber"], 16) <= high
+        and log["topics"][: len(log_filter["topics"])] == log_filter["topics"]
     ]
 
 

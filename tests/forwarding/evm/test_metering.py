@@ -282,11 +282,11 @@ class SilentNode(Node):
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         async for message in socket:
-            given = json.loads(message.data)
-            if isinstance(given, list):  # The daemon asks which chain this is.
-                await socket.send_json([self.reply(entry) for entry in given])
+            request_body = json.loads(message.data)
+            if isinstance(request_body, list):  # The daemon asks which chain this is.
+                await socket.send_json([self.reply(entry) for entry in request_body])
             else:
-                self.calls.append((given["method"], []))
+                self.calls.append((request_body["method"], []))
         return socket
 
 

@@ -44,7 +44,7 @@ async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> Asyn
 
 async def test_chains_are_found_once_when_the_node_serves_them() -> None:
     blockchains = {SUBNETS[0]: CHAINS[:3], SUBNETS[1]: []}
-    served, found = {CHAINS[0], CHAINS[2]}, list[EvmChain]()
+    served, chains = {CHAINS[0], CHAINS[2]}, list[EvmChain]()
     failing = {SUBNETS[1]}
 
     async def blockchains_of(subnet_id: SubnetID) -> tuple[ChainID, ...]:
@@ -57,15 +57,15 @@ async def test_chains_are_found_once_when_the_node_serves_them() -> None:
         node = NodeEndpoint(url, http_headers={"key": "x"})
         # The third chain is configured by itself.
         finder = ServedL1s(L1sNode(node), SUBNETS, blockchains_of, [CHAINS[2]], sessions, settings, interval_s=0.01)
-        finding = asyncio.create_task(finder.run(found.append))
-        await until(lambda: len(found) == 1)
+        finding = asyncio.create_task(finder.run(chains.append))
+        await until(lambda: len(chains) == 1)
         endpoint = NodeEndpoint(f"{url}/ext/bc/{id_text(CHAINS[0])}/rpc", http_headers={"key": "x"})
-        assert found == [EvmChain(CHAINS[0], (endpoint,), index=EvmIndexing())]
+        assert chains == [EvmChain(CHAINS[0], (endpoint,), index=EvmIndexing())]
         failing.clear()
         blockchains[SUBNETS[1]] = CHAINS[3:]
         served |= {CHAINS[1], CHAINS[4]}
-        await until(lambda: len(found) == 3)
-        assert {chain.blockchain_id for chain in found} == {CHAINS[0], CHAINS[1], CHAINS[4]}
+        await until(lambda: len(chains) == 3)
+        assert {chain.blockchain_id for chain in chains} == {CHAINS[0], CHAINS[1], CHAINS[4]}
         finding.cancel()
 
 
@@ -76,11 +76,11 @@ async def test_a_node_whose_chain_id_is_no_text_serves_no_chain() -> None:
         rounds.append(subnet_id)
         return (CHAINS[0],)
 
-    settings, found = EvmRpcSettings(), list[EvmChain]()
+    settings, chains = EvmRpcSettings(), list[EvmChain]()
     async with serving_chains({CHAINS[0]}, b'"\xff"') as url, open_sessions() as sessions:
         finder = ServedL1s(
             L1sNode(NodeEndpoint(url)), SUBNETS[:1], blockchains_of, [], sessions, settings, interval_s=0.01
         )
-        async with running(finder.run(found.append)):
+        async with running(finder.run(chains.append)):
             await until(lambda: len(rounds) == 3)
-    assert found == []
+    assert chains == []

@@ -243,11 +243,11 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
         await endpoint.chain.pool.check()
         watching = asyncio.create_task(endpoint.chain.sockets.run())
         await until(lambda: 1 in endpoint.chain.sockets.refused)
-        found = evm_check(endpoint.chain).run()
-        assert isinstance(found, CheckOutcome)
-        assert found.error is not None
-        assert found.error.startswith("ws[1] is of another chain: chain id 5")
-        assert set(found.message["nodes"]) == {"ws1"}
+        outcome = evm_check(endpoint.chain).run()
+        assert isinstance(outcome, CheckOutcome)
+        assert outcome.error is not None
+        assert outcome.error.startswith("ws[1] is of another chain: chain id 5")
+        assert set(outcome.message["nodes"]) == {"ws1"}
         watching.cancel()
 
 

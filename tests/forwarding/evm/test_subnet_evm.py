@@ -86,9 +86,9 @@ async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node() -> None:
 
 
 async def test_chain_configuration_keys_have_the_order_of_the_node() -> None:
-    shown = recorded_config("l1-0").as_json()
-    assert list(shown) == list(exchanges("l1-0", "eth_getChainConfig")[0]["result"])
-    assert list(shown)[-1] == "upgrades"
+    document = recorded_config("l1-0").as_json()
+    assert list(document) == list(exchanges("l1-0", "eth_getChainConfig")[0]["result"])
+    assert list(document)[-1] == "upgrades"
 
 
 def test_last_changed_at_is_always_sent() -> None:
@@ -96,8 +96,8 @@ def test_last_changed_at_is_always_sent() -> None:
         "feeConfig": {"gasLimit": 8},
         "lastChangedAt": 0,
     }
-    kept = RpcResponse(Raw(b'{"feeConfig":{},"lastChangedAt":7}'))
-    assert with_last_changed(kept) is kept
+    response = RpcResponse(Raw(b'{"feeConfig":{},"lastChangedAt":7}'))
+    assert with_last_changed(response) is response
 
 
 def words(*numbers: int) -> str:
@@ -175,18 +175,18 @@ async def test_malformed_arguments_get_the_errors_of_geth(argument: Any, refusal
 
 def test_an_override_of_zero_counts_and_a_zero_in_the_genesis_means_the_default() -> None:
     config = recorded_config("l1-0", {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}})
-    shown = config.as_json()
-    assert (shown["etnaTimestamp"], shown["cancunTime"]) == (0, 0)
-    assert shown["durangoTimestamp"] == shown["shanghaiTime"] == 1607144400
-    assert shown["fortunaTimestamp"] == 50
-    assert shown["upgrades"] == {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
+    document = config.as_json()
+    assert (document["etnaTimestamp"], document["cancunTime"]) == (0, 0)
+    assert document["durangoTimestamp"] == document["shanghaiTime"] == 1607144400
+    assert document["fortunaTimestamp"] == 50
+    assert document["upgrades"] == {"networkUpgradeOverrides": {"etnaTimestamp": 0, "fortunaTimestamp": 50}}
 
 
 def test_an_unscheduled_upgrade_activates_no_ethereum_upgrade() -> None:
     overrides = {"durangoTimestamp": UNSCHEDULED, "etnaTimestamp": UNSCHEDULED}
-    shown = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).as_json()
-    assert shown["durangoTimestamp"] == UNSCHEDULED
-    assert not {"shanghaiTime", "cancunTime"} & set(shown)
+    document = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).as_json()
+    assert document["durangoTimestamp"] == UNSCHEDULED
+    assert not {"shanghaiTime", "cancunTime"} & set(document)
 
 
 def test_disable_switches_a_precompile_off_until_it_is_switched_on_again() -> None:

@@ -120,9 +120,9 @@ class ServedGateway:
 
     async def send(self, http: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
         """Return status, content type and body of the response. `_` in names of headers stands for `-`."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(
-            http, self.url + path, data=body, headers=named, skip_auto_headers=("content-type",)
+            http, self.url + path, data=body, headers=request_headers, skip_auto_headers=("content-type",)
         ) as response:
             return response.status, response.headers.get("content-type", ""), await response.read()
 
@@ -170,9 +170,9 @@ async def serve_gateway(
         for route in ROUTES:
             chain_id = CHAINS.id_of(route.chain)
             interfaces.add_gateway_route(route, gateway, chain_id, admission or Admission())
-            named, primary = route.endpoint(id_text(chain_id)), route.endpoint()
-            if named != primary and interfaces.router.find(f"/ext/{primary}{route.sub_route}") is None:
-                interfaces.router.alias(named, primary)
+            by_id, primary = route.endpoint(id_text(chain_id)), route.endpoint()
+            if by_id != primary and interfaces.router.find(f"/ext/{primary}{route.sub_route}") is None:
+                interfaces.router.alias(by_id, primary)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving_app(app) as url, aiohttp.ClientSession() as session, running(gateway.run()):
             yield ServedGateway(url, session, gateway, interfaces, usage)

@@ -49,8 +49,8 @@ async def test_recorded_exchanges_are_answered_as_the_node_did() -> None:
     async with serve_nodes(node), serve_gateway([node.url]) as served:
         for exchange in EXCHANGES:
             headers = {name.replace("-", "_"): value for name, value in exchange["headers"].items()}
-            given = None if exchange["request"] is None else exchange["request"].encode()
-            compare(await served.send(exchange["http"], exchange["path"], given, **headers), exchange)
+            request_body = None if exchange["request"] is None else exchange["request"].encode()
+            compare(await served.send(exchange["http"], exchange["path"], request_body, **headers), exchange)
 
 
 def compare(reply: tuple[int, str, bytes], exchange: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ async def test_a_node_reads_the_method_that_was_checked(body: bytes) -> None:
     async with serve_nodes(node), serve_gateway([node.url], deny_methods=("info.peers",)) as served:
         status, _, reply = await served.send("POST", INFO, body, content_type=JSON)
         assert (status, "result" in json.loads(reply)) == (200, True)
-        sent = next(given for _, given in node.seen if b"uptime" in given)
+        sent = next(request_body for _, request_body in node.seen if b"uptime" in request_body)
         assert sent == b'{"jsonrpc":"2.0","method":"info.uptime","params":null,"id":1}'
         assert not node.asked["info.peers"]
 
@@ -225,8 +225,8 @@ async def test_a_route_that_the_first_node_lacks_is_read_from_the_next() -> None
     path = "/ext/index/P/block"
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
-        found = await served.call(path, "index.getLastAccepted", {"encoding": "hex"})
-        assert found["index"] == "18"
+        block = await served.call(path, "index.getLastAccepted", {"encoding": "hex"})
+        assert block["index"] == "18"
         second.has_index = False
         assert (await served.send("POST", path, body_of("index.getLastAccepted"), content_type=JSON))[0] == 404
 

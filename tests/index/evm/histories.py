@@ -35,13 +35,13 @@ def made_block(
     needs_trace: bool = False,
 ) -> EvmBlockFacts:
     """Return a block, with the hashes of its transactions."""
-    named = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in creations}
+    indices = {transfer.tx_index for transfer in transfers} | {creation.tx_index for creation in creations}
     return EvmBlockFacts(
         number,
         hash_of(number),
         hash_of(number - 1) if number else GENESIS_PARENT,
         START + 2 * number if time is None else time,
-        max([tx_count, *(index + 1 for index in named)]),
+        max([tx_count, *(index + 1 for index in indices)]),
         21_000 * tx_count,
         15_000_000,
         25 * 10**9 if number % 2 else None,
@@ -49,7 +49,7 @@ def made_block(
         21_000 * tx_count * 25 * 10**9,
         tuple(transfers),
         tuple(creations),
-        tx_hashes={index: hash_of(number, index) for index in named},
+        tx_hashes={index: hash_of(number, index) for index in indices},
         needs_trace=needs_trace,
     )
 

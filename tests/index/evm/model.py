@@ -53,7 +53,7 @@ class EvmModel:
         """Return a block as the Data API shows it. earlier_txs: before the first block, if they are known."""
         place = number - self.blocks[0].number
         block = self.blocks[place]
-        shown = {
+        fields = {
             "blockNumber": str(number),
             "blockHash": hex_text(block.hash),
             "parentHash": hex_text(block.parent_hash),
@@ -67,8 +67,8 @@ class EvmModel:
         }
         if earlier_txs is not None:
             txs = sum(earlier.tx_count for earlier in self.blocks[: place + 1])
-            shown["cumulativeTransactions"] = str(earlier_txs + txs)
-        return shown
+            fields["cumulativeTransactions"] = str(earlier_txs + txs)
+        return fields
 
     def collectibles(self, owner: bytes, contract: bytes | None = None) -> list[tuple[Any, ...]]:
         """Return contract, standard, id, balance and whether events contradict, of what an address holds."""

@@ -63,8 +63,8 @@ def document(
     contract: bytes, token_id: int, status: MetadataStatus = MetadataStatus.INDEXED, **more: object
 ) -> TokenDocument:
     """Return the outcome of an attempt."""
-    given = {"updated_at": START, "uri": "ipfs://x", "fields": NftFields(name="n"), **more}
-    return TokenDocument(contract, token_id, status, **given)  # type: ignore[arg-type]
+    values = {"updated_at": START, "uri": "ipfs://x", "fields": NftFields(name="n"), **more}
+    return TokenDocument(contract, token_id, status, **values)  # type: ignore[arg-type]
 
 
 # Traces
@@ -205,8 +205,8 @@ async def test_documents_are_shown_and_the_last_good_fields_stay(file_url: str, 
         assert third.metadata.metadata_last_updated_timestamp == START
         assert (third.metadata.attributes, third.metadata.decimals, third.metadata.properties) == ("[]", 2, "{}")
         (moved,) = (await index.erc1155_transfers(Erc1155Query(ALICE), PAGE)).items
-        shown = moved.erc1155_token.metadata
-        assert (shown.attributes, shown.decimals, shown.properties) == (UNSET, 2, "{}")
+        metadata = moved.erc1155_token.metadata
+        assert (metadata.attributes, metadata.decimals, metadata.properties) == (UNSET, 2, "{}")
         # Old metadata is fetched again, without a page that waits for it.
         assert (len(page.missing.tokens), len(page.missing.old_tokens)) == (1, 2)
         await index.request(page.missing)
@@ -238,8 +238,8 @@ def test_tokens_without_documents_are_found_in_turn(writer: EvmIndexWriter) -> N
 
 
 def test_tokens_of_crowded_contracts_are_skipped(writer: EvmIndexWriter) -> None:
-    found = writer.documents.to_fetch(FetchReason.MINTED, 9, START, frozenset({NFT}))
-    assert [(token.contract, token.token_id) for token in found] == [(MULTI, 1)]
+    tokens = writer.documents.to_fetch(FetchReason.MINTED, 9, START, frozenset({NFT}))
+    assert [(token.contract, token.token_id) for token in tokens] == [(MULTI, 1)]
     assert len(to_fetch(writer, FetchReason.MINTED)) == 2
 
 
@@ -249,15 +249,15 @@ def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_ur
         moves = [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(5_500)]
         writer.write([made_block(1, moves)])
         skipped = frozenset({NFT})
-        (found,) = writer.documents.to_fetch(FetchReason.MINTED, 9, START, skipped)
-        assert found.contract == MULTI
+        (token,) = writer.documents.to_fetch(FetchReason.MINTED, 9, START, skipped)
+        assert token.contract == MULTI
         failure = MetadataStatus.UNREACHABLE_TOKEN_URI
         writer.documents.write(
             [document(NFT, 10 + number, failure, next_attempt_at=START, attempts=1) for number in range(5_500)]
         )
         writer.documents.write([document(MULTI, 1, failure, next_attempt_at=START + 5, attempts=1)])
-        (found,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 9, skipped)
-        assert found.contract == MULTI
+        (token,) = writer.documents.to_fetch(FetchReason.DUE, 9, START + 9, skipped)
+        assert token.contract == MULTI
 
 
 def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: EvmIndexWriter) -> None:
@@ -267,12 +267,12 @@ def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: E
     writer.documents.write([document(MULTI, 1)])
     updates = (MetadataUpdate(NFT, 0, MAX), MetadataUpdate(MULTI, 1, 1))
     writer.write([changed(made_block(2, time=START + 2), updates=updates)])
-    found: list[bytes] = []
-    while MULTI not in found:
-        found += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
-    assert len(found) < count
-    while len(found) < count + 1:
-        found += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+    contracts: list[bytes] = []
+    while MULTI not in contracts:
+        contracts += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
+    assert len(contracts) < count
+    while len(contracts) < count + 1:
+        contracts += [contract for contract, _ in to_fetch(writer, FetchReason.DUE, START + 3, limit=1_000)]
     assert to_fetch(writer, FetchReason.DUE, START + 3) == []
 
 

@@ -67,12 +67,12 @@ async def test_transactions_per_second_of_days_are_those_of_the_model(
     assert expected is not None
     first_day, values = expected
     async with open_index(url) as index:
-        found = await index.daily_tps(0, 2**40)
-        assert found is not None
-        assert (found.first_day, found.last_day) == (first_day, blocks[-1].time // DAY)
-        assert (dict(found.values), found.advanced_at) == (values, int(NOW))
+        days = await index.daily_tps(0, 2**40)
+        assert days is not None
+        assert (days.first_day, days.last_day) == (first_day, blocks[-1].time // DAY)
+        assert (dict(days.values), days.advanced_at) == (values, int(NOW))
         for _ in range(20):
-            low = random.randrange(first_day - 2, found.last_day + 2)
+            low = random.randrange(first_day - 2, days.last_day + 2)
             high = low + random.randrange(10)
             part = await index.daily_tps(low, high)
             assert part is not None
@@ -96,6 +96,6 @@ async def test_days_are_derived_again_from_the_blocks(file_url: str) -> None:
         assert await index.daily_tps(0, 2**40) is None
         with open_writer(file_url):
             pass
-        found = await index.daily_tps(0, 2**40)
-        assert found is not None
-        assert (found.first_day, dict(found.values)) == days_of(blocks)
+        days = await index.daily_tps(0, 2**40)
+        assert days is not None
+        assert (days.first_day, dict(days.values)) == days_of(blocks)

@@ -61,5 +61,5 @@ def test_an_export_has_every_row_of_the_model(any_index_url: str, monkeypatch: p
         for (number, _, _), (item, tx_hash) in sorted(model.created.items())
     ]
     contracts = export(any_index_url, ExportSubject.CONTRACTS)
-    named = ("address", "blockNumber", "txHash", "deployerAddress")
-    assert [tuple(row[name] for name in named) for row in contracts] == made
+    columns = ("address", "blockNumber", "txHash", "deployerAddress")
+    assert [tuple(row[name] for name in columns) for row in contracts] == made

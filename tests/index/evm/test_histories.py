@@ -53,9 +53,9 @@ def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int,
         heights = list(range(random.randint(first, last), last + 1))
     if heights:
         untraced = {height for height in heights if random.random() < 0.2}
-        found = [traced[height] for height in heights if height in traced and height not in untraced]
-        writer.traces.write(heights[0], heights[-1], found, untraced)
-        for block in found:
+        blocks_with_traces = [traced[height] for height in heights if height in traced and height not in untraced]
+        writer.traces.write(heights[0], heights[-1], blocks_with_traces, untraced)
+        for block in blocks_with_traces:
             model.add_creations(block.number, block.creations, block.tx_hashes)
 
 

@@ -109,12 +109,12 @@ class Model:
         ]
         before = [block for block, time in enumerate(self.times[: number + 1]) if since is not None and time < since]
         examined = before[-1:] + inside
-        found = [
+        holders = [
             Holder(pair[1], self.at(pair, number))
             for pair in self.balances
             if pair[0] == query.contract and any(self.at(pair, block) > query.threshold for block in examined)
         ]
-        return sorted(found, key=lambda holder: (-holder.balance, holder.address))
+        return sorted(holders, key=lambda holder: (-holder.balance, holder.address))
 
 
 class Written:
@@ -150,7 +150,7 @@ async def read_nfts(index: EvmIndex, contract: bytes, size: int) -> tuple[list[H
 
 
 async def _all_pages(read: Callable[..., Any], size: int, at_block: int | None) -> tuple[list[Holder], HolderPage]:
-    found: list[Holder] = []
+    holders: list[Holder] = []
     first: HolderPage | None = None
     after = None
     for _ in range(10_000):
@@ -160,9 +160,9 @@ async def _all_pages(read: Callable[..., Any], size: int, at_block: int | None) 
         first = first or page
         at_block, after = page.block, page.next
         assert page.block == first.block
-        found += page.items
+        holders += page.items
         if after is None:
-            return found, first
+            return holders, first
     raise AssertionError("the pages do not end")
 
 
@@ -197,8 +197,8 @@ async def test_holders_above_a_threshold_are_those_of_the_model(
                 monkeypatch.setattr(holder_queries, "MAX_HISTORIES", 1)
                 monkeypatch.setattr(holder_queries, "MAX_BALANCES", 2)
                 monkeypatch.setattr(holder_queries, "_BALANCE_ROWS", (1, 2))
-            found, page = await read(index, query, random.choice((1, 2, 3, 100)))
-            assert found == model.above(query, len(made) - 1), query
+            holders, page = await read(index, query, random.choice((1, 2, 3, 100)))
+            assert holders == model.above(query, len(made) - 1), query
             assert page.events_inconsistent == (query.contract in model.inconsistent)
         unknown = await read(index, HolderQuery(address(9), 0, ALWAYS), 5)
         assert unknown == ([], HolderPage((), block=len(made) - 1))
@@ -219,9 +219,9 @@ async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
         for limit, equal in expected.items():
             monkeypatch.setattr(holder_queries, "MAX_EQUAL", limit)
             for size in range(1, 12):
-                found, _ = await read(index, query, size)
-                assert found[:8] == equal if limit == 8 else sorted(found[:8], key=repr) == sorted(equal, key=repr)
-                assert found[8:] == [Holder(address(30), 4), Holder(address(31), 4)]
+                holders, _ = await read(index, query, size)
+                assert holders[:8] == equal if limit == 8 else sorted(holders[:8], key=repr) == sorted(equal, key=repr)
+                assert holders[8:] == [Holder(address(30), 4), Holder(address(31), 4)]
 
 
 def rows_of(url: str) -> dict[str, list[Any]]:
@@ -237,7 +237,7 @@ def rows_of(url: str) -> dict[str, list[Any]]:
             "ranks": "SELECT asset, holder, rank, position, maximum FROM ranks",
             "totals": "SELECT -collection, 0, holders, tokens FROM nft_totals",
         }
-        found = {
+        contents = {
             name: sorted(
                 repr((ids[collections.get(asset, asset)], ids[holder], *map(_plain, rest)))
                 for asset, holder, *rest in connection.exec_driver_sql(text)
@@ -246,7 +246,7 @@ def rows_of(url: str) -> dict[str, list[Any]]:
         }
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()
-    return found
+    return contents
 
 
 def _plain(field: Any) -> Any:
@@ -255,18 +255,18 @@ def _plain(field: Any) -> Any:
 
 def test_the_rows_of_holders_do_not_depend_on_the_cut_of_the_blocks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Blocks(5).take(60)
-    found = []
+    contents = []
     for cut in (1, 7, 60):
         written = Written(url)
         written.writer.start(WITH_HOLDERS)
         for place in range(0, len(made), cut):
             written.write(made[place : place + cut])
-        found.append(rows_of(url))
+        contents.append(rows_of(url))
         # Another identity drops the index.
         Written(url, IDENTITY).writer.close()
         written.writer.close()
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]["balances"]) > 100
+    assert contents[0] == contents[1] == contents[2]
+    assert len(contents[0]["balances"]) > 100
 
 
 async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grows(url: str) -> None:
@@ -285,29 +285,29 @@ async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grow
             contract = address(random.choice((1, 3, 5, 6)))
             expected, first = await read_nfts(index, contract, 100)
             nft_walks.append((contract, expected, first, [], None))
-            for place, (query, number, found, after) in enumerate(walks):
-                if after is not None or not found:
+            for place, (query, number, holders, after) in enumerate(walks):
+                if after is not None or not holders:
                     page = await index.holders_above(query, PageRequest(2, after), number)
                     assert page is not None
                     assert page.block == number
-                    found += page.items
-                    walks[place] = (query, number, found, page.next)
-            for place, (contract, expected, first, shown, after) in enumerate(nft_walks):
-                if after is not None or not shown:
+                    holders += page.items
+                    walks[place] = (query, number, holders, page.next)
+            for place, (contract, expected, first, holders, after) in enumerate(nft_walks):
+                if after is not None or not holders:
                     page = await index.nft_holders(contract, PageRequest(1, after), first.block)
                     assert page is not None
                     assert (page.total_holders, page.total_tokens) == (first.total_holders, first.total_tokens)
-                    shown += page.items
-                    nft_walks[place] = (contract, expected, first, shown, page.next)
+                    holders += page.items
+                    nft_walks[place] = (contract, expected, first, holders, page.next)
         for query, number, _, _ in walks:
-            found, _ = await read(index, query, 3, number)
-            assert found == model.above(query, number)
-        for query, number, found, after in walks:
+            holders, _ = await read(index, query, 3, number)
+            assert holders == model.above(query, number)
+        for query, number, holders, after in walks:
             if after is None:
-                assert found == model.above(query, number)
-        for _, expected, _, shown, after in nft_walks:
-            assert shown == expected if after is None else shown == expected[: len(shown)]
-        assert sum(after is None and len(found) > 4 for _, _, found, after in walks) > 3
+                assert holders == model.above(query, number)
+        for _, expected, _, holders, after in nft_walks:
+            assert holders == expected if after is None else holders == expected[: len(holders)]
+        assert sum(after is None and len(holders) > 4 for _, _, holders, after in walks) > 3
 
 
 async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> None:
@@ -323,16 +323,16 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
             expected = sorted(
                 (Holder(owner, count) for owner, count in held.items()), key=lambda h: (-h.balance, h.address)
             )
-            found, page = await read_nfts(index, contract, 2)
-            assert found == expected
+            holders, page = await read_nfts(index, contract, 2)
+            assert holders == expected
             assert (page.total_holders, page.total_tokens) == (len(held), len({token for _, token in tokens}))
             assert page.name == ""
             assert bool(page.missing) == bool(tokens)
         assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
         written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
-        named = await index.nft_holders(address(1), PageRequest(1))
-        assert named is not None
-        assert (named.name, named.symbol, bool(named.missing)) == ("Nägel", "", False)
+        holder_page = await index.nft_holders(address(1), PageRequest(1))
+        assert holder_page is not None
+        assert (holder_page.name, holder_page.symbol, bool(holder_page.missing)) == ("Nägel", "", False)
         empty = await index.nft_holders(TOKENS[0], PageRequest(1))
         assert empty == HolderPage((), block=149)
 
@@ -418,8 +418,8 @@ async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) ->
         for block in made + more:
             model.add(block)
         for number in (79, 89):
-            found, _ = await read(index, query, 2, number)
-            assert found == model.above(query, number)
+            holders, _ = await read(index, query, 2, number)
+            assert holders == model.above(query, number)
 
 
 async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_balance_below_zero(file_url: str) -> None:

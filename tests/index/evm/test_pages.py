@@ -38,9 +38,9 @@ async def test_transfers_are_bounded_by_blocks(history: tuple[str, EvmModel]) ->
     async with open_index(url) as index:
         for start, end in ((0, 10), (20, 40), (39, 40), (40, 40), (70, MAX), (BLOCKS, MAX), (-5, 3)):
             for order in SortOrder:
-                found = await read_transfers(index, Erc1155Query(ALICE, start, end, order), 4)
+                transfers = await read_transfers(index, Erc1155Query(ALICE, start, end, order), 4)
                 expected = model.transfers(ALICE, start, end)
-                assert found == (expected if order is SortOrder.ASC else expected[::-1])
+                assert transfers == (expected if order is SortOrder.ASC else expected[::-1])
 
 
 async def test_collectibles_of_one_contract(history: tuple[str, EvmModel]) -> None:
@@ -58,8 +58,8 @@ async def test_hidden_contracts_are_left_out(history: tuple[str, EvmModel]) -> N
     texts = {f"0x{contract.hex()}" for contract in hidden}
     async with open_index(url) as index:
         for holder in map(address, range(1_000, 1_012)):
-            shown = [item for item in model.collectibles(holder) if item[0] not in texts]
-            assert await read_collectibles(index, CollectibleQuery(holder, hidden=hidden), 2) == shown
+            visible = [item for item in model.collectibles(holder) if item[0] not in texts]
+            assert await read_collectibles(index, CollectibleQuery(holder, hidden=hidden), 2) == visible
             moved = [item for item in model.transfers(holder) if item[8] not in texts]
             query = Erc1155Query(holder, order=SortOrder.ASC, hidden=hidden)
             assert await read_transfers(index, query, 2) == moved
@@ -70,10 +70,10 @@ async def test_many_hidden_transfers_give_short_pages_that_continue(
 ) -> None:
     url, model = history
     monkeypatch.setattr("warpseal.index.evm.queries.MAX_SCANNED", 3)
-    shown = [item for item in model.transfers(ALICE) if item[8] == "0x" + address(6).hex()]
+    visible = [item for item in model.transfers(ALICE) if item[8] == "0x" + address(6).hex()]
     query = Erc1155Query(ALICE, order=SortOrder.ASC, hidden=frozenset(map(address, (1, 3, 5))))
     async with open_index(url) as index:
-        assert await read_transfers(index, query, 2) == shown
+        assert await read_transfers(index, query, 2) == visible
 
 
 async def test_single_tokens_are_found_held_or_not(history: tuple[str, EvmModel]) -> None:

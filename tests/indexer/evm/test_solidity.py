@@ -77,15 +77,15 @@ class Indexed:
 
     async def until_called(self, creator: bytes, contracts: Iterable[bytes]) -> dict[bytes, DeployedContract]:
         """Wait until the contracts have been called; return them."""
-        found: dict[bytes, DeployedContract] = {}
+        deployments: dict[bytes, DeployedContract] = {}
 
         async def are_called() -> bool:
             page = await self.index.deployments(creator, ALL)
-            found.update((raw(item.address), item) for item in page.items)
+            deployments.update((raw(item.address), item) for item in page.items)
             return not page.missing.contracts
 
         await until(are_called)
-        return {contract: found[contract] for contract in contracts}
+        return {contract: deployments[contract] for contract in contracts}
 
 
 def raw(address: str) -> bytes:

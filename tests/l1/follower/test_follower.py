@@ -50,25 +50,31 @@ async def test_the_follower_stores_exactly_the_l1_transactions_and_origins_of_th
     chain, store = recorded_chain(), MemoryStore()
     async with nodes_of(ChainNode(chain=chain, etna_s=1_607_144_400)) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-    found = sorted(store.transactions.values(), key=lambda tx: tx.height)
-    assert [(tx.height, tx.position, tx.kind) for tx in found] == [
+    transactions = sorted(store.transactions.values(), key=lambda tx: tx.height)
+    assert [(tx.height, tx.position, tx.kind) for tx in transactions] == [
         (7, 0, "ConvertSubnetToL1Tx"),
         (16, 0, "IncreaseL1ValidatorBalanceTx"),
         (17, 0, "SetL1ValidatorWeightTx"),
         (18, 0, "RegisterL1ValidatorTx"),
         (19, 0, "DisableL1ValidatorTx"),
     ]
-    assert (id_text(found[1].tx_id), id_text(found[4].tx_id)) == (INCREASE, DISABLE)
-    assert [tx.time for tx in found] == [1_795_226_586, 1_795_226_692, 1_795_226_700, 1_795_226_756, 1_795_226_807]
-    assert [tx.block_id for tx in found] == [chain.id_at(tx.height) for tx in found]
-    assert [tx.raw for tx in found] == [tx.raw for tx in recorded_l1_txs()]
-    subnets = [None if tx.subnet_id is None else id_text(tx.subnet_id) for tx in found]
+    assert (id_text(transactions[1].tx_id), id_text(transactions[4].tx_id)) == (INCREASE, DISABLE)
+    assert [tx.time for tx in transactions] == [
+        1_795_226_586,
+        1_795_226_692,
+        1_795_226_700,
+        1_795_226_756,
+        1_795_226_807,
+    ]
+    assert [tx.block_id for tx in transactions] == [chain.id_at(tx.height) for tx in transactions]
+    assert [tx.raw for tx in transactions] == [tx.raw for tx in recorded_l1_txs()]
+    subnets = [None if tx.subnet_id is None else id_text(tx.subnet_id) for tx in transactions]
     assert subnets == [L1, None, None, L1, None]
-    removed = found[2].validation_id
+    removed = transactions[2].validation_id
     assert removed is not None
     assert id_text(removed) in BOOTSTRAP_IDS
-    assert found[3].validation_id is not None
-    assert id_text(found[3].validation_id) == REGISTERED_ID
+    assert transactions[3].validation_id is not None
+    assert id_text(transactions[3].validation_id) == REGISTERED_ID
     origins = {id_text(origin.validation_id): origin for origin in store.origins}
     assert list(map(type, origins.values())).count(BootstrapOrigin) == 4
     assert isinstance(origins[REGISTERED_ID], RegistrationOrigin)

@@ -38,8 +38,8 @@ async def test_the_index_has_every_block_from_genesis_to_its_tip(tmp_path: Path,
     async with serving(ReplayNode(has_index=has_index_api)) as replay:
         await index_all(tmp_path, replay, settings=ONLY_P)
     with blocks_of(tmp_path) as blocks:
-        found = await asyncio.gather(*(blocks.block_at(height) for height in range(19, 0, -1)))
-    assert found == [RAW_BLOCKS[height] for height in range(19, 0, -1)]
+        blocks_read = await asyncio.gather(*(blocks.block_at(height) for height in range(19, 0, -1)))
+    assert blocks_read == [RAW_BLOCKS[height] for height in range(19, 0, -1)]
 
 
 async def test_a_block_above_the_index_is_found_once_it_is_indexed(
@@ -72,8 +72,8 @@ async def test_blocks_below_the_beginning_of_the_index_are_not_found(tmp_path: P
     async with serving(ReplayNode()) as replay:
         await index_all(tmp_path, replay, settings=settings)
     with blocks_of(tmp_path) as blocks:
-        found = [await blocks.block_at(height) for height in (12, 11, 5)]
-    assert found == [RAW_BLOCKS[12], RAW_BLOCKS[11], None]
+        blocks_read = [await blocks.block_at(height) for height in (12, 11, 5)]
+    assert blocks_read == [RAW_BLOCKS[12], RAW_BLOCKS[11], None]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"this is no database" * 1_000])
@@ -99,11 +99,11 @@ async def test_a_follower_reads_the_blocks_from_the_node_that_are_damaged_in_the
     async with serving(replay), upstream_of(replay) as upstream:
         await index_all(tmp_path, replay, settings=ONLY_P)
         flip_stored_bytes(tmp_path, Random(1), share=1.0)
-        found, settings = MemoryStore(), replace(FAST, follow_from_height=1)
+        store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
-            async with following(upstream.blocks, found, settings, indexed=indexed) as follower:
+            async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
                 await until(lambda: is_done(follower.status()))
-    assert found.spans == [(1, replay.tip("P"))]
+    assert store.spans == [(1, replay.tip("P"))]
 
 
 async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of_the_node(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ async def test_a_follower_behind_an_index_reads_everything_without_the_blocks_of
         async with indexing(tmp_path, replay, settings=ONLY_P) as indexer:
             await until_caught_up(indexer)
         replay.heights.clear()
-        found, settings = MemoryStore(), replace(FAST, follow_from_height=1)
+        store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
-            async with following(upstream.blocks, found, settings, indexed=indexed) as follower:
+            async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
                 await until(lambda: is_done(follower.status()))
-    assert found.spans == [(1, replay.tip("P"))]
+    assert store.spans == [(1, replay.tip("P"))]
     assert not replay.heights
 
 
@@ -126,9 +126,9 @@ async def test_a_follower_reads_the_blocks_above_the_index_from_the_node(tmp_pat
         await index_all(tmp_path, replay, settings=ONLY_P)
         replay.heights.clear()
         replay.tips.clear()
-        found, settings = MemoryStore(), replace(FAST, follow_from_height=1)
+        store, settings = MemoryStore(), replace(FAST, follow_from_height=1)
         with blocks_of(tmp_path) as indexed:
-            async with following(upstream.blocks, found, settings, indexed=indexed) as follower:
+            async with following(upstream.blocks, store, settings, indexed=indexed) as follower:
                 await until(lambda: is_done(follower.status()))
-    assert found.spans == [(1, replay.tip("P"))]
+    assert store.spans == [(1, replay.tip("P"))]
     assert {height for _, height in replay.heights} == set(range(11, replay.tip("P") + 1))

@@ -22,23 +22,23 @@ def span(low: int, high: int) -> BlockRange:
 
 
 def test_adjacent_ranges_are_merged_and_keep_the_block_ids_of_their_ends() -> None:
-    known = KnownRanges([span(10, 19), span(30, 39)])
-    known.add(span(20, 29))
-    assert list(known) == [span(10, 39)]
+    ranges = KnownRanges([span(10, 19), span(30, 39)])
+    ranges.add(span(20, 29))
+    assert list(ranges) == [span(10, 39)]
 
 
 def test_separate_ranges_are_sorted_newest_first() -> None:
-    known = KnownRanges([span(0, 4), span(20, 29), span(10, 18)])
-    assert list(known) == [span(20, 29), span(10, 18), span(0, 4)]
-    assert (known.newest, known.oldest) == (span(20, 29), span(0, 4))
-    assert known.count(3, 22) == 2 + 9 + 3
+    ranges = KnownRanges([span(0, 4), span(20, 29), span(10, 18)])
+    assert list(ranges) == [span(20, 29), span(10, 18), span(0, 4)]
+    assert (ranges.newest, ranges.oldest) == (span(20, 29), span(0, 4))
+    assert ranges.count(3, 22) == 2 + 9 + 3
 
 
 def test_a_few_new_blocks_are_read_upwards() -> None:
-    known = KnownRanges([span(0, 9)])
-    assert newer_batch(known, 12, 5) == BlockBatch(10, 12, below_id=block_id(9))
-    assert newer_batch(known, 9, 5) is None
-    assert newer_batch(known, 7, 5) is None
+    ranges = KnownRanges([span(0, 9)])
+    assert newer_batch(ranges, 12, 5) == BlockBatch(10, 12, below_id=block_id(9))
+    assert newer_batch(ranges, 9, 5) is None
+    assert newer_batch(ranges, 7, 5) is None
 
 
 def test_many_new_blocks_begin_a_range_at_the_tip() -> None:
@@ -46,16 +46,16 @@ def test_many_new_blocks_begin_a_range_at_the_tip() -> None:
 
 
 def test_a_gap_is_read_downwards_and_links_at_both_ends() -> None:
-    known = KnownRanges([span(20, 29), span(0, 9)])
-    assert newer_batch(known, 29, 6) == BlockBatch(14, 19, above_id=block_id(19))
-    known.add(span(14, 19))
-    assert newer_batch(known, 29, 6) == BlockBatch(10, 13, below_id=block_id(9), above_id=block_id(13))
+    ranges = KnownRanges([span(20, 29), span(0, 9)])
+    assert newer_batch(ranges, 29, 6) == BlockBatch(14, 19, above_id=block_id(19))
+    ranges.add(span(14, 19))
+    assert newer_batch(ranges, 29, 6) == BlockBatch(10, 13, below_id=block_id(9), above_id=block_id(13))
 
 
 def test_new_blocks_come_before_gaps_and_gaps_before_the_backfill() -> None:
-    known = KnownRanges([span(20, 29), span(10, 14)])
-    assert newer_batch(known, 30, 5) == BlockBatch(30, 30, below_id=block_id(29))
-    assert newer_batch(known, 29, 5) == BlockBatch(15, 19, below_id=block_id(14), above_id=block_id(19))
+    ranges = KnownRanges([span(20, 29), span(10, 14)])
+    assert newer_batch(ranges, 30, 5) == BlockBatch(30, 30, below_id=block_id(29))
+    assert newer_batch(ranges, 29, 5) == BlockBatch(15, 19, below_id=block_id(14), above_id=block_id(19))
     assert older_batch(KnownRanges([span(10, 29)]), 29, 3, 5) == BlockBatch(5, 9, above_id=block_id(9))
     assert older_batch(KnownRanges([span(5, 29)]), 29, 3, 5) == BlockBatch(3, 4, above_id=block_id(4))
     assert older_batch(KnownRanges([span(3, 29)]), 29, 3, 5) is None
@@ -71,10 +71,10 @@ def test_the_first_range_begins_at_the_tip_unless_it_is_below_the_first_height()
 @settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(0, 60), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_each_block_is_read_once_however_the_tip_moves(first: int, tip: int, size: int, rnd: random.Random) -> None:
-    known, read = KnownRanges(), list[int]()
+    ranges, read = KnownRanges(), list[int]()
     while True:
         tip += rnd.choice((0, 0, 0, 1, 3, 15)) if len(read) < 120 else 0
-        batch = newer_batch(known, tip, size) or older_batch(known, tip, first, size)
+        batch = newer_batch(ranges, tip, size) or older_batch(ranges, tip, first, size)
         if batch is None:
             break
         assert 1 <= batch.high - batch.low + 1 <= size
@@ -82,9 +82,9 @@ def test_each_block_is_read_once_however_the_tip_moves(first: int, tip: int, siz
         assert batch.above_id in (None, block_id(batch.high))
         read += range(batch.low, batch.high + 1)
         # A batch that fails half-way leaves the part that links to a known range.
-        known.add(span(batch.low, batch.high))
+        ranges.add(span(batch.low, batch.high))
     assert sorted(read) == list(range(first, tip + 1))
-    assert list(known) == ([span(first, tip)] if tip >= first else [])
+    assert list(ranges) == ([span(first, tip)] if tip >= first else [])
 
 
 @pytest.mark.parametrize("without_time", [0, 1, 5, 30])

@@ -35,8 +35,8 @@ async def blocks_of(network: SimulatedNetwork) -> AsyncIterator[PBlocksClient]:
 
 
 def expected(network: SimulatedNetwork) -> list[tuple[int, bytes, str, bytes]]:
-    found = [tx for tx in network.p_chain.transactions if tx.kind in ABOUT_L1S]
-    return [(tx.height or 0, tx.tx_id, tx.kind, tx.raw) for tx in found]
+    transactions = [tx for tx in network.p_chain.transactions if tx.kind in ABOUT_L1S]
+    return [(tx.height or 0, tx.tx_id, tx.kind, tx.raw) for tx in transactions]
 
 
 def held(store: MemoryStore) -> list[tuple[int, bytes, str, bytes]]:

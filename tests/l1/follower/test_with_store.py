@@ -33,17 +33,17 @@ async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_sto
         async with following(blocks, store.l1) as follower:
             await until(lambda: is_done(follower.status()))
         for tx in recorded_l1_txs():
-            kept = await store.l1.transaction(tx.id)
-            assert kept is not None
-            assert (kept.kind, kept.raw) == (tx.kind, tx.raw)
+            transaction = await store.l1.transaction(tx.id)
+            assert transaction is not None
+            assert (transaction.kind, transaction.raw) == (tx.kind, tx.raw)
         removal = next(tx for tx in recorded_l1_txs() if tx.kind == "SetL1ValidatorWeightTx")
-        kept = await store.l1.transaction(removal.id)
-        assert kept is not None
-        assert kept.validation_id is not None
-        origin = await store.l1.origin(kept.validation_id)
+        transaction = await store.l1.transaction(removal.id)
+        assert transaction is not None
+        assert transaction.validation_id is not None
+        origin = await store.l1.origin(transaction.validation_id)
         assert origin is not None
-        assert origin.validation_id == kept.validation_id
-        assert [change.tx_id for change in await store.l1.changes(kept.validation_id)] == [removal.id]
+        assert origin.validation_id == transaction.validation_id
+        assert [change.tx_id for change in await store.l1.changes(transaction.validation_id)] == [removal.id]
 
 
 async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) -> None:

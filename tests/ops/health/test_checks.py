@@ -259,9 +259,9 @@ async def test_low_disk_space_is_a_warning_below_the_first_limit_and_a_failure_b
     tmp_path: Path, limits: tuple[int, int], error: bool, warns: bool
 ) -> None:
     settings = HealthSettings(warn_disk_percent=limits[0], fail_disk_percent=limits[1])
-    found = diskspace_check(tmp_path / "not" / "made", settings).run()
-    assert inspect.isawaitable(found)
-    outcome: CheckOutcome = await found
+    space_check = diskspace_check(tmp_path / "not" / "made", settings).run()
+    assert inspect.isawaitable(space_check)
+    outcome: CheckOutcome = await space_check
     assert outcome.message["availableDiskBytes"] > 0
     assert 0 <= outcome.message["availableDiskPercentage"] <= 100
     assert ("warning" in outcome.message, outcome.error is not None) == (warns, error)

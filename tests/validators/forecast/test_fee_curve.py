@@ -237,8 +237,8 @@ def test_recorded_balances_are_as_funded_less_the_fee_until_the_recorded_time(fi
     )
     assert curve.price == state["price"]
     as_of_s = int(datetime.fromisoformat(state["timestamp"]).timestamp())
-    validators = {found["validationID"]: found for found in answers["platform.getL1Validator"] if found}
-    active = [found for found in validators.values() if int(found["balance"])]
+    validators = {record["validationID"]: record for record in answers["platform.getL1Validator"] if record}
+    active = [record for record in validators.values() if int(record["balance"])]
     assert len(active) == 3
     for validator in active:
         paid = curve.cost(as_of_s - int(validator["startTime"]))

@@ -60,8 +60,8 @@ def test_a_validator_with_half_of_the_weight_and_a_tenth_of_an_avax_stops_the_l1
     assert (outlook.total_weight, outlook.required_weight, outlook.active_weight) == (100, 67, 100)
     assert (outlook.margin, outlook.answering_weight) == (Fraction(33, 100), 50)
     assert outlook.answering_margin == Fraction(-17, 100)
-    assert [found.seconds_left for found in outlook.validators] == [195_312, 9_765_625]
-    assert [found.seconds_left_at_capacity for found in outlook.validators] == [117_550, 545_196]
+    assert [validator.seconds_left for validator in outlook.validators] == [195_312, 9_765_625]
+    assert [validator.seconds_left_at_capacity for validator in outlook.validators] == [117_550, 545_196]
     assert outlook.today.losses == (
         WeightLoss(NOW_S + 195_312, (validator_id(1),), 50, 50, 100),
         WeightLoss(NOW_S + 9_765_625, (validator_id(2),), 50, 0, 100),
@@ -117,7 +117,7 @@ def test_a_stake_that_ends_shifts_what_the_others_have_to_hold() -> None:
 
 def test_stakes_alone_need_no_fee_and_have_no_course_at_capacity() -> None:
     outlook = forecast_quorum([stake(1, 50, NOW_S + 5), stake(2, 50, NOW_S - 1), stake(3, 1, 2**64 - 1)], NOW_S)
-    assert [found.seconds_left for found in outlook.validators] == [5, 0, None]
+    assert [validator.seconds_left for validator in outlook.validators] == [5, 0, None]
     assert outlook.today == Course(
         (
             WeightLoss(NOW_S, (validator_id(2),), 50, 51, 51),
@@ -189,7 +189,9 @@ def build_validators(drawn: Sequence[tuple[int, int, int | None, bool]]) -> list
 def run_set(
     validators: Sequence[ForecastValidator], config: L1FeeConfig, active: int, excess: int, seconds: int
 ) -> PlainRun:
-    balances = {found.id: found.balance_navax for found in validators if found.balance_navax is not None}
+    balances = {
+        validator.id: validator.balance_navax for validator in validators if validator.balance_navax is not None
+    }
     return run_plainly(config, active, excess, balances, seconds)
 
 
@@ -211,7 +213,7 @@ def keeps_quorum(
     validators: Sequence[ForecastValidator], config: L1FeeConfig, active: int, excess: int, seconds: int
 ) -> bool:
     run = run_set(validators, config, active, excess, seconds)
-    ends = {found.end_s - NOW_S for found in validators if found.end_s is not None}
+    ends = {validator.end_s - NOW_S for validator in validators if validator.end_s is not None}
     changes = {0, *run.deactivated_after.values(), *(second for second in ends if 0 < second <= seconds)}
     return all(is_possible(*plain_weights(validators, run, second)) for second in changes)
 
@@ -219,10 +221,10 @@ def keeps_quorum(
 def funded(validators: Sequence[ForecastValidator], top_ups: Sequence[TopUp]) -> list[ForecastValidator]:
     amounts = {top_up.validation_id: top_up.amount_navax for top_up in top_ups}
     return [
-        found
-        if found.balance_navax is None
-        else replace(found, balance_navax=found.balance_navax + amounts.get(ValidationID(found.id), 0))
-        for found in validators
+        validator
+        if validator.balance_navax is None
+        else replace(validator, balance_navax=validator.balance_navax + amounts.get(ValidationID(validator.id), 0))
+        for validator in validators
     ]
 
 
@@ -249,7 +251,11 @@ def test_the_course_is_that_of_a_plain_p_chain(
         before = weights
     gone = {key: second for key, second in run.deactivated_after.items() if second <= seconds}
     listed = {key: second for second, loss in losses.items() for key in loss.ids if second <= seconds}
-    ended = {found.id: max(0, found.end_s - NOW_S) for found in validators if found.end_s is not None}
+    ended = {
+        validator_forecast.id: max(0, validator_forecast.end_s - NOW_S)
+        for validator_forecast in validators
+        if validator_forecast.end_s is not None
+    }
     assert listed == gone | ended
     if impossible_at_s is not None:
         assert course.quorum_impossible_at_s == impossible_at_s
@@ -274,12 +280,14 @@ def test_top_ups_keep_the_quorum_and_one_navax_less_of_any_does_not(
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
     if top_ups is None:
         amount = curve.cost(seconds + 1)
-        every = [TopUp(ValidationID(found.id), amount) for found in validators if found.balance_navax is not None]
+        every = [
+            TopUp(ValidationID(validator.id), amount) for validator in validators if validator.balance_navax is not None
+        ]
         assert not keeps_quorum(funded(validators, every), config, active, excess, seconds)
         return
     assert keeps_quorum(funded(validators, top_ups), config, active, excess, seconds)
     # A stake that ends leaves the total, so that a validator may be needed only until then.
-    assume(all(found.end_s is None or found.end_s > NOW_S + seconds for found in validators))
+    assume(all(validator.end_s is None or validator.end_s > NOW_S + seconds for validator in validators))
     for place, top_up in enumerate(top_ups):
         less = [*top_ups[:place], replace(top_up, amount_navax=top_up.amount_navax - 1), *top_ups[place + 1 :]]
         assert not keeps_quorum(funded(validators, less), config, active, excess, seconds)
@@ -295,9 +303,9 @@ def test_up_to_twelve_candidates_are_funded_with_the_least_sum(
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
     needed = curve.cost(seconds + 1)
     missing = [
-        TopUp(ValidationID(found.id), needed - found.balance_navax)
-        for found in validators
-        if found.balance_navax is not None and found.balance_navax < needed
+        TopUp(ValidationID(validator.id), needed - validator.balance_navax)
+        for validator in validators
+        if validator.balance_navax is not None and validator.balance_navax < needed
     ]
     sums = [
         sum(top_up.amount_navax for top_up in choice)
@@ -318,17 +326,28 @@ def test_two_thousand_validators_are_funded_cheaply_and_with_none_too_many() -> 
     top_ups = outlook.today.top_ups
     assert top_ups is not None
     amounts = {top_up.validation_id: top_up.amount_navax for top_up in top_ups}
-    weights = {found.id: found.weight for found in validators}
-    unfunded = [found for found in validators if found.id not in amounts and (found.balance_navax or 0) < MONTH_NAVAX]
-    lasting = [found for found in funded(validators, top_ups) if (found.balance_navax or 0) >= MONTH_NAVAX]
-    weight = sum(found.weight for found in lasting)
+    weights = {validator.id: validator.weight for validator in validators}
+    unfunded = [
+        validator
+        for validator in validators
+        if validator.id not in amounts and (validator.balance_navax or 0) < MONTH_NAVAX
+    ]
+    lasting = [validator for validator in funded(validators, top_ups) if (validator.balance_navax or 0) >= MONTH_NAVAX]
+    weight = sum(validator.weight for validator in lasting)
     assert weight >= outlook.required_weight
     superfluous = [
-        found for found in lasting if found.id in amounts and weight - found.weight >= outlook.required_weight
+        validator
+        for validator in lasting
+        if validator.id in amounts and weight - validator.weight >= outlook.required_weight
     ]
     assert superfluous == []
     dearest = max(Fraction(top_up.amount_navax, weights[top_up.validation_id]) for top_up in top_ups)
-    assert sum(Fraction(MONTH_NAVAX - (found.balance_navax or 0), found.weight) < dearest for found in unfunded) <= 1
+    assert (
+        sum(
+            Fraction(MONTH_NAVAX - (validator.balance_navax or 0), validator.weight) < dearest for validator in unfunded
+        )
+        <= 1
+    )
 
 
 class CountedWeight(int):

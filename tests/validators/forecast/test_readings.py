@@ -175,8 +175,8 @@ def test_the_slope_of_the_excess_gives_the_number_exactly(
         if not time_s <= at < time_s + seconds:
             states.add(L1FeeState(other, 1, at))
     states.add(L1FeeState(excess, 1, time_s))
-    found = states.active_before(L1FeeState(later, 1, time_s + seconds), config)
-    assert found == (active if later else None)
+    state = states.active_before(L1FeeState(later, 1, time_s + seconds), config)
+    assert state == (active if later else None)
 
 
 @pytest.mark.parametrize(

@@ -52,17 +52,17 @@ HEAVY, OTHER_HEAVY = node_id("83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV"), node_id("CvXT
 async def test_the_recorded_l1_lasts_for_more_than_ten_years() -> None:
     observed = Observed({HEAVY: True, OTHER_HEAVY: False})
     async with forecasting(RecordedNode(), observed) as service:
-        found = await service.forecast(L1)
-    outlook = found.outlook
-    assert found.kind is SubnetKind.L1
-    assert found.fee is not None
-    assert (found.fee.state.price, found.fee.source) == (1, ActiveSource.MINIMUM)
+        forecast = await service.forecast(L1)
+    outlook = forecast.outlook
+    assert forecast.kind is SubnetKind.L1
+    assert forecast.fee is not None
+    assert (forecast.fee.state.price, forecast.fee.source) == (1, ActiveSource.MINIMUM)
     assert (outlook.as_of_s, outlook.total_weight, outlook.required_weight) == (AT, 99_024_926, 66_346_701)
     assert (outlook.active_weight, outlook.answering_weight) == (98_975_463, 49_463_000)
     assert outlook.margin == Fraction(98_975_463 - 66_346_701, 99_024_926)
     assert [row.seconds_left for row in outlook.validators] == [None, None, None, 0]
     assert (outlook.today.losses, outlook.today.quorum_impossible_at_s, outlook.today.top_ups) == ((), None, ())
-    assert found.is_answering_known
+    assert forecast.is_answering_known
     assert observed.since == [AT + 0.5 - DAY_S]
 
 
@@ -91,21 +91,21 @@ async def test_a_stake_without_a_key_in_the_validator_set_cannot_sign() -> None:
 async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_foretold() -> None:
     node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "99000000000"})
     async with forecasting(node) as service:
-        found = await service.forecast(L1)
+        forecast = await service.forecast(L1)
     # At 512 nAVAX a second.
-    assert [row.seconds_left for row in found.outlook.validators] == [195_312, 193_359_375]
-    assert found.outlook.today.quorum_impossible_at_s == AT + 195_312
-    assert found.outlook.today.top_ups is not None
-    (top_up,) = found.outlook.today.top_ups
+    assert [row.seconds_left for row in forecast.outlook.validators] == [195_312, 193_359_375]
+    assert forecast.outlook.today.quorum_impossible_at_s == AT + 195_312
+    assert forecast.outlook.today.top_ups is not None
+    (top_up,) = forecast.outlook.today.top_ups
     assert (top_up.validation_id, top_up.amount_navax) == ((1).to_bytes(32, "big"), 512 * (30 * DAY_S + 1) - 10**8)
-    assert found.outlook.at_capacity == found.outlook.today
-    shown = forecast_status(found)
-    assert (shown.quorum_impossible_at, shown.first_loss_weight) == ("2026-11-23T08:21:59Z", "49463000")
-    assert [(loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in shown.losses] == [
+    assert forecast.outlook.at_capacity == forecast.outlook.today
+    status = forecast_status(forecast)
+    assert (status.quorum_impossible_at, status.first_loss_weight) == ("2026-11-23T08:21:59Z", "49463000")
+    assert [(loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in status.losses] == [
         (utc_text(AT + 195_312), [named(1)["nodeID"]], "49463000", "66280420"),
         (utc_text(AT + 193_359_375), [named(2)["nodeID"]], "0", "66280420"),
     ]
-    assert [(line.node_id, line.amount) for line in shown.top_ups] == [(named(1)["nodeID"], "1227104512")]
+    assert [(line.node_id, line.amount) for line in status.top_ups] == [(named(1)["nodeID"], "1227104512")]
 
 
 async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
@@ -126,10 +126,10 @@ async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
     node = l1_node({**named(1), "balance": str(price * 1_000)})
     node.answers[STATE] = {**AT_MINIMUM, "excess": 9_524_000, "price": price}
     async with forecasting(node) as service:
-        found = await service.forecast(L1)
-    assert found.fee is not None
-    assert (found.fee.source, found.fee.active) == (ActiveSource.UNKNOWN, None)
-    assert found.outlook.validators[0].seconds_left == 1_000
+        forecast = await service.forecast(L1)
+    assert forecast.fee is not None
+    assert (forecast.fee.source, forecast.fee.active) == (ActiveSource.UNKNOWN, None)
+    assert forecast.outlook.validators[0].seconds_left == 1_000
 
 
 async def is_known(observed: Observed) -> bool:
@@ -157,13 +157,13 @@ async def test_answers_are_not_known_of_a_subnet_that_the_daemon_does_not_track(
 async def test_callers_share_one_reading_for_a_few_seconds() -> None:
     node, clock = RecordedNode(), Clock()
     async with forecasting(node, clock=clock) as service:
-        found = await asyncio.gather(*(service.forecast(L1) for _ in range(5)))
-        assert len(set(map(id, found))) == 1
+        forecasts = await asyncio.gather(*(service.forecast(L1) for _ in range(5)))
+        assert len(set(map(id, forecasts))) == 1
         clock.now += TTL_S - 0.1
-        assert await service.forecast(L1) is found[0]
+        assert await service.forecast(L1) is forecasts[0]
         assert node.calls[CURRENT] == 1
         clock.now += 0.2
-        assert await service.forecast(L1) is not found[0]
+        assert await service.forecast(L1) is not forecasts[0]
         assert node.calls[CURRENT] == 2
 
 
@@ -242,7 +242,7 @@ async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
         async with running(service.run()):
             await until(lambda: len(service.latest()) == 2)
             first = service.latest()[0]
-            assert [found.subnet_id for found in service.latest()] == [L1, PERMISSIONED]
+            assert [forecast.subnet_id for forecast in service.latest()] == [L1, PERMISSIONED]
             services.clock.now += TTL_S
             await until(lambda: service.latest()[0] is not first)
             node.answers[STATE] = lambda _: 1 / 0
@@ -327,9 +327,9 @@ async def test_extreme_fees_and_weights_are_computed_with(changes: dict[str, Any
     node = l1_node(*rows, {**named(3), "weight": "0", "balance": "1"})
     node.answers |= {CONFIG: {**FUJI_FEE, **changes}, STATE: state}
     async with forecasting(node) as service:
-        found = await service.forecast(L1)
-    assert found.outlook.total_weight == 2 * (2**64 - 1)
-    assert forecast_status(found).as_of == "2026-11-21T02:06:47Z"
+        forecast = await service.forecast(L1)
+    assert forecast.outlook.total_weight == 2 * (2**64 - 1)
+    assert forecast_status(forecast).as_of == "2026-11-21T02:06:47Z"
 
 
 @pytest.mark.parametrize(
@@ -359,5 +359,5 @@ async def test_a_subnet_without_validators_has_no_quorum() -> None:
 
 
 def _set_of(subnet_id: SubnetID) -> dict[str, Any]:
-    found: dict[str, Any] = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(subnet_id))
-    return found
+    validator_set: dict[str, Any] = recorded_result("platform.getValidatorsAt", height=19, subnetID=id_text(subnet_id))
+    return validator_set

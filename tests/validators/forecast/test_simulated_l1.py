@@ -50,7 +50,7 @@ class SimulatedL1:
         self.network.advance()
 
     def active_ids(self) -> set[bytes]:
-        return {found.id for found in self.network.state.validations[self.subnet_id] if found.active}
+        return {validation.id for validation in self.network.state.validations[self.subnet_id] if validation.active}
 
     def weights(self) -> tuple[int, int]:
         """Return the weight that can sign by the network's own validator set, and all weight."""
@@ -80,14 +80,14 @@ async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_
         # The excess grows from 0, which does not tell how many validators pay.
         l1.build_block(int(l1.clock.now) + 1)
         while active_before := l1.active_ids():
-            found = await l1.forecast_from_slope()
-            assert found.fee is not None
-            if found.fee.source is ActiveSource.SLOPE:
-                assert found.fee.active == len(active_before)
-            regimes.append((found.fee.source, len(active_before)))
-            course = found.outlook.today
+            forecast = await l1.forecast_from_slope()
+            assert forecast.fee is not None
+            if forecast.fee.source is ActiveSource.SLOPE:
+                assert forecast.fee.active == len(active_before)
+            regimes.append((forecast.fee.source, len(active_before)))
+            course = forecast.outlook.today
             is_full = len(active_before) == fees.capacity
-            assert (course == found.outlook.at_capacity) == is_full
+            assert (course == forecast.outlook.at_capacity) == is_full
             loss = course.losses[0]
             l1.build_block(loss.at_s - 1)
             assert l1.active_ids() == active_before
@@ -106,15 +106,15 @@ async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_
 
 async def test_top_ups_keep_the_quorum_of_the_l1_for_thirty_days_and_no_second_longer() -> None:
     async with simulated_l1(FeeConfig(min_price=7, target=10), 500, 10**9, 0, 10**9) as l1:
-        found = await l1.forecast()
-        top_ups = found.outlook.today.top_ups
+        forecast = await l1.forecast()
+        top_ups = forecast.outlook.today.top_ups
         assert top_ups
         for top_up in top_ups:
             l1.network.p_chain.increase_balance(top_up.validation_id, top_up.amount_navax)
         after = await l1.forecast()
-        assert after.outlook.as_of_s == found.outlook.as_of_s
+        assert after.outlook.as_of_s == forecast.outlook.as_of_s
         assert after.outlook.today.top_ups == ()
-        end_s = found.outlook.as_of_s + TOP_UP_S
+        end_s = forecast.outlook.as_of_s + TOP_UP_S
         assert after.outlook.today.quorum_impossible_at_s == end_s + 1
         l1.build_block(end_s)
         signing, total = l1.weights()

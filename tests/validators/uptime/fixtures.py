@@ -102,8 +102,8 @@ class MemoryUptimeStorage(UptimeRows):
     def put(self, validations: Sequence[ValidationRow], hours: Sequence[HourRow]) -> None:
         """Write rows that never become less."""
         for row in validations:
-            known = self.validations.get(row.validation_id)
-            if known is None or row.observed_ms >= known.observed_ms:
+            stored = self.validations.get(row.validation_id)
+            if stored is None or row.observed_ms >= stored.observed_ms:
                 self.validations[row.validation_id] = row
         for hour in hours:
             written = self.hour_rows.get((hour.hour, hour.node_id))
@@ -112,8 +112,8 @@ class MemoryUptimeStorage(UptimeRows):
 
     async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
         self._check()
-        found = (row for row in self.hour_rows.values() if row.node_id == node_id)
-        return sorted((row for row in found if first_hour <= row.hour <= last_hour), key=lambda row: row.hour)
+        rows = (row for row in self.hour_rows.values() if row.node_id == node_id)
+        return sorted((row for row in rows if first_hour <= row.hour <= last_hour), key=lambda row: row.hour)
 
     async def connected_nodes(self, observer: NodeID, first_hour: int) -> Mapping[NodeID, bool]:
         self._check()

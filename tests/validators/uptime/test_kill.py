@@ -31,8 +31,8 @@ async def _observe(url: str, pipe: Connection) -> None:
         peers.connect(NODE, clock.now())
         observed.watch([validation()])
         while not task.done():
-            found = (await store.observed.load(OURS, 0, 0)).validations
-            pipe.send([row.connected_ms for row in found])
+            validations = (await store.observed.load(OURS, 0, 0)).validations
+            pipe.send([row.connected_ms for row in validations])
             await asyncio.to_thread(pipe.recv)
             clock.now_ms += STEP_MS
             peers.heard[NODE] = clock.now()
@@ -70,7 +70,7 @@ async def test_a_killed_daemon_loses_only_unwritten_time(any_store_url: str) -> 
         assert now_ms > written_ms
         written_ms, lived_ms = now_ms, lived_ms + passed_ms
     async with store_at(any_store_url, call_timeout_s=TIMEOUT_S) as store:
-        found = await store.observed.load(OURS, 0, 0)
-    (row,) = found.validations
+        observed = await store.observed.load(OURS, 0, 0)
+    (row,) = observed.validations
     assert written_ms <= row.connected_ms <= row.observed_ms <= lived_ms
-    assert sum(hour.connected_ms for hour in found.hours) <= lived_ms
+    assert sum(hour.connected_ms for hour in observed.hours) <= lived_ms

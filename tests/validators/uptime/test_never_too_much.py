@@ -84,10 +84,10 @@ class CrashingDaemon:
         self.hours = HourlyUptime(1_000)
         self.validations = ValidationUptime(self.uptimes, SETTINGS)
         self.hours.start(self.clock.unix())
-        found = self.storage.content(self.hours.first_hour)
-        self.validations.load_rows(found.validations)
-        self.hours.load_rows(found.hours)
-        self.uptimes.mark_tried(found.recent_nodes)
+        content = self.storage.content(self.hours.first_hour)
+        self.validations.load_rows(content.validations)
+        self.hours.load_rows(content.hours)
+        self.uptimes.mark_tried(content.recent_nodes)
         self.uptimes.update(self.now_ms)
         for truth in self.truths.values():
             truth.is_connected = truth.is_watched = False

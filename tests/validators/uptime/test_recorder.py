@@ -205,8 +205,8 @@ async def test_two_daemons_on_one_store_return_their_own_observations(any_store_
             await pass_time(clock, ours, 6)
             theirs.heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
-        found = [(await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)]
-    assert [[row.connected_ms for row in rows] for rows in found] == [[6_000], [3_000]]
+        loaded = [(await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)]
+    assert [[row.connected_ms for row in rows] for rows in loaded] == [[6_000], [3_000]]
 
 
 async def test_without_a_store_everything_is_counted_in_memory() -> None:
