@@ -375,7 +375,7 @@ class Activity:
 
     nodes: frozenset[NodeID] = frozenset()
     validations: tuple[CurrentValidation, ...] | None = ()
-    known: asyncio.Event | None = None
+    list_event: asyncio.Event | None = None
     watched: int = 0
 
     @contextmanager
@@ -390,11 +390,11 @@ class Activity:
         return self.nodes
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        return None if self.known is not None and not self.known.is_set() else self.validations
+        return None if self.list_event is not None and not self.list_event.is_set() else self.validations
 
     async def ready(self, subnet_id: SubnetID) -> None:
-        if self.known is not None:
-            await self.known.wait()
+        if self.list_event is not None:
+            await self.list_event.wait()
 
 
 @dataclass

@@ -397,9 +397,9 @@ def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_
     changes: dict[str, Any], kind: type[QuorumNotReached | QuorumImpossible]
 ) -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.activity.known = asyncio.Event()
+        setup.activity.list_event = asyncio.Event()
         setup.activity.validations = (CurrentValidation(bytes(32), node(99), 40, 0, 0),)
-        asyncio.get_running_loop().call_later(0.3, setup.activity.known.set)
+        asyncio.get_running_loop().call_later(0.3, setup.activity.list_event.set)
         seconds, error = await taken(setup.service.aggregate(request(67, **changes)))
         assert isinstance(error, kind)
         assert seconds == pytest.approx(0.3)
@@ -424,10 +424,10 @@ def test_an_inactive_validator_that_still_signs_is_used_if_it_is_needed() -> Non
 
 def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.activity.known = asyncio.Event()
+        setup.activity.list_event = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.call_later(0.3, setattr, setup.activity, "nodes", frozenset({node(1)}))
-        loop.call_later(0.3, setup.activity.known.set)
+        loop.call_later(0.3, setup.activity.list_event.set)
         seconds, answer = await taken(setup.service.aggregate(request(60)))
         assert signer_numbers(setup, signed(setup, answer, request(60))) == {2, 3}
         assert seconds == pytest.approx(0.3)
@@ -438,7 +438,7 @@ def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
 
 def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.activity.known = asyncio.Event()
+        setup.activity.list_event = asyncio.Event()
         seconds, answer = await taken(setup.service.aggregate(request(60)))
         assert signed(setup, answer, request(60))
         assert seconds <= 1.1

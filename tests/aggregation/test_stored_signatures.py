@@ -214,7 +214,7 @@ def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_a
 
 def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.activity.known = asyncio.Event()
+        setup.activity.list_event = asyncio.Event()
         answer = await setup.service.aggregate(request(60))
         assert signers(setup, answer, request(60)) == {1, 2, 3}
         assert setup.network.asks == []

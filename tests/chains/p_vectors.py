@@ -18,13 +18,13 @@ _CHECKSUM_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Bytes and what is known of them."""
+    """Bytes and their fields, as the node reports them."""
 
     raw: bytes
-    known: dict[str, Any]
+    fields: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"{self.known.get('about', self.known['kind'])}"
+        return f"{self.fields.get('about', self.fields['kind'])}"
 
 
 def _vectors(name: str) -> list[Vector]:
@@ -38,7 +38,7 @@ BLOCKS: Final = _vectors("blocks")
 
 def transaction(kind: str) -> bytes:
     """Return the bytes of the first vector of a kind."""
-    return next(vector.raw for vector in TRANSACTIONS if vector.known["kind"] == kind)
+    return next(vector.raw for vector in TRANSACTIONS if vector.fields["kind"] == kind)
 
 
 @cache

@@ -18,7 +18,7 @@ VM_NAMES = [b"avm", b"evm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class GenesisFacts:
     """What is known of a genesis without having read it."""
 
     network: str
@@ -30,7 +30,7 @@ class Known:
     utxos: int
 
 
-MAINNET = Known(
+MAINNET = GenesisFacts(
     "mainnet",
     "UUvXi6j7QhVvgpbKM89MP5HdrxKm9CaJeHc187TsDNf8nZdLk",
     "2FUFPVPxbTpKNn39moGSzsmGroYES4NZRdw3mJgNvMkMiMHJ9e",
@@ -39,7 +39,7 @@ MAINNET = Known(
     359_999_999_999_990_210,
     15_344,
 )
-FUJI = Known(
+FUJI = GenesisFacts(
     "fuji",
     "MSj6o9TpezwsQx4Tv7SHqpVvCbJ8of1ikjsqPZ1bKRjc9zBy3",
     "99BWrAqUMvTp9nXKXyjPsCqjGwDqVFqssTRQbu58af57Cf9VG",
@@ -48,7 +48,7 @@ FUJI = Known(
     360_000_000_000_000_000,
     0,
 )
-LOCALNET = Known(
+LOCALNET = GenesisFacts(
     "localnet",
     "DDD1R44yxKNsTofGQrag1emS3E3mZw5NzV8s1Kazo5cYVvbEx",
     "ho828Ng8DnZVgCYnj5quUGFHhSihUpDSUiJ6vKohW39PEuH9J",
@@ -62,53 +62,53 @@ ASSETS = {
     "fuji": "U8iRqJoiJm8xZHAacmvYyZVwqQx6uDNtQeP3CQ6fcgQk3JqnK",
     "localnet": "2tTUKaXychsYLvFsctAW9ACx8U7oGL5R8qpGAhtgi9P9Ycgri8",
 }
-ALL = pytest.mark.parametrize("known", [MAINNET, FUJI, LOCALNET], ids=lambda known: known.network)
+ALL = pytest.mark.parametrize("facts", [MAINNET, FUJI, LOCALNET], ids=lambda facts: facts.network)
 
 
 @ALL
-def test_a_genesis_round_trips(known: Known) -> None:
-    raw = genesis_bytes(known.network)
+def test_a_genesis_round_trips(facts: GenesisFacts) -> None:
+    raw = genesis_bytes(facts.network)
     genesis = parse_p_genesis(raw)
-    assert id_text(genesis.id) == known.id
+    assert id_text(genesis.id) == facts.id
     assert genesis.encode() == raw
 
 
 @ALL
-def test_block_0_follows_from_the_genesis(known: Known) -> None:
-    genesis = parse_p_genesis(genesis_bytes(known.network))
-    assert id_text(genesis.block.id) == known.block_0
+def test_block_0_follows_from_the_genesis(facts: GenesisFacts) -> None:
+    genesis = parse_p_genesis(genesis_bytes(facts.network))
+    assert id_text(genesis.block.id) == facts.block_0
     assert (genesis.block.kind, genesis.block.height, genesis.block.parent_id) == ("ApricotCommitBlock", 0, genesis.id)
 
 
 @ALL
-def test_chain_ids_are_the_ids_of_the_creating_transactions(known: Known) -> None:
-    x_chain, c_chain = parse_p_genesis(genesis_bytes(known.network)).chains
-    assert [id_text(x_chain.id), id_text(c_chain.id)] == [known.x_chain, known.c_chain]
+def test_chain_ids_are_the_ids_of_the_creating_transactions(facts: GenesisFacts) -> None:
+    x_chain, c_chain = parse_p_genesis(genesis_bytes(facts.network)).chains
+    assert [id_text(x_chain.id), id_text(c_chain.id)] == [facts.x_chain, facts.c_chain]
     created = [tx.unsigned for tx in (x_chain, c_chain)]
     assert all(isinstance(tx, CreateChainTx) and tx.subnet_id == PRIMARY_NETWORK for tx in created)
     assert [tx.vm_id.rstrip(b"\x00") for tx in created if isinstance(tx, CreateChainTx)] == VM_NAMES
 
 
 @ALL
-def test_the_initial_supply_and_outputs_are_parsed(known: Known) -> None:
-    genesis = parse_p_genesis(genesis_bytes(known.network))
-    assert genesis.initial_supply == known.initial_supply
-    assert len(genesis.utxos) == known.utxos
-    assert [entry.utxo.output_index for entry in genesis.utxos] == list(range(known.utxos))
+def test_the_initial_supply_and_outputs_are_parsed(facts: GenesisFacts) -> None:
+    genesis = parse_p_genesis(genesis_bytes(facts.network))
+    assert genesis.initial_supply == facts.initial_supply
+    assert len(genesis.utxos) == facts.utxos
+    assert [entry.utxo.output_index for entry in genesis.utxos] == list(range(facts.utxos))
     assert not any(any(entry.utxo.tx_id) for entry in genesis.utxos)
 
 
 @ALL
-def test_all_outputs_and_stakes_of_a_genesis_are_of_the_staking_asset(known: Known) -> None:
-    genesis = parse_p_genesis(genesis_bytes(known.network))
+def test_all_outputs_and_stakes_of_a_genesis_are_of_the_staking_asset(facts: GenesisFacts) -> None:
+    genesis = parse_p_genesis(genesis_bytes(facts.network))
     outputs = {entry.utxo.asset_id for entry in genesis.utxos}
     staked = {output.asset_id for tx in genesis.validators for output in _stake(tx)}
-    assert {id_text(asset) for asset in outputs | staked} == {ASSETS[known.network]}
+    assert {id_text(asset) for asset in outputs | staked} == {ASSETS[facts.network]}
 
 
 @ALL
-def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(known: Known) -> None:
-    genesis = parse_p_genesis(genesis_bytes(known.network))
+def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs(facts: GenesisFacts) -> None:
+    genesis = parse_p_genesis(genesis_bytes(facts.network))
     outputs = sum(entry.utxo.output.amount for entry in genesis.utxos)
     staked = sum(output.output.amount for tx in genesis.validators for output in _stake(tx))
     x_chain = genesis.chains[0].unsigned
@@ -116,7 +116,7 @@ def test_the_initial_supply_is_the_sum_of_p_chain_validators_and_x_chain_outputs
     asset = parse_x_genesis(x_chain.genesis).assets[0]
     on_x = sum(output.amount for output in asset.creation.states[0].outputs if isinstance(output, TransferOutput))
     assert outputs + staked + on_x == genesis.initial_supply
-    assert id_text(asset.asset_id) == ASSETS[known.network]
+    assert id_text(asset.asset_id) == ASSETS[facts.network]
 
 
 def test_the_message_of_a_genesis_is_parsed() -> None:

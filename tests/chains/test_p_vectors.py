@@ -32,7 +32,7 @@ from warpseal.warp.l1_messages import SubnetToL1Conversion, bootstrap_validation
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
 def test_a_transaction_round_trips_with_its_type_and_id(vector: Vector) -> None:
     tx = parse_p_tx(vector.raw)
-    assert (tx.kind, id_text(tx.id)) == (vector.known["kind"], vector.known["id"])
+    assert (tx.kind, id_text(tx.id)) == (vector.fields["kind"], vector.fields["id"])
     assert tx.encode() == tx.raw == vector.raw
     assert P_TX.build(tx.unsigned, tx.credentials) == tx
 
@@ -48,7 +48,7 @@ def test_signatures_are_over_the_bytes_before_the_credentials(vector: Vector) ->
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
 def test_a_transaction_names_its_network(vector: Vector) -> None:
     base = getattr(parse_p_tx(vector.raw).unsigned, "base", None)
-    assert (base.network_id if base else None) == vector.known["network_id"]
+    assert (base.network_id if base else None) == vector.fields["network_id"]
 
 
 def test_there_is_a_vector_for_every_type() -> None:
@@ -63,7 +63,7 @@ def test_the_data_api_names_all_types_but_those_of_helicon(vector: Vector) -> No
 
 @pytest.mark.parametrize("vector", BLOCKS, ids=repr)
 def test_a_mainnet_block_round_trips(vector: Vector) -> None:
-    block, expected = parse_p_block(vector.raw), vector.known
+    block, expected = parse_p_block(vector.raw), vector.fields
     assert (block.kind, block.height, block.time) == (expected["kind"], expected["height"], expected["time"])
     assert (id_text(block.id), id_text(block.parent_id)) == (expected["id"], expected["parent_id"])
     assert [{"kind": tx.kind, "id": id_text(tx.id)} for tx in block.txs] == expected["txs"]

@@ -258,7 +258,7 @@ def findings(chain: str, compared: int, others: int, **fields: Any) -> list[Inde
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "last"),
+    ("findings", "code", "last"),
     [
         (findings("", 9, 0) + findings("C", 1, 16), 3, "not enough compared: 1 of 17 of C"),
         (findings("", 1, 3), 3, "not enough compared: 1 of 4 of the primary chains"),
@@ -273,7 +273,7 @@ def findings(chain: str, compared: int, others: int, **fields: Any) -> list[Inde
     ],
 )
 def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
-    found: list[IndexFinding],
+    findings: list[IndexFinding],
     code: int,
     last: str,
     tmp_path: Path,
@@ -281,7 +281,7 @@ def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def verified(*_: Any) -> tuple[IndexFinding, ...]:
-        return tuple(found)
+        return tuple(findings)
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
     nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--data-dir", str(tmp_path))

@@ -148,7 +148,7 @@ def test_only_log_lines_of_a_request_carry_its_id(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "expected"),
     [
         ("off", []),
         ("fatal", ["FATAL"]),
@@ -161,7 +161,7 @@ def test_only_log_lines_of_a_request_carry_its_id(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_log_levels_of_the_reference_silence_the_same_lines(
-    name: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
@@ -169,7 +169,7 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
     for level in (50, 40, 30, 20, 15, 10, 1):
         logging.getLogger("warpseal.test").log(level, "x")
     levels = [line.split(" ", 1)[1].split(" warpseal")[0].strip() for line in stream.getvalue().splitlines()]
-    assert levels == shown
+    assert levels == expected
     assert list(LEVELS) == ["off", "fatal", "error", "warn", "info", "trace", "debug", "verbo"]
 
 

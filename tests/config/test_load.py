@@ -182,7 +182,7 @@ def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("given", "right"),
+    ("url", "right"),
     [
         ("https://node.example/ext/bc/P", "/ext/bc/P, which the daemon appends itself; use https://node.example"),
         (
@@ -201,10 +201,10 @@ def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_pa
     ],
 )
 def test_a_base_url_that_ends_in_an_api_path_is_refused_with_the_right_one(
-    tmp_path: Path, given: str, right: str
+    tmp_path: Path, url: str, right: str
 ) -> None:
-    for content in ({"base-url": given}, given):
-        path = "info-api" if content == given else "info-api.base-url"
+    for content in ({"base-url": url}, url):
+        path = "info-api" if content == url else "info-api.base-url"
         (fault,) = faults_of(tmp_path, {**LEAST, "info-api": content})
         assert fault == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
 
@@ -392,17 +392,17 @@ def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "held"),
+    ("text", "expected"),
     [("*", ("*",)), ("https://a.example, http://b:8080/", ("https://a.example", "http://b:8080")), ("[]", ())],
 )
-def test_an_origin_is_a_site_or_a_star(given: str, held: tuple[str, ...]) -> None:
-    assert list_of(origin)(given, "http-allowed-origins") == held
+def test_an_origin_is_a_site_or_a_star(text: str, expected: tuple[str, ...]) -> None:
+    assert list_of(origin)(text, "http-allowed-origins") == expected
 
 
-@pytest.mark.parametrize("given", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
-def test_a_malformed_origin_is_refused(given: str) -> None:
+@pytest.mark.parametrize("text", ["console.example", "https://a/b", "https://u@a", "ftp://a", "https://a?b"])
+def test_a_malformed_origin_is_refused(text: str) -> None:
     with pytest.raises(InvalidSetting, match="origins"):
-        list_of(origin)([given], "http-allowed-origins")
+        list_of(origin)([text], "http-allowed-origins")
 
 
 def test_compat_is_one_of_three_words() -> None:
@@ -438,7 +438,7 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "advice"),
+    ("url", "advice"),
     [
         ("127.0.0.1:9650", "write http://127.0.0.1:9650"),
         ("localhost:9650", "write http://localhost:9650"),
@@ -448,13 +448,13 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
         ("8.8.8.8:9650/path", "write https://8.8.8.8:9650/path"),
     ],
 )
-def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, found: str, advice: str) -> None:
+def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url: str, advice: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(write(tmp_path, {**LEAST, "info-api": found}), {}, {})
+        load(write(tmp_path, {**LEAST, "info-api": url}), {}, {})
     (fault,) = caught.value.faults
     assert (fault.path, fault.reason) == (
         "info-api",
-        f"expected http:// or https:// and a host, found '{found}': {advice}",
+        f"expected http:// or https:// and a host, found '{url}': {advice}",
     )
 
 

@@ -82,13 +82,13 @@ class Records:
     """A store with what a follower found."""
 
     transactions: tuple[L1Transaction, ...] = ()
-    found: Origin | None = None
+    registration: Origin | None = None
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
         return self.transactions
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
-        return self.found
+        return self.registration
 
 
 @asynccontextmanager
@@ -439,9 +439,11 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
     answers = {VALIDATOR: missing, "eth_call": record(4)}
     assert (await check(ENDED, L1_CHAIN, answers)).accepted is None
     for origin in (BootstrapOrigin(L1, 0), RegistrationOrigin(REGISTERED.encode())):
-        statement = await check(ENDED, L1_CHAIN, answers, records=Records(found=origin))
+        statement = await check(ENDED, L1_CHAIN, answers, records=Records(registration=origin))
         assert (statement.reason or None) == "already_delivered"
-    assert (await check(ENDED, L1_CHAIN, answers, records=Records(found=RegistrationOrigin(b"?")))).accepted is None
+    assert (
+        await check(ENDED, L1_CHAIN, answers, records=Records(registration=RegistrationOrigin(b"?")))
+    ).accepted is None
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def test_an_upgrade_replaces_it_and_another_one_disables_the_precompile() -> Non
     assert rules_at(400, config) == WarpRules(67, False, "default")
 
 
-@pytest.mark.parametrize("named", [{}, {"quorumNumerator": 0}, {"quorumNumerator": None}])
-def test_a_quorum_of_zero_or_none_is_the_default(named: dict[str, Any]) -> None:
-    assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **named}}) == WarpRules(67, False, "default")
+@pytest.mark.parametrize("config", [{}, {"quorumNumerator": 0}, {"quorumNumerator": None}])
+def test_a_quorum_of_zero_or_none_is_the_default(config: dict[str, Any]) -> None:
+    assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **config}}) == WarpRules(67, False, "default")
 
 
 def test_a_subnet_evm_chain_without_a_configuration_verifies_nothing_and_a_coreth_chain_does_from_durango_on() -> None:

@@ -46,7 +46,7 @@ class Clock:
 class PChainNodes:
     """P-Chain nodes with the replies of a test. calls: the number of requests."""
 
-    found: dict[bytes, FoundTransaction] = field(default_factory=dict)
+    transactions: dict[bytes, FoundTransaction] = field(default_factory=dict)
     on_x_chain: dict[bytes, bytes] = field(default_factory=dict)
     validations: tuple[ValidationAt, ...] = ()
     is_away: bool = False
@@ -62,7 +62,7 @@ class PChainNodes:
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
         await self._called()
-        return self.found.get(tx_id)
+        return self.transactions.get(tx_id)
 
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
         await self._called()
@@ -77,13 +77,13 @@ class PChainNodes:
 class XChainNodes:
     """X-Chain nodes with the replies of a test."""
 
-    found: dict[bytes, bytes] = field(default_factory=dict)
+    raw_transactions: dict[bytes, bytes] = field(default_factory=dict)
     is_away: bool = False
 
     async def transaction(self, tx_id: bytes) -> bytes | None:
         if self.is_away:
             raise NodeUnavailable("avm.getTx")
-        return self.found.get(tx_id)
+        return self.raw_transactions.get(tx_id)
 
 
 @dataclass
@@ -151,7 +151,7 @@ async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(sta
             await transactions.find(HISTORY.first.tx_id)
         assert caught.value.detail()["status"] == status.value
     assert nodes.calls == 1
-    clock.now, nodes.found = 1.5, committed(HISTORY.first.raw)
+    clock.now, nodes.transactions = 1.5, committed(HISTORY.first.raw)
     assert (await transactions.find(HISTORY.first.tx_id)).attestation is not None
 
 

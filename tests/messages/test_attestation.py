@@ -54,7 +54,7 @@ def example_attestation(kind: str) -> Attestation:
     raw = next(
         vector.raw
         for vector in TRANSACTIONS
-        if vector.known["kind"] == kind and vector.known["network_id"] == EXAMPLE_NETWORK_ID
+        if vector.fields["kind"] == kind and vector.fields["network_id"] == EXAMPLE_NETWORK_ID
     )
     return derive_attestation(parse_p_tx(raw), EXAMPLE_NETWORK_ID)
 
@@ -116,10 +116,10 @@ def test_the_transactions_of_the_example_l1_give_its_known_messages() -> None:
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
 def test_every_type_has_a_message_or_a_no_message_error(vector: Vector) -> None:
     tx = parse_p_tx(vector.raw)
-    if vector.known["kind"] in WITNESSED:
+    if vector.fields["kind"] in WITNESSED:
         attestation = derive_attestation(tx, NETWORK_ID)
         assert UnsignedMessage.parse(attestation.message.raw) == attestation.message
         return
     with pytest.raises(NoMessage) as caught:
         derive_attestation(tx, NETWORK_ID)
-    assert caught.value.kind == vector.known["kind"]
+    assert caught.value.kind == vector.fields["kind"]

@@ -97,7 +97,7 @@ def test_encoded_spellings_of_a_key_are_masked_too() -> None:
 
 
 def test_the_host_of_a_node_is_masked_in_its_messages() -> None:
-    for url, message, shown in (
+    for url, message, expected in (
         (
             "http://10.0.0.5:9650",
             'Post "http://10.0.0.5:9650/ext/bc/C/rpc": refused',
@@ -107,4 +107,4 @@ def test_the_host_of_a_node_is_masked_in_its_messages() -> None:
         ("http://[fd00::7]:9650", "dial tcp [fd00::7]:9650", "dial tcp ***:9650"),
         ("http://block:9650", "block not found at block:9650", "block not found at ***"),
     ):
-        assert NodeEndpoint(url).scrub(message) == shown
+        assert NodeEndpoint(url).scrub(message) == expected

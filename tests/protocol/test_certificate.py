@@ -53,11 +53,11 @@ def rsa_key(modulus: int, exponent: int = 65537) -> bytes:
     return element(0x30, integer(modulus) + integer(exponent))
 
 
-@pytest.mark.parametrize(("der", "known"), list(zip(CERTIFICATES, STAKER_IDS, strict=True)))
-def test_the_local_stakers_have_the_published_node_ids(der: bytes, known: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("der", "identity"), list(zip(CERTIFICATES, STAKER_IDS, strict=True)))
+def test_the_local_stakers_have_the_published_node_ids(der: bytes, identity: tuple[str, str]) -> None:
     assert len(der) == 1339
-    assert sha256(der).hexdigest() == known[0]
-    assert node_id_text(parse_certificate(der).node_id) == "NodeID-" + known[1]
+    assert sha256(der).hexdigest() == identity[0]
+    assert node_id_text(parse_certificate(der).node_id) == "NodeID-" + identity[1]
 
 
 def test_recorded_nodes_have_the_recorded_node_ids() -> None:

@@ -12,7 +12,7 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "path", "shown"),
+    ("text", "kind", "path", "display_text"),
     [
         ("off", StoreKind.OFF, None, "off"),
         ("sqlite:////var/lib/a%20b.db", StoreKind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
@@ -27,12 +27,12 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
     ],
 )
 def test_a_url_selects_a_store_and_is_displayed_without_its_secrets(
-    text: str, kind: StoreKind, path: Path | None, shown: str
+    text: str, kind: StoreKind, path: Path | None, display_text: str
 ) -> None:
     url = StoreUrl.parse(text)
-    assert (url.kind, url.path, url.redacted) == (kind, path, shown)
-    assert redacted_url(text) == shown
-    assert "hush" not in repr(shown)
+    assert (url.kind, url.path, url.redacted) == (kind, path, display_text)
+    assert redacted_url(text) == display_text
+    assert "hush" not in repr(display_text)
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,11 @@ def test_the_smallest_named_rate_of_a_node_counts() -> None:
     assert rate_of((GATEWAY, 50), (GATEWAY, 20), (GATEWAY, None), (GATEWAY, 30)).per_s == 20
 
 
-@pytest.mark.parametrize(("url", "named", "expected"), [("http://8.8.8.8", None, 200), ("http://8.8.8.8", 500, 500)])
+@pytest.mark.parametrize(("url", "limit", "expected"), [("http://8.8.8.8", None, 200), ("http://8.8.8.8", 500, 500)])
 async def test_without_a_named_rate_a_public_node_gets_200_calls_per_second(
-    url: str, named: int | None, expected: int
+    url: str, limit: int | None, expected: int
 ) -> None:
-    rate = rate_of((url, None), (url, named))
+    rate = rate_of((url, None), (url, limit))
     await rate.take(1)
     assert rate.per_s == expected
 

@@ -49,7 +49,7 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "shown", "meaning"),
+    ("status", "body", "summary", "meaning"),
     [
         (200, '{"jsonrpc":"2.0","result":{"networkID":"5"},"id":1}', "HTTP 200, JSON-RPC result", ""),
         (200, '{"jsonrpc":"2.0","error":{"code":-32000},"id":1}', "HTTP 200, JSON-RPC error", "API disabled"),
@@ -69,10 +69,10 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
         (418, "", "HTTP 418, an empty body", "something else"),
     ],
 )
-async def test_an_answer_has_status_class_of_body_and_meaning(status: int, body: str, shown: str, meaning: str) -> None:
+async def test_a_reply_has_status_kind_of_body_and_meaning(status: int, body: str, summary: str, meaning: str) -> None:
     async with serving(status, body) as uri:
         answer = await probe(uri)
-    assert str(answer) == shown
+    assert str(answer) == summary
     assert meaning in answer.meaning
     assert bool(meaning) == bool(answer.meaning)
 

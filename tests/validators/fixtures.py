@@ -82,21 +82,21 @@ async def started_services(
 class Peers(PeerNetwork):
     """A peer network that records its calls; `connected_nodes` is its state."""
 
-    wanted: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
-    known: set[NodeID] = field(default_factory=set)
+    targets: dict[SubnetID, frozenset[NodeID]] = field(default_factory=dict)
+    validators: set[NodeID] = field(default_factory=set)
     hints: list[tuple[NodeID, str, int]] = field(default_factory=list)
     connected_nodes: set[NodeID] = field(default_factory=set)
     follows: int = 0
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
         self.follows += 1
-        self.wanted[subnet_id] = frozenset(node_ids)
+        self.targets[subnet_id] = frozenset(node_ids)
 
     def untrack(self, subnet_id: SubnetID) -> None:
-        del self.wanted[subnet_id]
+        del self.targets[subnet_id]
 
     def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
-        self.known = set(node_ids)
+        self.validators = set(node_ids)
 
     def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
         self.hints.append((node_id, host, port))

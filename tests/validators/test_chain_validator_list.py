@@ -179,7 +179,7 @@ def test_percentages_are_shown_as_32_bit_floats_are(up: int, more: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "of", "shown"), [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")]
+    ("seconds", "of", "text"), [(221, 296, "74.66216"), (294, 296, "99.324326"), (1, 1, "100"), (0, 5, "0")]
 )
-def test_recorded_percentages_have_every_digit(seconds: int, of: int, shown: str) -> None:
-    assert json.dumps(format_percentage(100.0 * seconds / of)) == shown
+def test_recorded_percentages_have_every_digit(seconds: int, of: int, text: str) -> None:
+    assert json.dumps(format_percentage(100.0 * seconds / of)) == text

@@ -143,7 +143,7 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> N
         async with scenario.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
             await until(lambda: {len(entry) for entry in scenario.learnt} == {4, 1})
             await until(lambda: services.node.calls[METHOD] >= 8)
-            assert scenario.peers.wanted == {L1: L1_NODES}
+            assert scenario.peers.targets == {L1: L1_NODES}
             assert services.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
         asked = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
         assert asked == {id_text(L1), id_text(PERMISSIONED)}

@@ -62,7 +62,7 @@ async def test_the_primary_network_and_tracked_subnets_are_followed_from_the_sta
         await services.heights.poll()
         following = services.build_tracker(peers)
         assert await following.refresh()
-    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
+    assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
 
 async def test_unchanged_sets_are_not_sent_to_peers_again() -> None:
@@ -80,8 +80,8 @@ async def test_all_subnets_validators_are_known_but_not_wanted() -> None:
     async with started_services() as services:
         await services.heights.poll()
         await services.build_tracker(peers).refresh()
-    assert peers.known == PRIMARY_NODES | L1_NODES
-    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
+    assert peers.validators == PRIMARY_NODES | L1_NODES
+    assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES}
 
 
 @pytest.mark.parametrize("reason", ["older", "broken"])
@@ -95,7 +95,7 @@ async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reas
     async with started_services(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as services:
         await services.heights.poll()
         assert await services.build_tracker(peers).refresh()
-    assert peers.known == PRIMARY_NODES | L1_NODES
+    assert peers.validators == PRIMARY_NODES | L1_NODES
 
 
 async def test_a_changed_set_changes_the_wanted_nodes() -> None:
@@ -108,7 +108,7 @@ async def test_a_changed_set_changes_the_wanted_nodes() -> None:
         services.node.answers[SET] = made_up_set(3)
         await services.heights.poll()
         await following.refresh()
-    assert peers.wanted[L1] == {nth_node(n) for n in range(3)}
+    assert peers.targets[L1] == {nth_node(n) for n in range(3)}
 
 
 async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None:
@@ -120,7 +120,7 @@ async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None
         services.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
         await services.heights.poll()
         assert not await following.refresh()
-    assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
+    assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
 
 
 async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of_once_a_minute(
@@ -166,17 +166,17 @@ async def test_a_named_subnet_is_followed_until_ten_minutes_after_its_use() -> N
     async with started_services() as services:
         following = services.build_tracker(peers)
         with following.track(MADE_UP, members(1, 2)):
-            assert peers.wanted == {MADE_UP: {nth_node(1), nth_node(2)}}
+            assert peers.targets == {MADE_UP: {nth_node(1), nth_node(2)}}
             services.clock.now += 10_000
             following.expire()
-            assert MADE_UP in peers.wanted
+            assert MADE_UP in peers.targets
         services.clock.now += 599.9
         following.expire()
-        assert MADE_UP in peers.wanted
+        assert MADE_UP in peers.targets
         assert tracked_weights(following) == {PRIMARY_NETWORK: (0, 0), MADE_UP: (0, 5)}
         services.clock.now += 0.1
         following.expire()
-        assert peers.wanted == {}
+        assert peers.targets == {}
         assert list(tracked_weights(following)) == [PRIMARY_NETWORK]
 
 
@@ -188,7 +188,7 @@ async def test_the_number_of_named_subnets_is_bounded() -> None:
         for subnet_id in subnet_ids:
             with following.track(subnet_id, members(1)):
                 pass
-        assert set(peers.wanted) == set(subnet_ids[-3:])
+        assert set(peers.targets) == set(subnet_ids[-3:])
 
 
 async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -> None:
@@ -198,10 +198,10 @@ async def test_nodes_of_a_set_at_an_older_height_are_wanted_while_it_is_used() -
         following = services.build_tracker(peers)
         await following.refresh()
         with following.track(L1, members(7)):
-            assert peers.wanted[L1] == L1_NODES | {nth_node(7)}
+            assert peers.targets[L1] == L1_NODES | {nth_node(7)}
         services.clock.now += 600.0
         following.expire()
-        assert peers.wanted[L1] == L1_NODES
+        assert peers.targets[L1] == L1_NODES
 
 
 async def test_using_a_tracked_set_does_not_change_the_wanted_nodes() -> None:
@@ -299,10 +299,10 @@ async def test_the_tracker_starts_before_the_node_is_up() -> None:
     async with started_services(node, height_poll_s=0.02, validator_refresh_period_s=0.05) as services:
         running = [asyncio.create_task(node_id.run()) for node_id in (services.heights, services.build_tracker(peers))]
         await asyncio.sleep(0.1)
-        assert not peers.wanted
+        assert not peers.targets
         node.answers.clear()
         await until(lambda: {hint[0] for hint in peers.hints} >= PRIMARY_NODES)
-        assert peers.wanted == {PRIMARY_NETWORK: PRIMARY_NODES}
+        assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES}
         for task in running:
             task.cancel()
         outcomes = await asyncio.gather(*running, return_exceptions=True)
@@ -314,7 +314,7 @@ async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> 
     async with started_services(validator_refresh_period_s=0.02) as services:
         await services.heights.poll()
         running = asyncio.create_task(services.build_tracker(peers).run())
-        await until(lambda: PRIMARY_NETWORK in peers.wanted)
+        await until(lambda: PRIMARY_NETWORK in peers.targets)
         calls = services.node.calls[PEERS]
         await asyncio.sleep(0.3)
         assert services.node.calls[PEERS] <= calls + 1

@@ -136,7 +136,7 @@ async def test_long_answers_are_compressed_for_clients_that_accept_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "accepts"),
+    ("header", "accepts"),
     [
         ("", False),
         ("gzip", True),
@@ -149,8 +149,8 @@ async def test_long_answers_are_compressed_for_clients_that_accept_it() -> None:
         ("gzip;level=9", True),
     ],
 )
-def test_accept_encoding_is_read(given: str, accepts: bool) -> None:
-    assert accepts_gzip(given) is accepts
+def test_accept_encoding_is_read(header: str, accepts: bool) -> None:
+    assert accepts_gzip(header) is accepts
 
 
 async def test_head_has_the_headers_of_get() -> None:

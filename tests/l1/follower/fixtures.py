@@ -138,7 +138,7 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
-        self.known = KnownRanges()
+        self.read_ranges = KnownRanges()
         self.transactions: dict[bytes, L1Transaction] = {}
         self.origins: list[Origin] = []
         self.appended: list[BlockRange] = []
@@ -150,7 +150,7 @@ class MemoryStore:
         await asyncio.sleep(0)
         if self.is_down:
             raise StoreDown("set by the test")
-        return tuple(self.known)
+        return tuple(self.read_ranges)
 
     async def append(
         self, chain_id: ChainID, read: BlockRange, transactions: Sequence[L1Transaction], origins: Sequence[Origin]
@@ -158,10 +158,10 @@ class MemoryStore:
         await asyncio.sleep(0)
         if self.is_down:
             raise StoreDown("set by the test")
-        for known_range in self.known:
+        for known_range in self.read_ranges:
             assert known_range.high + 1 != read.low or read.low_parent_id == known_range.high_block_id
             assert read.high + 1 != known_range.low or known_range.low_parent_id == read.high_block_id
-        self.known.add(read)
+        self.read_ranges.add(read)
         self.appended.append(read)
         self.transactions.update({tx.tx_id: tx for tx in transactions})
         self.origins += origins
@@ -176,7 +176,7 @@ class MemoryStore:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Lowest and highest height of each range, newest first."""
-        return [(known_range.low, known_range.high) for known_range in self.known]
+        return [(known_range.low, known_range.high) for known_range in self.read_ranges]
 
 
 class SettableLeadership(Leadership):

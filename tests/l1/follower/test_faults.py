@@ -115,7 +115,7 @@ async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> 
     async with nodes_of(lying, ChainNode(chain=chain)) as blocks, following(blocks, store, FROM_0) as follower:
         await until(lambda: is_done(follower.status()))
     assert store.spans == [(0, 59)]
-    newest = store.known.newest
+    newest = store.read_ranges.newest
     assert newest is not None
     assert newest.high_block_id == chain.id_at(59)
 

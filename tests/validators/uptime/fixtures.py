@@ -34,7 +34,7 @@ class FakePeers(PeerNetwork):
     """Peers that a test moves. heard: when a connected node was last heard; the others are wanted and were tried."""
 
     heard: dict[NodeID, float] = field(default_factory=dict)
-    wanted: set[NodeID] = field(default_factory=set)
+    targets: set[NodeID] = field(default_factory=set)
     dialed: set[NodeID] = field(default_factory=set)
     listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class FakePeers(PeerNetwork):
         return self.heard.get(node_id)
 
     def is_tracked(self, node_id: NodeID) -> bool:
-        return node_id in self.wanted
+        return node_id in self.targets
 
     @property
     def statistics(self) -> Mapping[NodeID, PeerStatistics]:
@@ -54,7 +54,7 @@ class FakePeers(PeerNetwork):
 
     def connect(self, node_id: NodeID, now_s: float) -> None:
         """A node that is wanted is dialed, and connected."""
-        self.wanted.add(node_id)
+        self.targets.add(node_id)
         self.dialed.add(node_id)
         self.heard[node_id] = now_s
         self._notify(node_id, True)

@@ -79,7 +79,7 @@ class CrashingDaemon:
 
     def start(self) -> None:
         """A process begins, of which nothing is known but what was written."""
-        self.peers = FakePeers(wanted=set(NODES))
+        self.peers = FakePeers(targets=set(NODES))
         self.uptimes = NodeUptimes(self.peers, SETTINGS)
         self.hours = HourlyUptime(1_000)
         self.validations = ValidationUptime(self.uptimes, SETTINGS)
@@ -125,7 +125,7 @@ class CrashingDaemon:
             self.uptimes.advance(node_id, self.now_ms)
 
     def unwant(self, node_id: NodeID) -> None:
-        self.peers.wanted ^= {node_id}
+        self.peers.targets ^= {node_id}
 
     def watch(self, node_id: NodeID, is_active: bool = True) -> None:
         truth = self.truths[node_id]

@@ -16,12 +16,12 @@ def uptimes_after(uptimes: NodeUptimes, *seconds: int) -> dict[NodeID, Uptime]:
 
 
 def test_a_wanted_node_that_was_never_dialed_is_not_observed() -> None:
-    peers = FakePeers(wanted={NODE, OTHER}, dialed={OTHER})
+    peers = FakePeers(targets={NODE, OTHER}, dialed={OTHER})
     assert uptimes_after(NodeUptimes(peers, SETTINGS), 0, 5) == {OTHER: Uptime(5_000, 0)}
 
 
 def test_a_node_that_was_observed_before_a_restart_is_observed_without_a_dial() -> None:
-    uptimes = NodeUptimes(FakePeers(wanted={NODE}), SETTINGS)
+    uptimes = NodeUptimes(FakePeers(targets={NODE}), SETTINGS)
     uptimes.mark_tried([NODE, OTHER])
     assert uptimes_after(uptimes, 0, 5) == {NODE: Uptime(5_000, 0)}
 
@@ -34,18 +34,18 @@ def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() 
     uptimes.advance(NODE, 0)
     peers.heard[NODE] = 4
     uptimes_after(uptimes, 4)
-    peers.wanted.clear()
+    peers.targets.clear()
     peers.drop(NODE)
     assert uptimes_after(uptimes, 5, 9) == {NODE: Uptime(5_000, 4_000)}
     assert uptimes.drop_unseen(()) == [NODE]
     assert uptimes_after(uptimes, 12) == {}
     peers.dialed.clear()
-    peers.wanted.add(NODE)
+    peers.targets.add(NODE)
     assert uptimes_after(uptimes, 16, 19) == {NODE: Uptime(3_000, 0)}
 
 
 def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:
-    peers = FakePeers(wanted={NODE}, dialed={NODE})
+    peers = FakePeers(targets={NODE}, dialed={NODE})
     uptimes = NodeUptimes(peers, SETTINGS)
     uptimes.update(0)
     uptimes.advance(OTHER, 0)
@@ -54,7 +54,7 @@ def test_nodes_that_are_observed_or_kept_are_not_dropped() -> None:
 
 
 def test_nodes_are_bounded_in_number() -> None:
-    peers = FakePeers(wanted={NODE, OTHER}, dialed={NODE, OTHER})
+    peers = FakePeers(targets={NODE, OTHER}, dialed={NODE, OTHER})
     uptimes = NodeUptimes(peers, UptimeSettings(max_nodes=1))
     uptimes.update(0)
     assert len(uptimes.counters) == 1

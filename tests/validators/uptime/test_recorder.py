@@ -91,7 +91,7 @@ async def test_no_node_is_credited_for_a_blocked_event_loop() -> None:
     clock, peers = Clock(), FakePeers()
     async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        peers.wanted.add(OTHER)
+        peers.targets.add(OTHER)
         peers.dialed.add(OTHER)
         observed.watch([validation(), validation(8, OTHER)])
         await pass_time(clock, peers, 6)
@@ -174,7 +174,7 @@ async def test_a_connection_that_ended_a_moment_ago_was_one_of_the_last_day() ->
     clock, peers = Clock(), FakePeers()
     async with running(observing(peers, MemoryUptimeStorage(), clock), peers) as observed:
         peers.connect(NODE, clock.now())
-        peers.wanted.add(OTHER)
+        peers.targets.add(OTHER)
         peers.dialed.add(OTHER)
         await pass_time(clock, peers, 6)
         peers.drop(NODE)
