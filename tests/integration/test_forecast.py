@@ -18,7 +18,7 @@ from warpseal.simnet.fees import FeeConfig
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.settings import NodeSettings
-from warpseal.validators.forecast.readings import FEE_STATE
+from warpseal.validators.forecast.service import FEE_STATE
 from warpseal.warp.ids import SubnetID, id_text
 
 ALERTS = (ROOT / "configs" / "prometheus" / "alerts.yml").read_text()

@@ -40,8 +40,7 @@ def build_forecasts(
 ) -> ForecastService:
     """Return the service. index: returns the index of the primary chains; None without one."""
     # Imported late: the ports listen before the services are loaded.
-    from warpseal.validators.forecast.readings import ForecastReader
-    from warpseal.validators.forecast.service import ForecastService
+    from warpseal.validators.forecast.service import ForecastReader, ForecastService
 
     network = services.network
 

@@ -239,15 +239,12 @@ class RequestTable:
 
     def _enqueue(self, request: PeerRequest, now: float) -> bool:
         if self.queued >= self._limits.queued and now >= self._purged_at + _PURGE_INTERVAL_S:
-            self._purge(now)
+            self._purged_at = now
+            self._asks = deque(r for r in self._asks if r.on_response is not None and r.deadline > now)
+            self._reasks = deque(r for r in self._reasks if r.on_response is not None and r.deadline > now)
         if self.queued >= self._limits.queued:
             if request.is_reask or not self._reasks:
                 return False
             self._reasks.pop()
         (self._reasks if request.is_reask else self._asks).append(request)
         return True
-
-    def _purge(self, now: float) -> None:
-        self._purged_at = now
-        self._asks = deque(r for r in self._asks if r.on_response is not None and r.deadline > now)
-        self._reasks = deque(r for r in self._reasks if r.on_response is not None and r.deadline > now)

@@ -103,13 +103,6 @@ class SetCache:
         self.held_bytes += _ENTRY_BYTES
         return entry
 
-    def _release(self, entry: _Entry) -> None:
-        entry.heights -= 1
-        self.held_bytes -= _ENTRY_BYTES
-        if not entry.heights:
-            del self._by_digest[entry.parsed.validators.digest]
-            self.held_bytes -= entry.size_bytes
-
     def _make_current(self, key: SetKey) -> None:
         if key not in self._current:
             self._current[key] = self._ordinary.pop(key)
@@ -121,7 +114,11 @@ class SetCache:
     def _evict(self) -> None:
         while self.held_bytes > self._max_bytes:
             _, entry = (self._ordinary or self._current).popitem(last=False)
-            self._release(entry)
+            entry.heights -= 1
+            self.held_bytes -= _ENTRY_BYTES
+            if not entry.heights:
+                del self._by_digest[entry.parsed.validators.digest]
+                self.held_bytes -= entry.size_bytes
 
 
 class PublicKeyCache:

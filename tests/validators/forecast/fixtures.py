@@ -18,8 +18,7 @@ from tests.validators.fixtures import Clock, ValidatorServices, started_services
 from warpseal.ledger.chain_time import scaled_l1_fee_price
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.validators.forecast import fee_curve
-from warpseal.validators.forecast.readings import ForecastReader
-from warpseal.validators.forecast.service import ForecastService
+from warpseal.validators.forecast.service import ForecastReader, ForecastService
 from warpseal.warp.ids import NodeID, id_text, node_id_text
 
 STATE = "platform.getValidatorFeeState"

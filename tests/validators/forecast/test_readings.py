@@ -21,7 +21,7 @@ from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
-from warpseal.validators.forecast.readings import ActiveSource, FeeStates, ForecastReader, SubnetReading
+from warpseal.validators.forecast.service import ActiveSource, FeeStates, ForecastReader, SubnetReading
 from warpseal.warp.ids import SubnetID, id_text
 
 STATE = "platform.getValidatorFeeState"

@@ -41,8 +41,7 @@ from warpseal.runtime.process import running
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownSubnet
 from warpseal.validators.forecast import service as forecast_service
-from warpseal.validators.forecast.readings import ActiveSource, ForecastReader
-from warpseal.validators.forecast.service import ForecastService, SubnetKind
+from warpseal.validators.forecast.service import ActiveSource, ForecastReader, ForecastService, SubnetKind
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text, parse_node_id
 
 TTL_S = 5.0

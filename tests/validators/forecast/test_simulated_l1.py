@@ -16,8 +16,7 @@ from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.upstream.node import open_session
 from warpseal.validators.forecast.outlook import TOP_UP_S
-from warpseal.validators.forecast.readings import ActiveSource
-from warpseal.validators.forecast.service import ForecastService, SubnetForecast
+from warpseal.validators.forecast.service import ActiveSource, ForecastService, SubnetForecast
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID
 

@@ -15,8 +15,7 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
     from warpseal.validators.forecast.outlook import Course, QuorumOutlook, TopUp, ValidatorOutlook, WeightLoss
-    from warpseal.validators.forecast.readings import FeeReading
-    from warpseal.validators.forecast.service import SubnetForecast
+    from warpseal.validators.forecast.service import FeeReading, SubnetForecast
 
 
 class ForecastFee(Resource, frozen=True, gc=False, kw_only=True):
