@@ -14,7 +14,7 @@ from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.forwarding.evm.forwarder import LoadChainConfig, forward_chain
-from warpseal.forwarding.evm.reads import EvmLogClient
+from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.l1.context import L1Deps
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.request import L1Request

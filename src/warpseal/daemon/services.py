@@ -17,8 +17,8 @@ from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.forwarding.evm.forwarder import ForwardedChain
+from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
-from warpseal.forwarding.evm.reads import EvmLogClient
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.block_reader import IndexedBlocks

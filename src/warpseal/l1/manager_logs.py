@@ -13,7 +13,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from warpseal.forwarding.evm.reads import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings

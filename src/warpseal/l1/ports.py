@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from warpseal.forwarding.evm.reads import EvmLog, LogFilter
+from warpseal.forwarding.evm.logs import EvmLog, LogFilter
 from warpseal.l1.errors import FollowerProgress
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
@@ -38,7 +38,7 @@ class L1TransactionIndex(Protocol):
 
 
 class EvmLogReader(Protocol):
-    """The nodes of one EVM chain (`forwarding.evm.reads.EvmLogClient`). Raises NodeUnavailable, LogsRefused."""
+    """The nodes of one EVM chain (`forwarding.evm.logs.EvmLogClient`). Raises NodeUnavailable, LogsRefused."""
 
     async def block_number(self) -> int: ...
     async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]: ...

@@ -167,10 +167,9 @@ async def test_usage_from_before_the_network_is_known_outlives_stops(tmp_path: P
                     (value["groupValue"], value["totalRequests"]) for metric in metrics for value in metric["values"]
                 ]
 
-            async def is_counted() -> bool:
-                return bool(await counts())
+            async def are_counted() -> bool:
+                return sum(number for _, number in await counts()) == 3
 
-            await until(is_counted)
-            assert sum(number for _, number in await counts()) == 3
+            await until(are_counted)
             assert {method for method, _ in await counts()} == {"eth_chainId"}
     assert not list((tmp_path / "data").glob("*.db*"))

@@ -1,0 +1,123 @@
+"""Logs of an EVM chain, read by the daemon itself from the nodes to which it forwards calls.
+
+Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/subnet-evm/precompile/contracts/warp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarder
+from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.identity import BLOCK_NUMBER
+from warpseal.upstream.json_values import decode_hex, decode_number, decode_quantity
+from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import INLINE_BYTES
+
+T = TypeVar("T")
+
+WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
+SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
+_MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
+
+
+class LogsRefused(Exception):
+    """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """The logs of one contract in blocks `first` to `last`, both included. topics: 32 bytes each, in their places."""
+
+    first: int
+    last: int
+    address: bytes
+    topics: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvmLog:
+    """One log. block: its number; data: what is not in the topics."""
+
+    block: int
+    data: bytes
+
+
+class EvmLogClient:
+    """The logs of one chain. timeout_s: of one call to one node. executor: decodes large answers."""
+
+    def __init__(self, forwarder: EvmForwarder, timeout_s: float, executor: Executor | None = None) -> None:
+        self._forwarder = forwarder
+        self._timeout_s = timeout_s
+        self._executor = executor
+
+    async def block_number(self) -> int:
+        """Return the number of the last accepted block. Raises NodeUnavailable."""
+        try:
+            return await self._call(BLOCK_NUMBER, [], decode_number)
+        except LogsRefused:
+            raise NodeUnavailable(BLOCK_NUMBER) from None
+
+    async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]:
+        """Return the logs in the order of the node, which is that of the chain. Raises LogsRefused, NodeUnavailable."""
+        return await self._call("eth_getLogs", [_encode_filter(log_filter)], partial(_decode_logs, log_filter))
+
+    async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
+        """Return the first usable answer of a node; a node that refuses the call may not speak for the others."""
+        call = rpc_call(method, *params)
+        is_refused = False
+        for node in await self._forwarder.pool.candidates():
+            response = await self._forwarder.read(call, [node], self._timeout_s)
+            if response.result is not None:
+                try:
+                    return await self._decode(bytes(response.result), decode)
+                except (ValueError, RecursionError):
+                    is_refused = True
+            elif response.error not in (NO_NODE, NOT_ANSWERED):
+                is_refused = True
+        raise LogsRefused if is_refused else NodeUnavailable(method)
+
+    async def _decode(self, result: bytes, decode: Callable[[bytes], T]) -> T:
+        if len(result) <= INLINE_BYTES:
+            return decode(result)
+        if len(result) > _MAX_LOGS_BYTES:
+            raise ValueError(f"the result exceeds {_MAX_LOGS_BYTES} bytes")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, decode, result)
+
+
+class _Log(msgspec.Struct):
+    address: str
+    topics: list[str]
+    data: str
+    block_number: str = msgspec.field(name="blockNumber")
+
+
+def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
+    return tuple(_matching_log(log, log_filter) for log in msgspec.json.decode(result, type=list[_Log]))
+
+
+def _matching_log(log: _Log, log_filter: LogFilter) -> EvmLog:
+    """Return a log that matches the filter. Raises ValueError for another."""
+    matching_log = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
+    topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
+    is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
+    if not is_match or not log_filter.first <= matching_log.block <= log_filter.last:
+        raise ValueError("a log that does not match the filter")
+    return matching_log
+
+
+def _encode_filter(log_filter: LogFilter) -> dict[str, object]:
+    return {
+        "fromBlock": hex(log_filter.first),
+        "toBlock": hex(log_filter.last),
+        "address": "0x" + log_filter.address.hex(),
+        "topics": ["0x" + topic.hex() for topic in log_filter.topics],
+    }
