@@ -264,13 +264,16 @@ class _Bucket:
 
 @cache
 def _text_by_keys(count: int, mark: str) -> str:
-    """Return the query of so many keys. A list of keys in the condition would make SQLite read the whole level."""
+    """Return the query of so many keys.
+
+    With a list of keys in the condition, or another join, SQLite would read all rows of the level.
+    """
     row = f"(CAST({mark} AS SMALLINT), {', '.join([mark] * len(LABELS))})"
     columns = ", ".join(f"u.{name}" for name in _COLUMNS[2:])
     same = " AND ".join(f"u.{name} = k.{name}" for name in _KEY_NAMES)
     return (
         f"WITH k ({', '.join(_KEY_NAMES)}) AS (VALUES {', '.join([row] * count)})"
-        f" SELECT {columns} FROM k JOIN usage u ON {same} WHERE u.level = {mark} AND u.start = {mark}"
+        f" SELECT {columns} FROM k CROSS JOIN usage u WHERE {same} AND u.level = {mark} AND u.start = {mark}"
     )
 
 
