@@ -1,4 +1,4 @@
-"""Times of calls as counts by bucket of a DDSketch, which merge exactly and in any order. Pure.
+"""Times of calls as counts by bucket of a DDSketch, which add up exactly and in any order. Pure.
 
 Source of truth: the DDSketch paper (Masson, Rim, Lee, 2019); its logarithmic mapping with an accuracy of 1 %.
 """

@@ -106,9 +106,9 @@ class Flush(NamedTuple):
             return {}
 
 
-def keep_flush(connection: Connection, flush: Flush, now: int) -> bool:
-    """Store a flush that is added later; return whether it is new. now: unix seconds."""
-    return _insert_flush(connection, flush, now, flush.sums)
+def keep_flush(connection: Connection, flush: Flush, now: int) -> None:
+    """Store a flush that is added later. now: unix seconds."""
+    _insert_flush(connection, flush, now, flush.sums)
 
 
 def add_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
