@@ -46,9 +46,11 @@ class BucketReader:
             group_of = self._busiest(accepted, self._label)
             is_total_stored = not self._query.filters
             if is_total_stored:
-                accepted = (*accepted, self._label.in_(list(group_of)))
                 for start, _, sums in self._rows(self._accepted(Dimension.NONE)):
                     groups[start] = {OTHER: sums}
+                # With every column of the key given, only these rows are read, and not all of the range.
+                others = (USAGE.c[name] == "" for name in _NAMES.values() if name != self._label.name)
+                accepted = (*accepted, USAGE.c.start.in_(list(groups)), *others, self._label.in_(list(group_of)))
             for start, value, sums in self._rows(accepted):
                 group = group_of.get(value, OTHER)
                 of_bucket = groups.setdefault(start, {})
