@@ -77,7 +77,7 @@ def encode_counts(counts: int) -> bytes:
     first = _first_place(counts)
     raw = _count_bytes(counts, first)
     planes = [raw[place::_COUNT_BYTES] for place in range(_COUNT_BYTES)]
-    while not any(planes[-1]):
+    while not planes[-1].strip(b"\0"):
         planes.pop()
     return _HEAD.pack(first, len(planes[0])) + b"".join(planes)
 
