@@ -28,17 +28,8 @@ from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
-from warpseal.delivery.report import (
-    Delivery,
-    DeliveryAdvice,
-    DeliveryRequest,
-    DestinationQuorum,
-    DestinationReport,
-    HeightLabel,
-    L1DeliveryRequest,
-    NextSignedMessage,
-    WeightAtHeight,
-)
+from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, DestinationReport, HeightLabel, WeightAtHeight
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage

@@ -12,9 +12,10 @@ from tests.chains.p_vectors import transaction
 from tests.eventually import until
 from tests.l1.test_validity import HISTORY, NETWORK_ID, attestation_of, validation_at
 from warpseal.l1.errors import TransactionNotFound
+from warpseal.l1.heights import PROPOSED, HeightChooser
 from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.transactions import PROPOSED, HeightChooser, TransactionFinder
+from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import (
     Superseded,
     Unknown,

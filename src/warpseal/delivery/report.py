@@ -1,4 +1,4 @@
-"""Requests and results of signing for a destination, with the report: weights at its heights, and advice. Pure.
+"""The report of a delivery: weights at the heights of the destination, and advice. Pure.
 
 Source of truth: avalanchego `vms/platformvm/warp/signature.go`: signer bits are positions in the set of the verifier.
 ACP-181, avalanchego `vms/proposervm/acp181/epoch.go`: the first block at or after the end of an epoch still verifies at
@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal
 
-from warpseal.aggregation.resolve import AggregationRequest
-from warpseal.aggregation.service import Aggregation
 from warpseal.delivery.destination import Destination, DestinationEpoch
 from warpseal.delivery.warp_rules import RulesSource, SignerSource
-from warpseal.l1.request import HeightSource, L1Request, L1SignedMessage
+from warpseal.l1.request import HeightSource
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.runtime.settings import DAY_S
-from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.ids import id_text
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum, required_weight
-
-S = TypeVar("S", Aggregation, L1SignedMessage)
 
 
 class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
@@ -195,46 +191,3 @@ class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
 def encode_headers(headers: Mapping[str, str]) -> RawHeaders:
     """Return headers as a response sends them."""
     return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryRequest:
-    """A request for a message that a destination accepts.
-
-    aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
-    caller named the quorum. wants_report: the answer has the report, and a message for the next epoch if one is needed.
-    """
-
-    aggregation: AggregationRequest
-    destination_id: ChainID
-    names_quorum: bool = False
-    wants_report: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class L1DeliveryRequest:
-    """A request for the message of a transaction with a report. destination_id: None: the chain of the L1's manager."""
-
-    l1: L1Request
-    destination_id: ChainID | None = None
-    wants_report: bool = False
-
-
-class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """A second message, for the predicted height of the next epoch. error: a code, if it failed."""
-
-    p_chain_height: str
-    predicted: bool
-    signed_message: str | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery(Generic[S]):
-    """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
-
-    result: S
-    report: DestinationReport
-    headers: RawHeaders
-    is_reported: bool = False
-    next: NextSignedMessage | None = None

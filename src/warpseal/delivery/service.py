@@ -24,14 +24,10 @@ from warpseal.delivery.destination import DESTINATION_FIELD, Destination, Destin
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable
 from warpseal.delivery.needed_height import NeededHeights
 from warpseal.delivery.report import (
-    Delivery,
     DeliveryAdvice,
-    DeliveryRequest,
     DestinationQuorum,
     DestinationReport,
     HeightLabel,
-    L1DeliveryRequest,
-    NextSignedMessage,
     QuorumSource,
     RawHeaders,
     SignedSet,
@@ -39,6 +35,7 @@ from warpseal.delivery.report import (
     advise,
     weigh,
 )
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.warp_rules import SignerSource, WarpRules, choose_signing_subnet
 from warpseal.errors import WarpsealError

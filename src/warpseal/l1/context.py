@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.l1.bootstrap import BootstrapSearch
+from warpseal.l1.heights import HeightChoice, HeightChooser
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
 from warpseal.l1.ports import EvmLogReader, FindQuorum, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.transactions import HeightChoice, HeightChooser, LocatedTransaction, TransactionFinder
+from warpseal.l1.transactions import LocatedTransaction, TransactionFinder
 from warpseal.l1.validity import ValidityLookup
 from warpseal.messages.attestation import Attestation
 from warpseal.node.upstream import Upstream

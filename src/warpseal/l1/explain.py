@@ -17,9 +17,10 @@ from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, TransactionNotFound
+from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin, Source
 from warpseal.l1.request import HeightSource, L1Request, PresentStatement
-from warpseal.l1.transactions import PROPOSED, HeightChoice, LocatedTransaction
+from warpseal.l1.transactions import LocatedTransaction
 from warpseal.l1.validity import Superseded, Unknown, Valid, Validity
 from warpseal.messages.attestation import Attestation
 from warpseal.messages.errors import NoMessage

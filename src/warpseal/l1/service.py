@@ -20,10 +20,10 @@ from warpseal.errors import WarpsealError
 from warpseal.l1.context import L1Components, L1Deps, SigningContext
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.explain import Explainer, Explanation
+from warpseal.l1.heights import PROPOSED, HeightChoice
 from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.l1.settings import L1Settings
-from warpseal.l1.transactions import PROPOSED, HeightChoice
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable

@@ -26,7 +26,7 @@ from warpseal.api.signing.bodies import AggregateSignaturesRequest, VerifyReques
 from warpseal.api.signing.l1_request import QUERY_FIELDS
 from warpseal.api.signing.request_fields import BODY_FIELDS
 from warpseal.api.status.probe_bodies import HealthDetails, SigningHealth
-from warpseal.delivery.report import NextSignedMessage
+from warpseal.delivery.request import NextSignedMessage
 from warpseal.ops.profiles.profiler import Profiler
 from warpseal.resources import base as resources
 from warpseal.warp.ids import id_text

@@ -11,7 +11,7 @@ from tests.api.fixtures import CHAINS, DESTINATION, KEBAB, MESSAGE, NETWORK_ID, 
 from tests.eventually import until
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.delivery.errors import DestinationMismatch, DestinationUnavailable, WarpDisabled
-from warpseal.delivery.report import DeliveryRequest, L1DeliveryRequest, NextSignedMessage
+from warpseal.delivery.request import DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.request import L1Request
 from warpseal.warp.ids import P_CHAIN, id_text

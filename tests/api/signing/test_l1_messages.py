@@ -9,7 +9,7 @@ import pytest
 from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.api.signing.errors import MalformedTransactionHash
-from warpseal.delivery.report import L1DeliveryRequest
+from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import (
     FollowerProgress,

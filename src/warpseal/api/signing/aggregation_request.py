@@ -21,7 +21,7 @@ from warpseal.api.signing.errors import (
     UndecodableMessage,
 )
 from warpseal.api.signing.request_fields import decode_destination, decode_hex, decode_id, read_fields
-from warpseal.delivery.report import DeliveryRequest
+from warpseal.delivery.request import DeliveryRequest
 from warpseal.errors import InvalidRequest
 from warpseal.messages.errors import InvalidSigningSubnet
 from warpseal.resources.chains import PrimaryChains

@@ -9,7 +9,8 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, field
 
-from warpseal.delivery.report import DestinationReport, NextSignedMessage
+from warpseal.delivery.report import DestinationReport
+from warpseal.delivery.request import NextSignedMessage
 from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
 

@@ -39,16 +39,8 @@ from warpseal.api.signing.l1_request import L1Query, parse_l1_query
 from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
-from warpseal.delivery.report import (
-    HEIGHT_HEADER,
-    HEIGHT_SOURCE_HEADER,
-    SUBNET_HEADER,
-    Delivery,
-    DeliveryRequest,
-    L1DeliveryRequest,
-    RawHeaders,
-    encode_headers,
-)
+from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER, RawHeaders, encode_headers
+from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage

@@ -27,7 +27,7 @@ from warpseal.api.signing.request_fields import (
     plain_seconds,
     plain_uint64,
 )
-from warpseal.delivery.report import L1DeliveryRequest
+from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import InvalidRequest
 from warpseal.l1.request import L1Request
 from warpseal.resources.chains import PrimaryChains

@@ -26,10 +26,10 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync, NewHeads
-from warpseal.indexer.evm.tracer import EarlierTransactions
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error

@@ -1,4 +1,4 @@
-"""Passes behind the index: creations inside of transactions from traces of blocks, and counts of earlier transactions.
+"""Reads creations inside of transactions from traces of blocks, behind the index.
 
 Few nodes trace, and most of them only their last blocks. Blocks that no node traces now stay gaps, which are tried
 again. Source of truth: go-ethereum `eth/tracers/api.go`; coreth serves it with `debug-tracer` in `eth-apis`.
@@ -16,8 +16,6 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from warpseal.chains.evm.blocks import (
     HASH_BYTES,
     MalformedBlock,
@@ -28,15 +26,13 @@ from warpseal.chains.evm.blocks import (
     parse_bytes,
 )
 from warpseal.index.evm.records import TracedBlock
-from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK
-from warpseal.upstream.json_values import quantity_or_none
-from warpseal.upstream.jsonrpc import MALFORMED, METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
+from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 
 TRACE_METHOD: Final = "debug_traceBlockByNumber"
 TRACE_OPTIONS: Final = {"tracer": "callTracer", "timeout": "20s"}
@@ -337,64 +333,3 @@ def _widen(gaps: Sequence[int], blocks: Sequence[tuple[int, bool]]) -> list[int]
         if is_gap:
             widened.append(height)
     return widened
-
-
-COUNT: Final = "eth_getBlockTransactionCountByNumber"
-_BLOCKS_PER_WRITE: Final = 10_000
-_RETRY_S: Final = 60.0
-
-
-class EarlierTransactions:
-    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has them."""
-
-    def __init__(self, chain: EvmChainContext) -> None:
-        self._chain = chain
-        self._blocks_written = chain.subscribe()
-
-    async def run(self) -> None:
-        """Count until every block before the first indexed one is counted."""
-        while self._chain.first_height is None:
-            self._blocks_written.clear()
-            await self._blocks_written.wait()
-        up_to, _ = await self._chain.write(lambda writer: writer.earlier_txs.read())
-        while up_to < self._chain.first_height:
-            if not self._chain.is_caught_up:
-                self._blocks_written.clear()
-                await wait_for(self._blocks_written, _RETRY_S)
-                continue
-            end = min(up_to + _BLOCKS_PER_WRITE, self._chain.first_height)
-            counts = await self._count(up_to, end)
-            if counts:
-                up_to += len(counts)
-                await self._chain.write(_add, up_to, sum(counts))
-            else:
-                await asyncio.sleep(_RETRY_S)
-
-    async def _count(self, first: int, end: int) -> list[int]:
-        """Return the numbers of transactions of blocks from `first` on, as far as a node has them."""
-        try:
-            nodes = await self._chain.nodes.candidates()
-        except NodeUnavailable:
-            return []
-        for node in nodes:
-            end = min(end, first + node.batch_size(COUNT))
-            try:
-                calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
-                counts = list(map(_count_in, await node.call(calls, is_background=True)))
-            except CallFailure:
-                continue
-            numbers = [count for count in counts[: (*counts, None).index(None)] if count is not None]
-            if numbers:
-                return numbers
-        return []
-
-
-def _count_in(response: RpcResponse) -> int | None:
-    try:
-        return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
-    except MALFORMED:
-        return None
-
-
-def _add(writer: EvmIndexWriter, up_to: int, count: int) -> None:
-    writer.earlier_txs.add(up_to, count)

@@ -1,0 +1,58 @@
+"""Requests and results of signing for a destination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from warpseal.aggregation.resolve import AggregationRequest
+from warpseal.aggregation.service import Aggregation
+from warpseal.delivery.report import DestinationReport, RawHeaders
+from warpseal.l1.request import L1Request, L1SignedMessage
+from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.warp.ids import ChainID
+
+S = TypeVar("S", Aggregation, L1SignedMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRequest:
+    """A request for a message that a destination accepts.
+
+    aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
+    caller named the quorum. wants_report: the answer has the report, and a message for the next epoch if one is needed.
+    """
+
+    aggregation: AggregationRequest
+    destination_id: ChainID
+    names_quorum: bool = False
+    wants_report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class L1DeliveryRequest:
+    """A request for the message of a transaction with a report. destination_id: None: the chain of the L1's manager."""
+
+    l1: L1Request
+    destination_id: ChainID | None = None
+    wants_report: bool = False
+
+
+class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
+    """A second message, for the predicted height of the next epoch. error: a code, if it failed."""
+
+    p_chain_height: str
+    predicted: bool
+    signed_message: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[S]):
+    """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
+
+    result: S
+    report: DestinationReport
+    headers: RawHeaders
+    is_reported: bool = False
+    next: NextSignedMessage | None = None

@@ -1,0 +1,78 @@
+"""Counts the transactions of the blocks before the first indexed one, behind all other calls of the chain."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.indexer.evm.chain import EvmChainContext, wait_for
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
+from warpseal.upstream.json_values import quantity_or_none
+from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
+
+COUNT: Final = "eth_getBlockTransactionCountByNumber"
+
+
+_BLOCKS_PER_WRITE: Final = 10_000
+
+
+_RETRY_S: Final = 60.0
+
+
+class EarlierTransactions:
+    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has them."""
+
+    def __init__(self, chain: EvmChainContext) -> None:
+        self._chain = chain
+        self._blocks_written = chain.subscribe()
+
+    async def run(self) -> None:
+        """Count until every block before the first indexed one is counted."""
+        while self._chain.first_height is None:
+            self._blocks_written.clear()
+            await self._blocks_written.wait()
+        up_to, _ = await self._chain.write(lambda writer: writer.earlier_txs.read())
+        while up_to < self._chain.first_height:
+            if not self._chain.is_caught_up:
+                self._blocks_written.clear()
+                await wait_for(self._blocks_written, _RETRY_S)
+                continue
+            end = min(up_to + _BLOCKS_PER_WRITE, self._chain.first_height)
+            counts = await self._count(up_to, end)
+            if counts:
+                up_to += len(counts)
+                await self._chain.write(_add, up_to, sum(counts))
+            else:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _count(self, first: int, end: int) -> list[int]:
+        """Return the numbers of transactions of blocks from `first` on, as far as a node has them."""
+        try:
+            nodes = await self._chain.nodes.candidates()
+        except NodeUnavailable:
+            return []
+        for node in nodes:
+            end = min(end, first + node.batch_size(COUNT))
+            try:
+                calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
+                counts = list(map(_count_in, await node.call(calls, is_background=True)))
+            except CallFailure:
+                continue
+            numbers = [count for count in counts[: (*counts, None).index(None)] if count is not None]
+            if numbers:
+                return numbers
+        return []
+
+
+def _count_in(response: RpcResponse) -> int | None:
+    try:
+        return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
+    except MALFORMED:
+        return None
+
+
+def _add(writer: EvmIndexWriter, up_to: int, count: int) -> None:
+    writer.earlier_txs.add(up_to, count)
