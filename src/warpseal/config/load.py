@@ -182,7 +182,7 @@ def _object(pairs: list[tuple[str, Any]], source: str, faults: list[SettingFault
 
 
 _NODE_LIMITS: Final = "node-requests-in-flight and node-requests-per-second limit all calls to one node"
-_RETENTION: Final = "the retention of usage is fixed: minutes 2 days, hours 90, days 800, weeks and months for ever"
+_RETENTION: Final = "the retention of usage is fixed: hours 90 days, days 800 days, weeks and months for ever"
 _METRICS_API_LIMITS: Final = "the limits of the Metrics API are fixed: 8,000 compute units a minute, 1,200,000 a day"
 _PEER_LIMITS: Final = "the limits of one peer are fixed"
 
@@ -219,7 +219,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "usage-day-retention-seconds": _RETENTION,
     "usage-flush-seconds": "usage is written to the metrics database every 5 seconds",
     "usage-hour-retention-seconds": _RETENTION,
-    "usage-minute-retention-seconds": _RETENTION,
+    "usage-minute-retention-seconds": "usage is kept by hour, day, week and month",
     "usage-month-retention-seconds": _RETENTION,
     "usage-week-retention-seconds": _RETENTION,
     "vm-aliases-file": "aliases of virtual machines are read from vm-aliases.json in data-dir",

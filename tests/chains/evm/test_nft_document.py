@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.chains.evm.facts import MetadataStatus
-from warpseal.chains.evm.nft_document import (
-    MAX_DOCUMENT_BYTES,
-    MAX_LEVELS,
-    NftFields,
-    UnusableMetadata,
-    image_document,
-    parse_document,
-)
+from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES, MAX_LEVELS, NftFields, image_document, parse_document
+from warpseal.chains.evm.token_uri import UnusableMetadata
 
 
 def fields_of(**document: Any) -> NftFields:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpseal.chains.evm.facts import MetadataStatus
-from warpseal.chains.evm.nft_document import (
+from warpseal.chains.evm.token_uri import (
     MAX_URI_BYTES,
     MAX_URL_BYTES,
     Gateways,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.chains.evm.evm_values import RECORDED, account, as_json
 from tests.indexer.evm_chains import recorded_chain
-from warpseal.chains.evm.blocks import MAX_CALL_DEPTH, MalformedBlock, TxTrace, allow_nested_traces, decode_block_trace
+from warpseal.chains.evm.blocks import MalformedBlock
 from warpseal.chains.evm.facts import Creation
+from warpseal.chains.evm.traces import MAX_CALL_DEPTH, TxTrace, allow_nested_traces, decode_block_trace
 
 SENDER, FACTORY, CHILD, GRANDCHILD, OTHER = map(account, range(1, 6))
 TX_HASH = bytes(range(32))

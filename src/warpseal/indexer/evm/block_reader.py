@@ -13,13 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from warpseal.chains.evm.blocks import (
-    HASH_BYTES,
-    EvmHeader,
-    MalformedBlock,
-    parse_bytes,
-    parse_quantity,
-)
+from warpseal.chains.evm.blocks import HASH_BYTES, EvmHeader, MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import (
     BlockContradiction,
     BlockFault,

@@ -30,15 +30,8 @@ import dns.resolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from warpseal.chains.evm.nft_document import (
-    InlineDocument,
-    NftFields,
-    RemoteDocument,
-    UnusableMetadata,
-    image_document,
-    parse_document,
-    parse_http_url,
-)
+from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
+from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import new_session

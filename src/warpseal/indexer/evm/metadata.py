@@ -15,7 +15,7 @@ from typing import Final
 
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
-from warpseal.chains.evm.nft_document import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
+from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from yarl import URL
 
-from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES, Gateways
+from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
+from warpseal.chains.evm.token_uri import Gateways
 from warpseal.runtime.settings import DAY_S, HOUR_S, Group, fault, list_of, setting, text, url
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)

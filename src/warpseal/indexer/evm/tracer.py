@@ -16,15 +16,8 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from warpseal.chains.evm.blocks import (
-    HASH_BYTES,
-    MalformedBlock,
-    TxTrace,
-    allow_nested_traces,
-    decode_block,
-    decode_block_trace,
-    parse_bytes,
-)
+from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
+from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
 from warpseal.index.evm.records import TracedBlock
 from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for

@@ -19,12 +19,7 @@ import msgspec
 from eth_hash.auto import keccak
 from sqlalchemy import Connection
 
-from warpseal.chains.evm.blocks import (
-    EvmHeader,
-    EvmReceipt,
-    MalformedBlock,
-    decode_block,
-)
+from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, decode_block
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
 from warpseal.chains.evm.contract_calls import (
     balance_of_batch_call,

@@ -1,0 +1,155 @@
+"""Token URIs, as contracts return them: documents inside the URI, and URLs to read them from.
+
+Sources of truth: ERC-721, ERC-1155 (`{id}`), RFC 2397 (`data:`). Contracts are hostile: every text is accepted.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from yarl import URL
+
+from warpseal.chains.evm.facts import MetadataStatus
+
+MAX_URI_BYTES: Final = 1024 * 1024
+
+
+MAX_URL_BYTES: Final = 16 * 1024
+"""A longer URL is not requested: servers refuse lines of less than that."""
+
+
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+
+
+_DATA: Final = re.compile(r"data:([^,]*),(.*)", re.IGNORECASE | re.DOTALL)
+
+
+_IPFS: Final = re.compile(r"ipfs:/{0,2}(?:ipfs/)?([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
+
+
+_ARWEAVE: Final = re.compile(r"ar:/{0,2}([a-z0-9_-]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
+
+
+_IPFS_PATH: Final = re.compile(r"https?://[^/?#]+/ipfs/([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
+
+
+_IPFS_HOST: Final = re.compile(r"https?://([a-z0-9]{1,63})\.ipfs\.[^/?#]+(.*)", re.IGNORECASE | re.DOTALL)
+
+
+_WHITE_SPACE: Final = re.compile(rb"\s+")
+
+
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
+
+
+class UnusableMetadata(Exception):
+    """A token URI that names no document, or a document without fields. status: the status of the token."""
+
+    def __init__(self, status: MetadataStatus, detail: str = "") -> None:
+        super().__init__(detail or status.name)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """Base URLs of HTTP gateways, without a slash at the end, in the order in which they are tried.
+
+    `/ipfs/<CID>` is appended to those of IPFS, and `/<transaction id>` to those of Arweave.
+    """
+
+    ipfs: tuple[str, ...] = ()
+    arweave: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InlineDocument:
+    """A document in the URI itself. contents: its readings, the first that is JSON counts."""
+
+    media_type: str
+    contents: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDocument:
+    """A document on a server. urls: the first that works counts; none: it cannot be reached."""
+
+    urls: tuple[URL, ...]
+
+
+def fill_token_id(text: bytes, token_id: int) -> bytes:
+    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in documents."""
+    return text.replace(b"{id}", b"%064x" % token_id)
+
+
+def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
+    """Return where the document is. Raises UnusableMetadata.
+
+    uri: without white space around it; `{id}` is replaced. An http(s) URL of an IPFS gateway is tried first, and then
+    the configured gateways, since many gateways are gone.
+    """
+    if not uri or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
+    if uri[0] in "{[":
+        return InlineDocument("", (_encode(uri),))
+    scheme = _SCHEME.match(uri)
+    if len(uri) > MAX_URL_BYTES and scheme is not None and scheme[1].lower() in ("http", "https", "ipfs", "ar"):
+        return RemoteDocument(())
+    match scheme[1].lower() if scheme else "":
+        case "data":
+            return _parse_data(uri)
+        case "http" | "https":
+            path, host = _IPFS_PATH.match(uri), _IPFS_HOST.match(uri)
+            content = path[1] if path else host[1] + host[2] if host else ""
+            return _parse_urls(uri, *(f"{base}/ipfs/{content}" for base in gateways.ipfs if content))
+        case "ipfs" if content := _IPFS.fullmatch(uri):
+            return _parse_urls(*(f"{base}/ipfs/{content[1]}" for base in gateways.ipfs))
+        case "ar" if content := _ARWEAVE.fullmatch(uri):
+            return _parse_urls(*(f"{base}/{content[1]}" for base in gateways.arweave))
+        case "" | "ipfs" | "ar":
+            raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
+        case _:
+            raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI_SCHEME)
+
+
+def parse_http_url(text: str) -> URL:
+    """Return an http(s) URL with a host, percent-encoded. Raises ValueError."""
+    url = URL(text)
+    if url.scheme not in ("http", "https") or not url.raw_host or not url.port:
+        raise ValueError("expected http(s):// and a host")
+    return url
+
+
+def _parse_urls(*texts: str) -> RemoteDocument:
+    try:
+        return RemoteDocument(tuple(dict.fromkeys(map(parse_http_url, texts))))
+    except ValueError as error:
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
+
+
+def _parse_data(uri: str) -> InlineDocument:
+    """Return the document of a `data:` URI.
+
+    Many contracts write JSON without percent-encoding it, with `%` and `#` in it, so the payload as it stands is the
+    second reading.
+    """
+    match = _DATA.fullmatch(uri)
+    if match is None:
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
+    media_type, *parameters = (part.strip().lower() for part in match[1].split(";"))
+    payload, decoded = _encode(match[2]), unquote_to_bytes(_encode(match[2]))
+    if "base64" not in parameters:
+        return InlineDocument(media_type, tuple(dict.fromkeys((decoded, payload))))
+    digits = _WHITE_SPACE.sub(b"", decoded).translate(_URL_SAFE).rstrip(b"=")
+    try:
+        return InlineDocument(media_type, (b64decode(digits + b"=" * (-len(digits) % 4), validate=True),))
+    except binascii.Error as error:
+        raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
+
+
+def _encode(text: str) -> bytes:
+    return text.encode(errors="replace")
