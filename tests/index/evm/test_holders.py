@@ -12,7 +12,7 @@ import pytest
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
-from warpseal.index.evm import holder_consistency, holder_queries, holders
+from warpseal.index.evm import balances, holder_consistency, holder_queries, holders
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
@@ -31,7 +31,7 @@ ALWAYS = TimeRange()
 @pytest.fixture
 def url(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URL of an index with small partitions."""
-    monkeypatch.setattr(holders, "_BALANCE_PARTITION_ROWS", 7)
+    monkeypatch.setattr(balances, "_PARTITION_ROWS", 7)
     monkeypatch.setattr(holders, "_PARTITION_ROWS", 9)
     return any_index_url
 

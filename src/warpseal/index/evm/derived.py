@@ -8,8 +8,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
-from warpseal.index.evm.contracts import add_address_creations
-from warpseal.index.evm.holders import Holders, read_balances
+from warpseal.index.evm.balances import read_balances
+from warpseal.index.evm.creations import add_address_creations
+from warpseal.index.evm.holders import Holders
 from warpseal.index.evm.keys import (
     BLOCK_PARTITION_BITS,
     TRANSFER_PARTITION_BITS,

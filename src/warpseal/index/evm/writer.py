@@ -21,9 +21,9 @@ from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import translate_errors
 from warpseal.index.details import encode
-from warpseal.index.evm import contracts, documents
+from warpseal.index.evm import contracts, creations, documents
+from warpseal.index.evm.balances import Balances
 from warpseal.index.evm.derived import DerivedRows
-from warpseal.index.evm.holders import Balances
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
 from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
@@ -62,7 +62,7 @@ class EvmIndexWriter:
         self._derived: DerivedRows
         self._balances: Balances
         self._interfaces: dict[bytes, bool] = {}
-        self.traces = contracts.TraceWriter(self._session)
+        self.traces = creations.TraceWriter(self._session)
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
@@ -143,7 +143,7 @@ class EvmIndexWriter:
         Raises OutOfOrder for a gap, another parent, or a candidate transfer of a contract without interfaces.
         """
         transfers = self._accepted_transfers(blocks)
-        creations = [
+        block_creations = [
             (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
         ]
         with self._session.advance() as (connection, chain):
@@ -151,7 +151,7 @@ class EvmIndexWriter:
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows = contracts.write_creations(connection, self._session, creations)
+            creation_rows = creations.write_creations(connection, self._session, block_creations)
             _write_txs(connection, blocks, transfer_rows, creation_rows)
             self._tokens.flush(connection)
             # Only contracts and tokens that exist can be marked, so those of this batch have to be written before.
