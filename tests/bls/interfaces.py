@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from warpseal.bls import LIBRARIES
+from warpseal.bls import LIBRARIES, is_installed
 
 
 def installed_backends() -> list[str]:
-    """Return the backends whose library is installed; blspy has no packages for Python 3.13 and later."""
-    return [name for name, library in LIBRARIES.items() if importlib.util.find_spec(library) is not None]
+    """Return the backends whose libraries are installed: all on Python 3.11 and 3.12, no blspy on later ones."""
+    return [backend for backend in LIBRARIES if is_installed(backend)]
 
 
 def load_interface(backend: str) -> ModuleType:

@@ -1,25 +1,29 @@
-"""The two BLS libraries and py-ecc agree: on malformed bytes of every kind, on signatures, keys and deviations."""
+"""All installed BLS backends and py-ecc agree: on malformed bytes of every kind, on signatures, keys and deviations."""
 
 from __future__ import annotations
 
 import random
+from functools import reduce
 from types import ModuleType
 
 import pytest
 from eth_typing import BLSPubkey, BLSSignature
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from py_ecc.bls.g2_primitives import pubkey_to_G1, signature_to_G2, subgroup_check
-from py_ecc.optimized_bls12_381.optimized_curve import is_inf
+from py_ecc.bls.g2_primitives import G2_to_signature, pubkey_to_G1, signature_to_G2, subgroup_check
+from py_ecc.optimized_bls12_381.optimized_curve import add, is_inf
 
 from tests.bls.interfaces import installed_backends, load_interface
-from warpseal.bls import LIBRARIES, MalformedKey, MalformedShare, choose_backend
+from warpseal.bls import MalformedKey, MalformedShare, choose_backend
 
 FIELD_ORDER = int(
     "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab", 16
 )
 MESSAGE = b"message"
 G1_X_OUTSIDE_SUBGROUP = 4
+G1_INFINITY = b"\xc0" + bytes(47)
+G2_INFINITY = b"\xc0" + bytes(95)
+SIGN_FLAG = 0x20
 INTERFACES = [load_interface(name) for name in installed_backends()]
 
 x_coordinates = st.one_of(
@@ -156,18 +160,126 @@ def test_deviations_divide_and_only_good_shares_have_none(bls: ModuleType) -> No
     assert bls.is_in_subgroup(rest)
 
 
+def build_encodings(length: int) -> list[bytes]:
+    """Return encodings of a length, 48 or 96 bytes: honest ones, infinity and points outside the subgroup."""
+    bls = INTERFACES[0]
+    secrets = [bls.secret_from_bytes(number.to_bytes(32, "big")) for number in (1, 2, 2**200 + 1)]
+    if length == 48:
+        keys = [bls.public_key_bytes(bls.derive_public_key(secret)) for secret in secrets]
+        return [*keys, G1_INFINITY, b"\x80" + G1_X_OUTSIDE_SUBGROUP.to_bytes(47, "big")]
+    shares = [bls.sign(secret, MESSAGE) for secret in secrets]
+    outside = next(raw for x in range(100) if accepts_share(bls, raw := b"\x80" + x.to_bytes(95, "big")))
+    return [*shares, G2_INFINITY, outside, bls.sum_shares([bls.decode_share(raw) for raw in (shares[0], outside)])]
+
+
+def mutate(raw: bytes, kind: int, place: int, value: int) -> bytes:
+    """Return an encoding after one mutation: of a bit, the flags, a coordinate, a byte, the length or the order."""
+    size, place, number = len(raw), place % len(raw), int.from_bytes(raw, "big")
+    order = FIELD_ORDER << 384 * (place & 1)
+    mutations = [
+        (number ^ 1 << (place * 8 + value % 8)).to_bytes(size, "big"),
+        bytes([raw[0] & 0x1F | (value & 7) << 5]) + raw[1:],
+        ((number + order) % (1 << 8 * size)).to_bytes(size, "big"),
+        (abs(order - number) % (1 << 8 * size)).to_bytes(size, "big"),
+        raw[:place] + bytes([value]) + raw[place + 1 :],
+        raw[:place] or b"\x80",
+        raw + bytes([value]),
+        raw[:1] + bytes(size - 1),
+        raw[size // 2 :] + raw[: size // 2],
+        raw[:-1] + bytes([value]),
+    ]
+    return mutations[kind]
+
+
+mutations = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 95), st.integers(0, 255)), max_size=3)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.sampled_from(build_encodings(48)), mutations)
+def test_every_backend_decides_alike_on_mutated_keys(raw: bytes, steps: list[tuple[int, int, int]]) -> None:
+    for step in steps:
+        raw = mutate(raw, *step)
+    assert len({accepts_key(bls, raw) for bls in INTERFACES}) == 1
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.sampled_from(build_encodings(96)), mutations)
+def test_every_backend_decides_alike_on_mutated_shares(raw: bytes, steps: list[tuple[int, int, int]]) -> None:
+    for step in steps:
+        raw = mutate(raw, *step)
+    decisions = set()
+    for bls in INTERFACES:
+        key = bls.derive_public_key(bls.secret_from_bytes(b"\x01".rjust(32, b"\x00")))
+        is_share = accepts_share(bls, raw)
+        in_subgroup = is_share and bls.is_in_subgroup(bls.decode_share(raw))
+        verified = bls.verify(key, MESSAGE, raw), bls.verify_possession(key, MESSAGE, raw)
+        assert bls.is_signature(raw) == in_subgroup
+        assert in_subgroup or not any(verified)
+        decisions.add((is_share, in_subgroup, *verified))
+    assert len(decisions) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 5))
+def test_every_backend_and_py_ecc_find_the_same_sum_of_any_points(seed: int, count: int) -> None:
+    rnd, raws = random.Random(seed), list[bytes]()
+    while len(raws) < count:
+        raw = bytes([0x80 | rnd.randrange(2) << 5]) + rnd.randbytes(47) + b"\x00" + rnd.randbytes(47)
+        # Equal points are doubled, opposite ones cancel.
+        if raws and rnd.random() < 0.5:
+            raw = rnd.choice(raws)
+            raw = bytes([raw[0] ^ rnd.randrange(2) * SIGN_FLAG]) + raw[1:]
+        if accepts_share(INTERFACES[0], raw):
+            raws.append(raw)
+    first, *others = (signature_to_G2(BLSSignature(raw)) for raw in raws)
+    expected = bytes(G2_to_signature(reduce(add, others, first)))
+    for bls in INTERFACES:
+        shares = [bls.decode_share(raw) for raw in raws]
+        total = reduce(bls.add_shares, shares)
+        longer = bls.add_shares(total, shares[0])
+        sums = [
+            bls.sum_shares(shares),
+            bls.sum_shares([total]),
+            bls.sum_shares([bls.subtract_shares(longer, shares[0])]),
+        ]
+        assert sums == [expected] * 3
+
+
+@pytest.mark.parametrize("bls", INTERFACES, ids=installed_backends())
+def test_deviations_of_sums_at_infinity_are_inverse_to_each_other(bls: ModuleType) -> None:
+    secret = bls.generate_secret(b"\x01" * 32)
+    key, share, hashed = bls.derive_public_key(secret), bls.sign(secret, MESSAGE), bls.hash_to_curve(MESSAGE)
+    point = bls.decode_share(share)
+    no_key, no_share = bls.subtract_public_keys(key, key), bls.subtract_shares(point, point)
+    assert (bls.public_key_bytes(no_key), bls.sum_shares([no_share])) == (G1_INFINITY, G2_INFINITY)
+    assert bls.is_in_subgroup(no_share)
+    assert bls.sum_shares([bls.subtract_shares(point, no_share)]) == share
+    assert bls.compute_deviation(no_key, no_share, hashed) == bls.NO_DEVIATION
+    deficit, surplus = bls.compute_deviation(key, no_share, hashed), bls.compute_deviation(no_key, point, hashed)
+    assert bls.NO_DEVIATION not in (deficit, surplus)
+    assert bls.divide_deviations(bls.NO_DEVIATION, deficit) == surplus
+    assert not any(bls.verify(no_key, MESSAGE, signature) for signature in (share, G2_INFINITY))
+
+
 def test_the_backend_is_the_wanted_one_or_the_first_that_is_installed() -> None:
     assert choose_backend() == installed_backends()[0]
     assert [choose_backend(name) for name in installed_backends()] == installed_backends()
-    with pytest.raises(ImportError, match="WARPSEAL_BLS is 'blst'; it names a BLS library: blspy or arkworks"):
-        choose_backend("blst")
+    with pytest.raises(ImportError, match="WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks"):
+        choose_backend("relic")
 
 
-def test_a_backend_without_its_library_is_an_import_error_that_names_the_package(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("choice", "missing", "names"),
+    [
+        ("arkworks", "py_arkworks_bls12381", "py_arkworks_bls12381"),
+        ("blst", "chia_rs", "pyblst and chia_rs"),
+        ("blst", "pyblst", "pyblst and chia_rs"),
+        ("", "", "blspy, or pyblst and chia_rs, or py_arkworks_bls12381"),
+    ],
+)
+def test_a_backend_without_a_library_is_an_import_error_that_names_its_packages(
+    monkeypatch: pytest.MonkeyPatch, choice: str, missing: str, names: str
 ) -> None:
-    monkeypatch.setattr("warpseal.bls.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=f"no BLS library: install {LIBRARIES['arkworks']}"):
-        choose_backend("arkworks")
-    with pytest.raises(ImportError, match="no BLS library: install blspy or py_arkworks_bls12381"):
-        choose_backend()
+    monkeypatch.setattr("warpseal.bls.find_spec", lambda name: object() if missing and name != missing else None)
+    with pytest.raises(ImportError, match=f"^no BLS library: install {names}$"):
+        choose_backend(choice)

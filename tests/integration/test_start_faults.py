@@ -240,8 +240,8 @@ async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(
 
 async def test_an_unknown_bls_library_is_named_by_its_variable() -> None:
     # It is read when the library is imported, so this is an interpreter of its own.
-    command, environ = (sys.executable, "-m", "warpseal", "serve"), {**os.environ, "WARPSEAL_BLS": "blst"}
+    command, environ = (sys.executable, "-m", "warpseal", "serve"), {**os.environ, "WARPSEAL_BLS": "relic"}
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=environ)
     _, errors = await finish(process.communicate())
     assert process.returncode == 1
-    assert errors == b"warpseal: WARPSEAL_BLS is 'blst'; it names a BLS library: blspy or arkworks\n"
+    assert errors == b"warpseal: WARPSEAL_BLS is 'relic'; it names a BLS library: blspy, blst, arkworks\n"

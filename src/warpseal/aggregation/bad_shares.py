@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from warpseal.bls import (
     NO_DEVIATION,
     Deviation,
+    HashedMessage,
     PublicKey,
     Share,
     add_public_keys,
@@ -78,7 +79,7 @@ class BadShareFinder:
 
     def __init__(self, message: bytes) -> None:
         self._message = message
-        self._hashed: Share | None = None
+        self._hashed: HashedMessage | None = None
         self._random = SystemRandom()
         # By priority, then by age.
         self._groups: list[tuple[tuple[int, int], int, _Group]] = []

@@ -1,8 +1,9 @@
 """BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS library.
 
 Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
-`utils/crypto/bls`. Two libraries stand behind one interface: blspy if it is installed, else py_arkworks_bls12381;
-the environment variable WARPSEAL_BLS (`blspy` or `arkworks`) names one. Start reading in `blspy_backend`.
+`utils/crypto/bls`. Three backends stand behind one interface: `blspy` (Python 3.11 and 3.12), `blst` (3.13 and 3.14)
+and `arkworks` (where neither has packages). The first whose libraries are installed is taken; the environment variable
+WARPSEAL_BLS names another. Start reading in `blspy_backend`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from warpseal.bls.common import SECRET_KEY_BYTES as SECRET_KEY_BYTES
 from warpseal.bls.common import SHARE_BYTES as SHARE_BYTES
 from warpseal.bls.common import SIGNATURE_DST as SIGNATURE_DST
 from warpseal.bls.common import Deviation as Deviation
+from warpseal.bls.common import HashedMessage as HashedMessage
 from warpseal.bls.common import MalformedKey as MalformedKey
 from warpseal.bls.common import MalformedShare as MalformedShare
 from warpseal.bls.common import PublicKey as PublicKey
@@ -25,7 +27,16 @@ from warpseal.bls.common import SecretKey as SecretKey
 from warpseal.bls.common import Share as Share
 from warpseal.bls.common import derive_secret_bytes
 
-LIBRARIES: Final = {"blspy": "blspy", "arkworks": "py_arkworks_bls12381"}
+LIBRARIES: Final = {
+    "blspy": ("blspy",),
+    "blst": ("pyblst", "chia_rs"),
+    "arkworks": ("py_arkworks_bls12381",),
+}
+
+
+def is_installed(backend: str) -> bool:
+    """Return whether the libraries of a backend are installed."""
+    return all(find_spec(library) is not None for library in LIBRARIES[backend])
 
 
 def choose_backend(choice: str = "") -> str:
@@ -34,12 +45,13 @@ def choose_backend(choice: str = "") -> str:
     Raises ImportError for an unknown name, and for a library that is not installed.
     """
     if choice and choice not in LIBRARIES:
-        text = f"WARPSEAL_BLS is {choice!r}; it names a BLS library: {' or '.join(LIBRARIES)}"
+        text = f"WARPSEAL_BLS is {choice!r}; it names a BLS library: {', '.join(LIBRARIES)}"
         raise ImportError(text, name=__name__)
-    for name in [choice] if choice else LIBRARIES:
-        if find_spec(LIBRARIES[name]) is not None:
-            return name
-    names = LIBRARIES[choice] if choice else " or ".join(LIBRARIES.values())
+    backends = [choice] if choice else list(LIBRARIES)
+    for backend in backends:
+        if is_installed(backend):
+            return backend
+    names = ", or ".join(" and ".join(LIBRARIES[backend]) for backend in backends)
     raise ImportError(f"no BLS library: install {names}", name=__name__)
 
 
@@ -47,6 +59,8 @@ BACKEND: Final = choose_backend(os.environ.get("WARPSEAL_BLS", ""))
 
 if BACKEND == "blspy":
     from warpseal.bls import blspy_backend as _backend
+elif BACKEND == "blst":
+    from warpseal.bls import blst_backend as _backend  # type: ignore[no-redef]
 else:
     from warpseal.bls import arkworks_backend as _backend  # type: ignore[no-redef]
 

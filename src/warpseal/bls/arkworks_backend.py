@@ -1,6 +1,7 @@
-"""The BLS interface by py_arkworks_bls12381, which has packages for Python 3.11 to 3.14.
+"""The BLS interface by py_arkworks_bls12381, for machines that the packages of `blst_backend` are not built for.
 
-The functions do what those of `blspy_backend` do, whose docstrings hold here. No signature is made in constant time.
+Those are Python 3.14 on macOS and on Linux other than x86-64, and Python 3.15. The functions do what
+those of `blspy_backend` do, whose docstrings hold here. No signature is made in constant time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from warpseal.bls.common import (
     POSSESSION_DST,
     SIGNATURE_DST,
     Deviation,
+    HashedMessage,
     MalformedKey,
     MalformedShare,
     PublicKey,
@@ -92,11 +94,11 @@ def is_in_subgroup(share: Share) -> bool:
     return cast(G2Point, share).is_in_subgroup()
 
 
-def hash_to_curve(message: bytes) -> Share:
-    return Share(G2Point.hash_to_curve(message, SIGNATURE_DST))
+def hash_to_curve(message: bytes) -> HashedMessage:
+    return HashedMessage(G2Point.hash_to_curve(message, SIGNATURE_DST))
 
 
-def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
+def compute_deviation(key: PublicKey, share: Share, hashed: HashedMessage) -> Deviation:
     return Deviation(GT.multi_pairing([cast(G1Point, key), _MINUS_G1], [cast(G2Point, hashed), cast(G2Point, share)]))
 
 

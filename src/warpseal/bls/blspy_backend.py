@@ -10,6 +10,7 @@ from blspy import G1Element, G2Element, GTElement, PopSchemeMPL, PrivateKey
 from warpseal.bls.common import (
     POSSESSION_DST,
     Deviation,
+    HashedMessage,
     MalformedKey,
     MalformedShare,
     PublicKey,
@@ -111,12 +112,12 @@ def is_in_subgroup(share: Share) -> bool:
     return True
 
 
-def hash_to_curve(message: bytes) -> Share:
+def hash_to_curve(message: bytes) -> HashedMessage:
     """Return the point that a message is hashed to; a key signs the message by multiplying it."""
-    return Share(PopSchemeMPL.g2_from_message(message))
+    return HashedMessage(PopSchemeMPL.g2_from_message(message))
 
 
-def compute_deviation(key: PublicKey, share: Share, hashed: Share) -> Deviation:
+def compute_deviation(key: PublicKey, share: Share, hashed: HashedMessage) -> Deviation:
     """Return the deviation of a share from its key's signature over a hashed message; NO_DEVIATION for a good share.
 
     Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of

@@ -1,4 +1,4 @@
-"""The parts that both backends share: opaque types, lengths, refusals that need no curve, and key generation.
+"""The parts that all backends share: opaque types, lengths, refusals that need no curve, and key generation.
 
 Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego `utils/crypto/bls`.
 """
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 PublicKey = NewType("PublicKey", object)
 Share = NewType("Share", object)
 SecretKey = NewType("SecretKey", object)
+HashedMessage = NewType("HashedMessage", object)  # The point that a message is hashed to.
 Deviation = NewType("Deviation", object)  # Equal deviations compare equal.
 
 PUBLIC_KEY_BYTES: Final = 48
