@@ -15,6 +15,8 @@ SOURCE: Final = ROOT / "src" / "warpseal"
 TREES: Final = (SOURCE, ROOT / "tests", ROOT / "benchmarks")
 # Class names that exist twice, with the reason.
 SHARED_NAMES: Final = {
+    "Compressor": "one interface, two zstd backends",
+    "Decompressor": "one interface, two zstd backends",
     "ExportTx": "avalanchego's name; a transaction's kind is the name of its class",
     "ImportTx": "avalanchego's name; a transaction's kind is the name of its class",
     "SignedMessage": "the message itself, and the OpenAPI schema of a reply, which is named after its class",

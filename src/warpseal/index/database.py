@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 import psycopg
-import zstandard
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -23,6 +22,7 @@ from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import error_words, os_error_text
+from warpseal.runtime.zstd import ZstdError
 from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import lock_while_connected
@@ -34,7 +34,7 @@ SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
 MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
 
-UNDECODABLE: Final = (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError)
+UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""
 
 BAD_ROWS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, struct.error)

@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Final
 
 import msgspec
-import zstandard
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
@@ -20,6 +19,7 @@ from warpseal.index.bulk import Row
 from warpseal.index.errors import IndexDamaged
 from warpseal.ledger.c_chain import CHeader
 from warpseal.ledger.outputs import LedgerOutput
+from warpseal.runtime.zstd import Compressor, Decompressor
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
@@ -81,7 +81,7 @@ class Segment:
 
 def pack_segments(entries: Iterable[Entry], max_bytes: int) -> Iterator[Row]:
     """Yield the rows of entries, without their numbers; a segment ends when it is large."""
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    compressor = Compressor(_LEVEL, has_checksum=True)
     pending: dict[int, tuple[RecordKind, int, list[bytes]]] = {}
 
     def close(chain: int) -> Row:
@@ -134,11 +134,8 @@ def read_blocks(connection: Connection, chain: int, first: int, last: int) -> It
 
 
 def decompress(body: bytes) -> bytes:
-    """Return the content of a stored zstd frame. Raises zstandard.ZstdError, also above 256 MiB."""
-    # A frame that declares its size is not held to max_output_size, and damage may make it any size.
-    if zstandard.frame_content_size(body) > MAX_BODY_BYTES:
-        raise zstandard.ZstdError(f"a frame declares more than {MAX_BODY_BYTES} bytes")
-    return zstandard.ZstdDecompressor().decompress(body, max_output_size=MAX_BODY_BYTES)
+    """Return the content of a stored zstd frame. Raises ZstdError, also above 256 MiB."""
+    return Decompressor(MAX_BODY_BYTES).decompress(body)
 
 
 def _entries(body: bytes) -> tuple[bytes, ...]:

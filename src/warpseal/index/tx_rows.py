@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import zstandard
-
 from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput
 from warpseal.chains.components import SignedTx
 from warpseal.chains.p_txs import (
@@ -49,6 +47,7 @@ from warpseal.ledger.effects import (
 from warpseal.ledger.outputs import Consumed
 from warpseal.ledger.utxo_flow import hash_unsigned_tx, recover_public_key
 from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
+from warpseal.runtime.zstd import Compressor
 
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
@@ -125,7 +124,7 @@ def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgr
         unsigned = tx.tx.unsigned
         assert isinstance(unsigned, CreateChainTx)
         ids = batch.ids.key(tx.chain.chain_id), batch.ids.key(tx.chain.subnet_id)
-        genesis = zstandard.compress(unsigned.genesis)
+        genesis = Compressor().compress(unsigned.genesis)
         batch.add(BLOCKCHAINS, (*ids, tx.chain.vm_id, tx.chain.name, row.key, genesis))
 
 

@@ -11,8 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-import zstandard
-
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
 from warpseal.errors import StartupError
@@ -28,6 +26,7 @@ from warpseal.ledger.params import (
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream
 from warpseal.runtime.process import os_error_text
+from warpseal.runtime.zstd import Decompressor, ZstdError
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -97,13 +96,9 @@ def _read_genesis(file: Path) -> PGenesis:
         return parse_p_genesis(_decompress(raw) if raw.startswith(_ZSTD_MAGIC) else raw)
     except OSError as error:
         raise StartupError(f"genesis-file {file} cannot be read: {os_error_text(error)}") from None
-    except (MalformedChainBytes, zstandard.ZstdError) as error:
+    except (MalformedChainBytes, ZstdError) as error:
         raise StartupError(f"genesis-file {file} is no P-Chain genesis: {error}") from None
 
 
 def _decompress(packed: bytes) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
-        raw = reader.read(MAX_GENESIS_BYTES + 1)
-    if len(raw) > MAX_GENESIS_BYTES:
-        raise zstandard.ZstdError(f"more than {MAX_GENESIS_BYTES} bytes")
-    return raw
+    return Decompressor(MAX_GENESIS_BYTES).decompress(packed)

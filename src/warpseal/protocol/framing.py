@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import zstandard
-
+from warpseal.runtime.zstd import Compressor, Decompressor, ZstdError
 from warpseal.warp.protobuf import DecodeError
 
 FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
 INFLATED_LIMIT_BYTES: Final = 2 * 1024 * 1024
 # The window that every decoder supports (RFC 8878, 3.1.1.1.2); a larger one would be allocated for the peer.
-_WINDOW_LIMIT_BYTES: Final = 8 * 1024 * 1024
+_WINDOW_LIMIT_LOG: Final = 23
 _LEVEL: Final = 3
-_SIZE_NOT_DECLARED: Final = -1
 
 
 def encode_frame(message: bytes) -> bytes:
@@ -109,8 +107,8 @@ class Zstd:
     __slots__ = ("_compressor", "_decompressor")
 
     def __init__(self) -> None:
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
+        self._compressor = Compressor(_LEVEL)
+        self._decompressor = Decompressor(INFLATED_LIMIT_BYTES, _WINDOW_LIMIT_LOG)
 
     def compress(self, raw: bytes) -> bytes:
         """Return one zstd frame that declares its content size. Raises ValueError above 2 MiB."""
@@ -122,14 +120,6 @@ class Zstd:
         """Return the content of one zstd frame, at most 2 MiB. Raises DecodeError."""
         try:
             # zstd_compressor.go, Decompress: at most 2 MiB of content, declared or not.
-            # The library ignores its limit if the frame declares a size, so the declared size is checked here.
-            declared = zstandard.frame_content_size(compressed)
-            if declared > INFLATED_LIMIT_BYTES:
-                raise DecodeError(f"{declared} bytes are declared, of at most {INFLATED_LIMIT_BYTES}")
-            if declared == _SIZE_NOT_DECLARED:
-                return self._decompressor.decompress(
-                    compressed, max_output_size=INFLATED_LIMIT_BYTES, allow_extra_data=False
-                )
-            return self._decompressor.decompress(compressed, allow_extra_data=False)
-        except zstandard.ZstdError as error:
+            return self._decompressor.decompress(compressed)
+        except ZstdError as error:
             raise DecodeError(f"zstd: {error}") from None

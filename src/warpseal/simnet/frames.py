@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-import zstandard
 from google.protobuf.message import DecodeError
 
 from warpseal.pb import p2p_pb2 as p2p
+from warpseal.runtime.zstd import Compressor, Decompressor, ZstdError
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
@@ -20,8 +20,8 @@ COMPRESSED: Final = frozenset(("peer_list", "get_peer_list", "app_request", "app
 _CACHEABLE_BYTES: Final = 16 * 1024
 _LEVEL: Final = 5
 
-_compressor: Final = zstandard.ZstdCompressor(level=_LEVEL)
-_decompressor: Final = zstandard.ZstdDecompressor()
+_compressor: Final = Compressor(_LEVEL)
+_decompressor: Final = Decompressor(MAX_MESSAGE_BYTES)
 
 
 class OversizedFrame(ValueError):
@@ -118,10 +118,6 @@ def _parsed(body: bytes) -> p2p.Message:
 
 def _inflated(raw: bytes) -> bytes:
     try:
-        # The library ignores its limit if the frame declares a size, so the declared size is checked here.
-        declared = zstandard.frame_content_size(raw)
-        if declared > MAX_MESSAGE_BYTES:
-            raise UndecodableMessage("inflates beyond 2 MiB")
-        return _decompressor.decompress(raw, max_output_size=MAX_MESSAGE_BYTES)
-    except zstandard.ZstdError as error:
+        return _decompressor.decompress(raw)
+    except ZstdError as error:
         raise UndecodableMessage(str(error)) from None

@@ -15,10 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
+from warpseal.runtime.zstd import Decompressor
 from warpseal.simnet import p_chain_verifier
 from warpseal.simnet.behaviours import Refusal
 from warpseal.simnet.frames import LENGTH_BYTES, decode
@@ -66,7 +65,7 @@ class Recording:
         if plain.exists():
             text = plain.read_bytes()
         elif packed.exists():
-            text = zstandard.ZstdDecompressor().decompress(packed.read_bytes(), max_output_size=_MAX_FILE_BYTES)
+            text = Decompressor(_MAX_FILE_BYTES).decompress(packed.read_bytes())
         else:
             return
         for line in text.splitlines():

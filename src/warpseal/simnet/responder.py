@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-import zstandard
-
 from warpseal import bls
 from warpseal.pb import p2p_pb2 as p2p
 from warpseal.pb import sdk_pb2 as sdk
+from warpseal.runtime.zstd import Compressor
 from warpseal.simnet.behaviours import Refusal, ReplyKind
 from warpseal.simnet.frames import LENGTH_BYTES, MAX_MESSAGE_BYTES, encode, framed
 from warpseal.simnet.signing import SignatureRequest, Signer
@@ -137,7 +136,7 @@ def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
 
 
 def _bomb() -> bytes:
-    packed = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(_BOMB_BYTES))
+    packed = Compressor(declares_size=False).compress(bytes(_BOMB_BYTES))
     return framed(p2p.Message(compressed_zstd=packed).SerializeToString())
 
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 import msgspec
-import zstandard
 from alembic import op
 from sqlalchemy import Connection
 
+from warpseal.runtime.zstd import Decompressor, ZstdError
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.periods import Level
 from warpseal.usage.response_times import pack_counts
@@ -34,7 +34,8 @@ _PAIR = struct.Struct("<hI")
 _DENSE = struct.Struct("<hhH")
 _DENSE_MARK = 2**15 - 1
 _DENSE_CODES = {1: "B", 2: "H", 4: "I"}
-_DAMAGE = (zstandard.ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, OverflowError, struct.error)
+_MAX_TABLE_BYTES = 1024 * 1024 * 1024
+_DAMAGE = (ZstdError, msgspec.MsgspecError, IndexError, KeyError, ValueError, OverflowError, struct.error)
 
 Rows = list[tuple[tuple[str, ...], UsageTotals]]
 
@@ -99,7 +100,7 @@ def _unmerged(connection: Connection) -> Iterator[Flush]:
 
 def _decode(raw: bytes) -> Rows:
     """Return the rows of a stored table."""
-    content = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    content = Decompressor(_MAX_TABLE_BYTES).decompress(raw)
     columns = msgspec.msgpack.decode(content, type=_Columns)
     counters = [_numbers("Q", column) for column in columns.counters]
     numbers = [_numbers("I", column) for column in columns.indices]
