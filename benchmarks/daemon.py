@@ -103,17 +103,19 @@ class Daemon:
 @asynccontextmanager
 async def daemon(network: DescribedNetwork, start: Start) -> AsyncIterator[Daemon]:
     """Run the daemon against a network until the block ends."""
-    start.folder.mkdir(parents=True, exist_ok=True)
-    file = start.folder / "config.json"
-    file.write_text(json.dumps({**network.facts["config"], "log-level": "warn", **start.keys}))
+    arguments = prepare_start(network, start)
     started_at = time.perf_counter()
-    with running(_arguments(file, start), start.folder / "daemon.log", core=start.core) as process:
+    with running(arguments, start.folder / "daemon.log", core=start.core) as process:
         urls = dict(word.split("=", 1) for word in process.ready_line.split() if "=" in word)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
             yield Daemon(process, http, urls["api"], urls["metrics"], started_at)
 
 
-def _arguments(file: Path, start: Start) -> Sequence[str]:
+def prepare_start(network: DescribedNetwork, start: Start) -> Sequence[str]:
+    """Write the configuration file; return the command line, without the program."""
+    start.folder.mkdir(parents=True, exist_ok=True)
+    file = start.folder / "config.json"
+    file.write_text(json.dumps({**network.facts["config"], "log-level": "warn", **start.keys}))
     ports = ("--api-port", "0", "--metrics-port", "0")
     hosts = ("--api-host", "127.0.0.1")
     return ("serve", "--config", str(file), "--data-dir", str(start.folder / "data"), *ports, *hosts, *start.flags)

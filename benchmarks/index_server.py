@@ -18,6 +18,7 @@ from benchmarks.index_made_up import PARAMS
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -93,11 +94,10 @@ async def serve_data_api(services: DataServices) -> None:
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
-    status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), lambda: 0, asyncio.Event())
+    status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), 0, asyncio.Event())
     probes = ProbeEndpoints(signing, HealthRegistry(HealthSettings()))
     app = api_app(aggregator, probes, status, data_api, api_settings, metrics)
-    server = HttpServer(app, api_settings.api_host, 0, api_settings)
-    server.bind()
+    server = HttpServer(app, Listener(api_settings.api_host, 0), api_settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     data.open(services)
     print(server.url, flush=True)

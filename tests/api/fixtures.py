@@ -17,6 +17,7 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -277,7 +278,7 @@ class ApiSetup:
             self.status,
             self.settings,
             AllowedHosts(("localhost",)),
-            lambda: METRICS_PORT,
+            METRICS_PORT,
             self.stopping,
             self.interval_s,
             self.write_timeout_s,
@@ -323,8 +324,7 @@ class ApiSetup:
 @asynccontextmanager
 async def serving(app: ASGIApp, settings: ApiSettings = SETTINGS) -> AsyncIterator[HttpServer]:
     """Serve an app on a free loopback port."""
-    server = HttpServer(app, "127.0.0.1", 0, settings)
-    server.bind()
+    server = HttpServer(app, Listener("127.0.0.1", 0), settings)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run())
         try:

@@ -37,12 +37,16 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
 
         # The indexer writes the blocks first, then the height of the node.
         await until(is_fresh)
-        index = (await get_json(url + "/ready"))["index"]
-        assert {chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()} == {
-            "p-chain": ("19", 0),
-            "x-chain": ("13", 0),
-            "c-chain": ("10", 0),
-        }
+
+        async def are_all_fresh() -> bool:
+            index = (await get_json(url + "/ready"))["index"]
+            return {chain: (item["height"], item["lagBlocks"]) for chain, item in index.items()} == {
+                "p-chain": ("19", 0),
+                "x-chain": ("13", 0),
+                "c-chain": ("10", 0),
+            }
+
+        await until(are_all_fresh)
         samples = (await get_text(metrics_url + "/metrics")).splitlines()
         assert 'warpseal_index_height{chain="p-chain"} 19.0' in samples
         assert 'warpseal_index_node_height{chain="x-chain"} 13.0' in samples

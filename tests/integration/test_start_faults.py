@@ -240,7 +240,10 @@ async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(
 
 async def test_an_unknown_bls_library_is_named_by_its_variable() -> None:
     # It is read when the library is imported, so this is an interpreter of its own.
-    command, environ = (sys.executable, "-m", "warpseal", "serve"), {**os.environ, "WARPSEAL_BLS": "relic"}
+    nodes = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
+    ports = [f"--{key}={value}" for key, value in FREE_PORTS.items()]
+    environ = {**os.environ, "WARPSEAL_BLS": "relic"}
+    command = (sys.executable, "-m", "warpseal", "serve", *nodes, *ports)
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=environ)
     _, errors = await finish(process.communicate())
     assert process.returncode == 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
+from warpseal.api.http.listener import Listener
 from warpseal.config.keys import Config
 from warpseal.daemon.listening import listening_file
-from warpseal.daemon.ports import build_ports
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.ops.logs.loggers import DaemonLoggers
@@ -27,6 +28,7 @@ async def serve(
     announce: Callable[[str, str], None],
     loggers: DaemonLoggers | None = None,
     index_command: Sequence[str] = (),
+    on_loaded: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once. Raises StartupError.
 
@@ -34,7 +36,7 @@ async def serve(
 
     announce: called with the URLs of the API and of the metrics page once both ports listen. loggers: those
     whose levels the node API shows and changes. index_command: starts the index process if a chain is indexed;
-    empty: another service manager starts it.
+    empty: another service manager starts it. on_loaded: called once all modules are imported that a daemon needs.
     """
     stopping = asyncio.Event()
 
@@ -44,15 +46,28 @@ async def serve(
         stopping.set()
 
     loggers = loggers or DaemonLoggers(config.logs.level)
-    with stop_signals(stop), hangup_signal(loggers.reopen), ungrouped(StartupError):
-        ports = build_ports(config, loggers, stopping)
-        bound = ports.bind()
+    with (
+        stop_signals(stop),
+        hangup_signal(loggers.reopen),
+        ungrouped(StartupError),
+        open_listeners(config) as listeners,
+    ):
+        # Imported late: clients connect already, and wait for their responses.
+        try:
+            from warpseal.daemon.ports import build_ports
+        except ImportError as error:
+            if error.name != "warpseal.bls":
+                raise
+            raise StartupError(str(error)) from None
+
+        ports = build_ports(config, listeners, loggers, stopping)
         if config.peers.is_configured_identity_missing:
             # A client that waits for the first response reads these files next. Imported late: it costs time.
             from warpseal.peers.identity import create_configured_identity
 
             create_configured_identity(config.peers)
-        log.info("listening", extra={"version": __version__, **bound, "data_dir": config.peers.data_dir})
+        addresses = {name.replace("-", "_"): listener.address for name, listener in listeners.items()}
+        log.info("listening", extra={"version": __version__, **addresses, "data_dir": config.peers.data_dir})
 
         failures: list[StartupError] = []
 
@@ -66,9 +81,10 @@ async def serve(
                 await stopping.wait()
 
         async def start() -> None:
-            # Imported late: the ports listen already, and requests wait at the gates.
+            # Imported late: requests wait at the gates already.
             from warpseal.daemon.startup import start_services
 
+            on_loaded()
             try:
                 await start_services(config, ports, start_indexer)
             except* StartupError as errors:
@@ -76,7 +92,7 @@ async def serve(
                 stopping.set()
 
         api_server, *other_servers = ports.servers.values()
-        api_url, metrics_url = api_server.url, ports.servers["metrics"].url
+        api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
         with listening_file(config.peers.data_dir, api_url, metrics_url):
             announce(api_url, metrics_url)
             async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
@@ -102,3 +118,16 @@ async def serve(
                 if failures:
                     raise failures[0]
         log.info("stopped")
+
+
+@contextmanager
+def open_listeners(config: Config) -> Iterator[Mapping[str, Listener]]:
+    """Hold the ports of the configuration, by their names. Raises StartupError."""
+    api = config.api
+    ports = {"api": api.api_port, "metrics": api.metrics_port, "metrics-api": api.metrics_api_port}
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(closing(Listener(api.api_host, port, name=name)))
+            for name, port in ports.items()
+            if port is not None
+        }

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from starlette.types import ASGIApp
+
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.access import AllowedHosts
@@ -27,7 +30,7 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 
 @dataclass(frozen=True, slots=True)
 class DaemonPorts:
-    """The servers by name (api, metrics, metrics_api if it has a port), and what `start_services` opens."""
+    """The servers by name (api, metrics, metrics-api if it has a port), and what `start_services` opens."""
 
     servers: Mapping[str, HttpServer]
     signing: StartupGate[SigningServices]
@@ -38,15 +41,11 @@ class DaemonPorts:
     status: DaemonStatus
     metrics: Metrics
 
-    def bind(self) -> dict[str, str]:
-        """Take all ports and listen; return their addresses for people, by name. Raises StartupError."""
-        for server in self.servers.values():
-            server.bind()
-        return {name: server.address for name, server in self.servers.items()}
 
-
-def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event) -> DaemonPorts:
-    """Build the servers; nothing listens yet. stopping: set when the daemon stops. Raises StartupError."""
+def build_ports(
+    config: Config, listeners: Mapping[str, Listener], loggers: DaemonLoggers, stopping: asyncio.Event
+) -> DaemonPorts:
+    """Build the servers of the listeners, by their names. stopping: set when the daemon stops. Raises StartupError."""
     metrics, timeout_s = Metrics(), config.aggregation.default_timeout_s
     signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
     node_api = NodeApi(config, loggers, metrics)
@@ -62,16 +61,14 @@ def build_ports(config: Config, loggers: DaemonLoggers, stopping: asyncio.Event)
     hosts = AllowedHosts(config.node_api.allowed_hosts)
 
     settings = config.api
-    metrics_page = metrics_app(MetricsPage(metrics), settings, metrics)
-    metrics_server = HttpServer(metrics_page, settings.api_host, settings.metrics_port, settings, name="metrics")
-    status_endpoints = StatusEndpoints(status, settings, hosts, lambda: metrics_server.port, stopping)
+    status_endpoints = StatusEndpoints(status, settings, hosts, listeners["metrics"].port, stopping)
     app = api_app(aggregator, probes, status_endpoints, data_api, settings, metrics)
-    api = switch_paths(node_api.interfaces, app)
-    servers = {"api": HttpServer(api, settings.api_host, settings.api_port, settings), "metrics": metrics_server}
-    if settings.metrics_api_port is not None:
-        metrics_api = metrics_api_app(data_api, probes, settings, metrics)
-        port = settings.metrics_api_port
-        servers["metrics_api"] = HttpServer(metrics_api, settings.api_host, port, settings, name="metrics-api")
+    apps: dict[str, ASGIApp] = {
+        "api": switch_paths(node_api.interfaces, app),
+        "metrics": metrics_app(MetricsPage(metrics), settings, metrics),
+        "metrics-api": metrics_api_app(data_api, probes, settings, metrics),
+    }
+    servers = {name: HttpServer(apps[name], listener, settings) for name, listener in listeners.items()}
     return DaemonPorts(
         servers=servers,
         signing=signing,

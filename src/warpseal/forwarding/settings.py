@@ -10,7 +10,7 @@ from warpseal.forwarding.primary.methods import SERVICES
 from warpseal.node.settings import endpoint, method
 from warpseal.runtime.settings import MEBIBYTE, Group, fault, list_of, one_or_more, setting, text
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.node import NodeLimits
+from warpseal.upstream.limits import NodeLimits
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
 _GATEWAY_METHOD: Final = re.compile(rf"(?:{'|'.join(SERVICES)})\.(?:[a-z][A-Za-z0-9]*\*?|\*)")

@@ -39,7 +39,7 @@ from warpseal.upstream.endpoint import (
     NodeEndpoint,
     TraceMode,
 )
-from warpseal.upstream.node import NodeLimits
+from warpseal.upstream.limits import NodeLimits
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

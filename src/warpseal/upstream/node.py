@@ -21,12 +21,11 @@ from yarl import URL
 
 from warpseal.runtime.http_session import new_session, read_body
 from warpseal.runtime.process import error_words
-from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
-from warpseal.upstream.limits import MAX_PAUSE_S, CallOrigin, RetryAfter, UpstreamLimit, parse_retry_after
+from warpseal.upstream.limits import CallOrigin, NodeLimits, RetryAfter, UpstreamLimit, parse_retry_after
 
 T = TypeVar("T")
 
@@ -55,37 +54,6 @@ class CallObserver(Protocol):
 
     def count_disagreement(self, position: int, method: str) -> None:
         """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLimits:
-    """Limits of the calls to each node of a list. Durations in seconds, sizes of one response in bytes.
-
-    connect_timeout_s: None: a connection may take as long as the call.
-    max_pause_s: the longest pause that a node gets by its Retry-After.
-    has_default_pauses: whether a 429 without a Retry-After is a pause as well.
-    in_flight, per_s: of typed calls on behalf of requests.
-    background_in_flight, background_per_s: of the calls of the follower of blocks, or of the indexer.
-    cooldown_s: time for which a failed node is used only if no other node is usable.
-    caller_cooldown_s: the same for typed calls on behalf of requests.
-    check_timeout_s: timeout of a call for the identity or the head of a node.
-    poll_s: interval at which the heads of several nodes are compared.
-    """
-
-    timeout_s: float = 5.0
-    connect_timeout_s: float | None = None
-    max_bytes: int = MEBIBYTE
-    max_large_bytes: int = 16 * MEBIBYTE
-    max_pause_s: float = MAX_PAUSE_S
-    has_default_pauses: bool = True
-    in_flight: int = 8
-    per_s: int = 50
-    background_in_flight: int = 4
-    background_per_s: int = 20
-    cooldown_s: float = 10.0
-    caller_cooldown_s: float = 30.0
-    check_timeout_s: float = 2.0
-    poll_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from warpseal.upstream.errors import (
     RpcRefusal,
 )
 from warpseal.upstream.identity import NodeIdentity
-from warpseal.upstream.limits import CallOrigin
-from warpseal.upstream.node import NodeCall, NodeLimits, NodeReply, UpstreamNode
+from warpseal.upstream.limits import CallOrigin, NodeLimits
+from warpseal.upstream.node import NodeCall, NodeReply, UpstreamNode
 
 log = logging.getLogger(__name__)
 

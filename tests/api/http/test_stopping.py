@@ -13,6 +13,7 @@ from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup, ScriptedAggregator
 from tests.api.raw_http import BODY, post
 from tests.eventually import finish
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.errors import StartupError
 
@@ -35,9 +36,8 @@ class HeldAggregation:
 async def test_stopping_finishes_what_is_in_flight() -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=LONG_S)
-    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
     running = asyncio.create_task(server.run())
-    server.bind()
     async with aiohttp.ClientSession(server.url) as client:
         asking = asyncio.create_task(client.post(KEBAB, data=BODY))
         idle = await asyncio.open_connection("127.0.0.1", server.port)
@@ -58,8 +58,7 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
 async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=0.2)
-    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), "127.0.0.1", 0, settings)
-    server.bind()
+    server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
         asking = asyncio.create_task(client.post(path, data=BODY))
@@ -84,12 +83,11 @@ async def test_a_taken_port_is_a_startup_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartupError, match=str(port)):
-            HttpServer(ApiSetup().app(), "127.0.0.1", port, SETTINGS).bind()
+            Listener("127.0.0.1", port)
 
 
 async def test_port_0_binds_a_free_port_and_reports_it() -> None:
-    server = HttpServer(ApiSetup().app(), "0.0.0.0", 0, SETTINGS)
-    server.bind()
+    server = HttpServer(ApiSetup().app(), Listener("0.0.0.0", 0), SETTINGS)
     assert server.url == f"http://127.0.0.1:{server.port}"
     assert server.port > 0
     running = asyncio.create_task(server.run())

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.admin import AdminMethods
@@ -163,8 +164,7 @@ async def started_node_api(
 @asynccontextmanager
 async def serving(app: ASGIApp, settings: ApiSettings = SETTINGS) -> AsyncIterator[str]:
     """Serve an app on a free port of this machine."""
-    server = HttpServer(app, settings.api_host, 0, settings)
-    server.bind()
+    server = HttpServer(app, Listener(settings.api_host, 0), settings)
     running = asyncio.create_task(server.run())
     try:
         yield server.url

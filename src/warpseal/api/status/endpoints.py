@@ -41,7 +41,7 @@ _PAGE_HEADERS: Final = {"content-security-policy": POLICY, "referrer-policy": "n
 class StatusEndpoints:
     """Serves two audiences: clients on this machine, and all others.
 
-    hosts: names of this machine. metrics_port: the port of /metrics, once it is bound. stopping: set when the daemon
+    hosts: names of this machine. metrics_port: the port of /metrics. stopping: set when the daemon
     stops, which ends the event streams. interval_s: between two looks for changes on behalf of an open page.
     write_timeout_s: for how long a client may leave an event unread.
     """
@@ -51,7 +51,7 @@ class StatusEndpoints:
         source: StatusSource,
         settings: ApiSettings,
         hosts: AllowedHosts,
-        metrics_port: Callable[[], int],
+        metrics_port: int,
         stopping: asyncio.Event,
         interval_s: float = 2.0,
         write_timeout_s: float = 20.0,
@@ -110,7 +110,7 @@ class StatusEndpoints:
         self._admit(request.scope)
         host = urlsplit(f"http://{request.headers.get('host', '')}").hostname or "127.0.0.1"
         name = f"[{host}]" if ":" in host else host
-        return RedirectResponse(f"//{name}:{self._metrics_port()}/metrics", 307, _HEADERS)
+        return RedirectResponse(f"//{name}:{self._metrics_port}/metrics", 307, _HEADERS)
 
     def _admit(self, scope: Scope) -> bool:
         """Return whether a request may see addresses. Raises NotFound if it may see nothing.
