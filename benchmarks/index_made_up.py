@@ -6,9 +6,10 @@ It builds effects and bytes without checks, because it measures the index, not t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from warpseal.chains.components import (
     BaseFields,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests import paths
 from tests.api.openapi.documented_answers import assert_valid

@@ -6,7 +6,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from warpseal.chains.codec import Codec, FixedBytes, Interface, ListOf, ListOfFixed, SizedBytes, Struct, Text, Unsigned
+from warpseal.chains.codec import (
+    Codec,
+    FixedBytes,
+    Interface,
+    ListOf,
+    ListOfFixed,
+    SizedBytes,
+    StructCodec,
+    Text,
+    Unsigned,
+)
 from warpseal.chains.components import TxCodec
 
 _MOST = 3
@@ -25,7 +35,7 @@ def values_of(codec: Codec[Any]) -> st.SearchStrategy[Any]:
             return st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
         case ListOf() | ListOfFixed():
             return st.lists(values_of(codec.element), max_size=_MOST).map(tuple)
-        case Struct():
+        case StructCodec():
             return st.builds(codec.type, *(values_of(field) for field in codec.fields.values()))
         case Interface():
             return st.one_of(*(values_of(layout) for layout in codec.members.values()))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.chains.exchanges import vector
 from tests.chains.hostile import damaged, refusal
@@ -164,7 +164,7 @@ def test_errors_name_the_offset_and_the_reason() -> None:
 
 
 def test_a_parent_id_of_another_length_is_not_encoded() -> None:
-    for outer in (OptionBlock(BlockID(PARENT[1:]), COMMIT), dataclasses.replace(block(), parent_id=BlockID(b""))):
+    for outer in (OptionBlock(BlockID(PARENT[1:]), COMMIT), replace(block(), parent_id=BlockID(b""))):
         with pytest.raises(ValueError, match="not 32"):
             outer.encode()
 

@@ -7,12 +7,12 @@ import os
 import sqlite3
 import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from tests.chains.p_vectors import genesis_bytes
 from tests.eventually import until

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 from aiohttp import web
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.delivery.preflights import PreflightSetup, eth_calls
 from tests.delivery.recorded_chains import EPOCH, PROPOSED, RECORDED_AT, RECORDED_CONFIGS, ChainNode

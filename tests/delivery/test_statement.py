@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 from aiohttp import web
 from eth_abi.abi import encode
+from msgspec.structs import replace
 
 from tests import paths
 from tests.cli.test_message import TRANSACTIONS

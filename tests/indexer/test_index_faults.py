@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from tests.aggregation.virtual_time import run
 from tests.eventually import until
@@ -92,7 +93,7 @@ async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_pat
     recorded = recorded_chains()
     shuffled = dict(recorded.containers)
     shuffled["P/block"] = [*recorded.containers["P/block"][:9], *recorded.containers["P/block"][10:]]
-    node = ReplayNode(chains=replace(recorded, containers=shuffled))
+    node = ReplayNode(chains=dataclasses.replace(recorded, containers=shuffled))
     async with serving(node):
         await index_all(tmp_path, node, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT count(*) FROM blocks") == [(20,)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
 from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
@@ -29,7 +31,9 @@ def early_chains() -> Chains:
         {"id": "", "bytes": with_checksum(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
         for index, tx in enumerate(X_TXS)
     ]
-    return replace(recorded, x=recorded.x[:1], containers={**recorded.containers, "X/block": [], "X/tx": containers})
+    return dataclasses.replace(
+        recorded, x=recorded.x[:1], containers={**recorded.containers, "X/block": [], "X/tx": containers}
+    )
 
 
 def with_cortina(subject: IndexedNetwork) -> IndexedNetwork:
@@ -60,7 +64,7 @@ async def test_transactions_before_linearization_are_indexed_in_order_before_blo
 
 
 async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp_path: Path) -> None:
-    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=late_settings)
         assert node.asked["avm.getTx"] > 0
@@ -68,8 +72,8 @@ async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp
 
 
 async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplete(tmp_path: Path) -> None:
-    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
-    async with serving(ReplayNode(chains=replace(recorded_chains(), x_txs={}))) as node:
+    late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    async with serving(ReplayNode(chains=dataclasses.replace(recorded_chains(), x_txs={}))) as node:
         await index_all(tmp_path, node, settings=late_settings)
     outputs = {out.id: out for tx in replayed().x for out in tx.emitted}
     rows = incomplete(tmp_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import threading
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
@@ -126,7 +127,7 @@ async def test_a_c_chain_block_that_repeats_imports_changes_no_balance(tmp_path:
         "parentHash": last["hash"],
         "blockExtraData": imports["blockExtraData"],
     }
-    node = ReplayNode(chains=replace(recorded, c=[*recorded.c, again]))
+    node = ReplayNode(chains=dataclasses.replace(recorded, c=[*recorded.c, again]))
     network = lambda subject: replace(  # noqa: E731
         subject, params=replace(subject.params, repeated_c_blocks=frozenset([number]))
     )

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.integration.daemon import build_config, run_network
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.ledger.made_up_network import AVAX, BEGIN_S, NAVAX, NETWORK_ID, PARAMS, genesis
 from tests.ledger.memory_utxos import MemoryUtxos

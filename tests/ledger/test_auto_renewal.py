@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.ledger.made_up_network import BEGIN_S, NAVAX, PARAMS, REWARDS
 from tests.ledger.model_parts import DAY_S

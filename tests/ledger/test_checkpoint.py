@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.ledger.recorded import params, replayed
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint

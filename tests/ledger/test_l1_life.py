@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.ledger.made_up_network import BEGIN_S, C_CHAIN, FEE, bls_key, l1_owner, warp
 from tests.ledger.small_chain import ALL_ACTIVE, OWNER, Chain, output, spending

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from warpseal.peers.address_store import LEGACY_FILE_NAME, AddressPersister, load_legacy_file
 from warpseal.peers.addresses import AddressBook, Endpoint, SignedAddress

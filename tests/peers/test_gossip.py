@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.protocol.peers import UNIX_S, Node, node
 from warpseal.peers.addresses import AddressBook, Gossip, peers_to_ask

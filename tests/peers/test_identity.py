@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +17,7 @@ from typing import NoReturn
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically

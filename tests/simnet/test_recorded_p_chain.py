@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from tests.simnet.client import call
 from tests.simnet.sessions import VECTORS, recorded, small_network, state_at_tip

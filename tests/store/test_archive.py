@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.store.fixtures import load_beside, message, share, signature, store_at, wait_for_entry

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, store_at
 from warpseal.store.errors import StoreDown

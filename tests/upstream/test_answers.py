@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from warpseal.node.p_chain import (
     CurrentValidation,

@@ -7,11 +7,11 @@ import random
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.usage.test_database import database
 from tests.usage.test_sums import NOW, flush

@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final
+
+from msgspec import Struct, field
 
 from warpseal.aggregation.errors import Overloaded
 from warpseal.aggregation.goals import QuorumGoal
@@ -35,8 +36,7 @@ _MIN_RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 60.0
 
 
-@dataclass(slots=True)
-class _SubnetQueue:
+class _SubnetQueue(Struct):
     """The rounds of one signing subnet: those that wait, first come, first served; and the number of running ones."""
 
     waiting: dict[RoundTurn, None] = field(default_factory=dict)

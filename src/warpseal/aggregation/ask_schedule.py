@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.aggregation.members import PENDING, SUSPECT, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.settings import AggregationSettings
@@ -17,16 +19,14 @@ from warpseal.warp.ids import NodeID
 _SLICE: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """Send one request, under one new request ID, to these nodes. is_reask: they were asked before."""
 
     node_ids: list[NodeID]
     is_reask: bool
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Wave:
+class _Wave(Struct, frozen=True, order=True):
     """Nodes that were asked together and are due again together. times_asked: of each of them."""
 
     due_at: float

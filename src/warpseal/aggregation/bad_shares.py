@@ -13,11 +13,12 @@ Source: L. Law and B. J. Matt, "Finding invalid signatures in pairing-based batc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
 from random import SystemRandom
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from warpseal.bls import (
     NO_DEVIATION,
@@ -38,8 +39,7 @@ from warpseal.bls import (
 _SMALL_GROUP: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStep:
+class SearchStep(Struct, frozen=True):
     """A step of the search: members (each with its share) that are added, or verified alone; then measurements."""
 
     added: Sequence[tuple[int, Share]]
@@ -47,8 +47,7 @@ class SearchStep:
     measurements: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShareUnderTest:
+class ShareUnderTest(Struct, frozen=True):
     """One share and the key that should have signed it. index: canonical index of the member."""
 
     index: int
@@ -56,8 +55,7 @@ class ShareUnderTest:
     share: Share
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """The findings of a step. clean: sums of them were right; proven: each was right alone; bad: each was wrong alone.
 
     unresolved: shares in groups that hold a bad one. measurements: their number since the search began.

@@ -5,11 +5,12 @@ A validator is one BLS key. Any of its nodes may answer for it, so replies and c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from math import inf
 from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.share_cache import CachedShare
 from warpseal.node.p_chain import CurrentValidation
@@ -40,8 +41,7 @@ UNAVAILABLE: Final = ShareStatus.UNAVAILABLE
 IMPOSSIBLE: Final = ShareStatus.IMPOSSIBLE
 
 
-@dataclass(frozen=True, slots=True)
-class LastReply:
+class LastReply(Struct, frozen=True):
     """The last reply of a node without a usable share.
 
     status: state of the share that follows from the reply.
@@ -54,8 +54,7 @@ class LastReply:
     text: str | None = None
 
 
-@dataclass(slots=True, eq=False)
-class NodeRecord:
+class NodeRecord(Struct, eq=False):
     """One node of a validator. wave: number of the last request to the node, 0 before the first."""
 
     node_id: NodeID
@@ -71,8 +70,7 @@ class NodeRecord:
         return self.last_reply is None or self.last_reply.status is PENDING
 
 
-@dataclass(slots=True, eq=False)
-class MemberRecord:
+class MemberRecord(Struct, eq=False):
     """One validator.
 
     index: canonical index in the set.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from warpseal.bls import PublicKey
 from warpseal.node.p_chain import CurrentValidation, Subnet
@@ -110,8 +111,7 @@ class ShareArchive(Protocol):
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AggregationDeps:
+class AggregationDeps(Struct, frozen=True):
     """All of the above."""
 
     peers: PeerClient

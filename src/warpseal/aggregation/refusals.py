@@ -7,8 +7,9 @@ negative codes, `graft/*/warp/verifier_backend.go` and `vms/saevm/cchain/warp/ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.members import IMPOSSIBLE, PENDING, UNAVAILABLE, ShareStatus
 from warpseal.warp.ids import P_CHAIN
@@ -18,8 +19,7 @@ from warpseal.warp.message import UnsignedMessage
 _UPTIME_NOT_REACHED_CODE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """One code of one kind of chain: its stable reason, advice for the operator, and what it makes of the share."""
 
     reason: str
@@ -117,8 +117,7 @@ _OTHER_ADVICE: Final[Mapping[int, str]] = {
 _UNDEFINED: Final = Refusal("refused", "The validators had trouble of their own: they are asked again.", PENDING)
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalRules:
+class RefusalRules(Struct, frozen=True):
     """The refusals of one message: they depend on its source chain and on its kind."""
 
     p_chain: bool

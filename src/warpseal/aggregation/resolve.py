@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from cachetools import TTLCache
+from msgspec import Struct, field
 
 from warpseal.aggregation.errors import (
     NothingToSign,
@@ -54,8 +54,7 @@ _ADDRESS_PADDING: Final = bytes(12)
 _MAX_NO_EPOCHS: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class AggregationRequest:
+class AggregationRequest(Struct, frozen=True):
     """A message to sign, or a justification that names one.
 
     signing_subnet_id: subnet that signs; None means the subnet that validates the source chain.
@@ -83,8 +82,7 @@ class AggregationRequest:
     defer_report: Callable[[Callable[[], None]], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRequest:
+class ResolvedRequest(Struct, frozen=True):
     """A message and the set that is to sign it. is_default_subnet: the caller named no signing subnet."""
 
     message: UnsignedMessage
@@ -100,8 +98,7 @@ class ResolvedRequest:
         return self.message.raw, self.justification, self.validators.digest
 
 
-@dataclass(slots=True)
-class Resolver:
+class Resolver(Struct):
     """Resolves requests for one network."""
 
     heights: ProposedHeightSource

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.share_cache import CacheLookups, SharedByteLimit
@@ -22,8 +23,7 @@ _MAX_RESULTS: Final = 4
 _MAX_BELOW_BUFFER: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SignedResult:
+class SignedResult(Struct, frozen=True):
     """A signed message (its bytes) that was verified as it stands. signers: their number; weight: theirs."""
 
     signed_message: bytes

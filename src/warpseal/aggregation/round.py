@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.ask_schedule import Ask, AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult
@@ -46,55 +47,47 @@ _MALFORMED_RESPONSE: Final = LastReply(UNAVAILABLE, "malformed_answer")
 # Actions.
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """Load what the archive holds of the message; give up at `until`. Event: `loaded`."""
 
     until: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Decode:
+class Decode(Struct, frozen=True):
     """Decode stored shares. Event: `decoded`."""
 
     shares: Sequence[StoredShare]
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(Struct, frozen=True):
     """Track the subnet's validators; report the connected nodes, the others' reachability, the inactive validators."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Struct, frozen=True):
     """Check shares on a worker thread. Event: `verified`; no other check is requested before it."""
 
     check: Check
 
 
-@dataclass(frozen=True, slots=True)
-class StoreShares:
+class StoreShares(Struct, frozen=True):
     """Store shares, in one list: single calls would cost as much as the shares."""
 
     shares: Sequence[StoredShare]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreResult:
+class StoreResult(Struct, frozen=True):
     """Store a signed message before it leaves. Event: `stored`."""
 
     result: SignedResult
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Struct, frozen=True):
     """Delete shares that were found bad everywhere, and remember their validators."""
 
     shares: Sequence[tuple[MemberRecord, CachedShare]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Complete:
+class Complete(Struct, frozen=True, eq=False):
     """Give callers their result. made_for: the goal of its buffer; is_stored: it was loaded as it is."""
 
     goals: dict[QuorumGoal, None]
@@ -103,8 +96,7 @@ class Complete:
     is_stored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """Report to a caller why there is no result."""
 
     goal: QuorumGoal

@@ -11,11 +11,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from random import Random
 from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.aggregation.admission import RoundAdmission, RoundTurn
 from warpseal.aggregation.ask_schedule import Ask
@@ -61,8 +65,7 @@ _REFRESH_S: Final = 0.25
 _SHARES_PER_TURN: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RoundDeps:
+class RoundDeps(Struct, frozen=True):
     """The resources that all rounds share. offenders: keys whose share was bad lately.
 
     signed_for: by message, the digest of the validator set for which it was signed last.
@@ -76,7 +79,7 @@ class RoundDeps:
     pool: CryptoPool
     settings: AggregationSettings
     random: Random
-    admission: RoundAdmission = field(default_factory=RoundAdmission)
+    admission: RoundAdmission = msgspec.field(default_factory=RoundAdmission)
 
 
 @dataclass(slots=True, eq=False)

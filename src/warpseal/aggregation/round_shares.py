@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.ask_schedule import AskSchedule
 from warpseal.aggregation.bad_shares import SearchResult, SearchStep, ShareUnderTest
@@ -30,8 +31,7 @@ _MAX_SINGLES: Final = 8
 _MAX_FRUITLESS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PartialAggregate:
+class PartialAggregate(Struct, frozen=True):
     """Shares that are known only as their sum. indices: of exactly its signers; result: the sum alone, verified."""
 
     indices: frozenset[int]
@@ -39,8 +39,7 @@ class PartialAggregate:
     result: SignedResult
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SumCheck:
+class SumCheck(Struct, frozen=True, eq=False):
     """Sum shares (`indices`: of their signers) and verify the result for `goal`."""
 
     goal: QuorumGoal
@@ -49,8 +48,7 @@ class SumCheck:
     members: Sequence[tuple[MemberRecord, CachedShare | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSignatureCheck:
+class StoredSignatureCheck(Struct, frozen=True):
     """Find a stored signature that fits this validator set, and verify it."""
 
     signatures: Sequence[StoredSignature]

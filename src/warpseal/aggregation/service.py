@@ -8,13 +8,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from time import perf_counter
 from typing import Final
 
 from cachetools import LRUCache, TTLCache
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
@@ -47,8 +48,7 @@ _SUSPECT_S: Final = 600.0
 _MAX_PINNED: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregation:
+class Aggregation(Struct, frozen=True):
     """A signed message whose signature and weight were verified as they stand in its bytes.
 
     height: P-Chain height of the validator set `members`.
@@ -65,8 +65,7 @@ class Aggregation:
     signed_weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class AggregationRecord:
+class AggregationRecord(Struct, frozen=True):
     """One finished aggregation, for operators.
 
     ended_at: time in Unix seconds.
@@ -326,8 +325,7 @@ MINUTES: Final = 60
 _MINUTE_S: Final = 60
 
 
-@dataclass(slots=True)
-class MinuteCounts:
+class MinuteCounts(Struct):
     """One minute. start_s: Unix seconds. outcomes: counts. times: of successful ones, counts by bucket of a sketch."""
 
     start_s: int

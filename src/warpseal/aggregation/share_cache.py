@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from warpseal.bls import Share, decode_share
 from warpseal.warp.ids import MessageID
@@ -18,8 +19,7 @@ SHARE_COST_BYTES: Final = 832
 _MESSAGE_COST_BYTES: Final = 512
 
 
-@dataclass(slots=True)
-class CacheLookups:
+class CacheLookups(Struct):
     """How often a cache had what was looked up: a result, or the share of a validator."""
 
     hits: int = 0
@@ -45,8 +45,7 @@ class SharedByteLimit:
             pass
 
 
-@dataclass(slots=True, eq=False)
-class CachedShare:
+class CachedShare(Struct, eq=False):
     """One share: 96 compressed bytes and the point that they encode. is_verified: it was verified alone."""
 
     raw: bytes

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import nlargest
 from math import inf
 from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
@@ -43,8 +44,7 @@ FindConnection = Callable[[NodeID], DisconnectedNode | None]
 """Returns why a node is not connected."""
 
 
-@dataclass(frozen=True, slots=True)
-class _MissingShare:
+class _MissingShare(Struct, frozen=True):
     """A validator that has not signed; member: None for weight without a key.
 
     validation: of an L1 validator without enough balance.

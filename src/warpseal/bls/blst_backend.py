@@ -9,10 +9,10 @@ under its own DST only. A share enters a pairing by its 96 bytes. Each call hold
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from chia_rs import AugSchemeMPL, G2Element
+from msgspec import Struct
 from pyblst import BlstFP12Element, BlstP1Element, BlstP2Element, final_verify, miller_loop
 
 from warpseal.bls.common import (
@@ -41,8 +41,7 @@ _G2_INFINITY: Final = b"\xc0" + bytes(SHARE_BYTES - 1)
 _SIGN_FLAG: Final = 0x20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Quotient:
+class _Quotient(Struct, frozen=True, eq=False):
     """A deviation as the quotient of two Miller loops, since pyblst offers neither the final power nor an inverse."""
 
     numerator: Any

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.chains.codec import ListOf, MalformedChainBytes, TypeRegistry, Uint32, Uint64
 from warpseal.chains.components import (
     Credential,
@@ -26,8 +28,7 @@ from warpseal.warp.codec import VERSION
 from warpseal.warp.ids import ChainID
 
 
-@dataclass(frozen=True, slots=True)
-class AtomicEvmOutput:
+class AtomicEvmOutput(Struct, frozen=True):
     """An amount that an account receives. address: its 20 bytes."""
 
     address: Address
@@ -35,8 +36,7 @@ class AtomicEvmOutput:
     asset_id: AssetID
 
 
-@dataclass(frozen=True, slots=True)
-class AtomicEvmInput:
+class AtomicEvmInput(Struct, frozen=True):
     """An amount that an account sends. address: its 20 bytes; nonce: the account's."""
 
     address: Address

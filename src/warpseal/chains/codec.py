@@ -10,8 +10,9 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from warpseal.chains.ids import Address, AssetID, BlockID, TxID
 from warpseal.warp.codec import CodecReader, MalformedMessage
@@ -185,8 +186,8 @@ class ListOfFixed(ListOf[T]):
         return tuple([fields[0] for fields in layout.iter_unpack(reader.raw[start:end])])
 
 
-class Struct(Codec[T]):
-    """The fields of a dataclass in the order of their bytes, each with its codec."""
+class StructCodec(Codec[T]):
+    """The fields of a struct in the order of their bytes, each with its codec."""
 
     def __init__(self, make: type[T], fields: Mapping[str, Codec[Any]]) -> None:
         self.name = make.__name__
@@ -221,7 +222,7 @@ class Interface(Codec[T]):
     for a type that is known but not allowed there is another one than for an unknown type.
     """
 
-    def __init__(self, place: str, members: Mapping[int, Struct[Any]], registry: TypeRegistry) -> None:
+    def __init__(self, place: str, members: Mapping[int, StructCodec[Any]], registry: TypeRegistry) -> None:
         self.members = members
         self._place = place
         self._registry = registry
@@ -251,15 +252,14 @@ class Interface(Codec[T]):
         out += type_id.to_bytes(_TYPE_ID_BYTES, "big")
         member.write(value, out)
 
-    def _member(self, value: T) -> tuple[int, Struct[Any]]:
+    def _member(self, value: T) -> tuple[int, StructCodec[Any]]:
         try:
             return self._by_type[type(value)]
         except KeyError:
             raise ValueError(f"{type(value).__name__} cannot be {self._place}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class AsInterface:
+class AsInterface(Struct, frozen=True):
     """Annotates a type whose bytes begin with a type id. place: for errors."""
 
     place: str
@@ -268,23 +268,23 @@ class AsInterface:
 class TypeRegistry:
     """The type ids of one chain, and the codecs of its dataclasses.
 
-    The annotation of a field gives its codec: bytes behind their length, a text, an id, a tuple, another dataclass, or
+    The annotation of a field gives its codec: bytes behind their length, a text, an id, a tuple, another struct, or
     the codec in `Annotated`. With `AsInterface` it allows the types of the union that are registered.
     """
 
     def __init__(self, types: Mapping[int, type[Any] | str]) -> None:
         """types: by type id; the name alone of a type without a codec."""
         self._types: Mapping[int, Any] = types
-        self._structs: dict[Any, Struct[Any]] = {}
+        self._structs: dict[Any, StructCodec[Any]] = {}
 
-    def struct(self, make: type[T]) -> Struct[T]:
-        """Return the codec of a dataclass, whose generic parameters are given."""
+    def struct(self, make: type[T]) -> StructCodec[T]:
+        """Return the codec of a struct, whose generic parameters are given."""
         if make not in self._structs:
             origin, args = get_origin(make) or make, get_args(make)
             hints = get_type_hints(origin, include_extras=True)
             hints = {name: hint[args] if getattr(hint, "__parameters__", ()) else hint for name, hint in hints.items()}
             fields = {name: self._codec(hint, name.replace("_", " ")) for name, hint in hints.items()}
-            self._structs[make] = Struct(origin, fields)
+            self._structs[make] = StructCodec(origin, fields)
         return self._structs[make]
 
     def interface(self, place: str, union: Any) -> Interface[Any]:

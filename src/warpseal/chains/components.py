@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from warpseal.chains.codec import AsInterface, ChainReader, Codec, FixedBytes, Interface, ListOf, Uint32, Uint64
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.warp.codec import VERSION
@@ -21,8 +23,7 @@ StateOutput = TypeVar("StateOutput")
 Signature: TypeAlias = Annotated[bytes, FixedBytes(65)]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOwners:
+class OutputOwners(Struct, frozen=True):
     """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from `locktime` on."""
 
     locktime: Uint64
@@ -30,8 +31,7 @@ class OutputOwners:
     addresses: tuple[Address, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransferOutput:
+class TransferOutput(Struct, frozen=True):
     """An amount that `threshold` of the addresses may spend from `locktime` on."""
 
     amount: Uint64
@@ -45,8 +45,7 @@ class TransferOutput:
         return OutputOwners(self.locktime, self.threshold, self.addresses)
 
 
-@dataclass(frozen=True, slots=True)
-class LockOut:
+class LockOut(Struct, frozen=True):
     """An output that can only be staked until `locktime`. It never wraps another lock."""
 
     locktime: Uint64
@@ -63,16 +62,14 @@ class LockOut:
         return self.output.owners
 
 
-@dataclass(frozen=True, slots=True)
-class TransferInput:
+class TransferInput(Struct, frozen=True):
     """An amount spent; signature_indices: the positions of the signing addresses in the output, ascending if valid."""
 
     amount: Uint64
     signature_indices: tuple[Uint32, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LockIn:
+class LockIn(Struct, frozen=True):
     """An input that spends a LockOut of the same `locktime`. It never wraps another lock."""
 
     locktime: Uint64
@@ -89,15 +86,13 @@ class LockIn:
         return self.input.signature_indices
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """Proof of an authority without an amount: the positions of the signing addresses in the owner."""
 
     signature_indices: tuple[Uint32, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """Signatures, each 65 bytes: r, s, then the recovery id."""
 
     signatures: tuple[Signature, ...]
@@ -110,16 +105,14 @@ Owner: TypeAlias = Annotated[OutputOwners, AsInterface("an owner")]
 Authority: TypeAlias = Annotated[Input, AsInterface("an authorisation")]
 
 
-@dataclass(frozen=True, slots=True)
-class TransferableOutput:
+class TransferableOutput(Struct, frozen=True):
     """An output of an asset."""
 
     asset_id: AssetID
     output: Annotated[Output, AsInterface("an output")]
 
 
-@dataclass(frozen=True, slots=True)
-class TransferableInput:
+class TransferableInput(Struct, frozen=True):
     """The spending of output `output_index` of transaction `tx_id`."""
 
     tx_id: TxID
@@ -133,8 +126,7 @@ class TransferableInput:
         return utxo_id(self.tx_id, self.output_index)
 
 
-@dataclass(frozen=True, slots=True)
-class Utxo(Generic[StateOutput]):
+class Utxo(Struct, Generic[StateOutput], frozen=True):
     """An unspent output: its transaction and index, and the output itself."""
 
     tx_id: TxID
@@ -148,8 +140,7 @@ class Utxo(Generic[StateOutput]):
         return utxo_id(self.tx_id, self.output_index)
 
 
-@dataclass(frozen=True, slots=True)
-class BaseFields:
+class BaseFields(Struct, frozen=True):
     """The fields that every user's transaction on P and X begins with. blockchain_id: the chain that issued it."""
 
     network_id: Uint32
@@ -159,28 +150,24 @@ class BaseFields:
     memo: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class UserTx:
+class UserTx(Struct, frozen=True):
     """A transaction that a user issues, with inputs and outputs; its own fields follow the base fields."""
 
     base: BaseFields
 
 
-@dataclass(frozen=True, slots=True)
-class BaseTx(UserTx):
+class BaseTx(UserTx, frozen=True):
     """Moves funds within the chain."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTx(UserTx):
+class ImportTx(UserTx, frozen=True):
     """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
 
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportTx(UserTx):
+class ExportTx(UserTx, frozen=True):
     """Exports outputs to another chain; their indices follow those of the base outputs."""
 
     destination_chain_id: ChainID

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from msgspec import Struct
+
 from warpseal.chains.codec import ID, TEXT, U64, ChainReader, Codec, ListOf, write_count
 from warpseal.chains.components import Output, Utxo
 from warpseal.chains.ids import BlockID
@@ -22,8 +24,7 @@ _PARENT_AND_HEIGHT: Final = struct.Struct(">32sQ")
 _TXS: Final = ListOf(P_TX, "transactions")
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """The layout of one type of block.
 
     has_time: blocks since Banff begin with a time. has_decisions: Banff's proposals continue with decisions. trailing:
@@ -135,8 +136,7 @@ def _fits(form: _Form, count: int) -> bool:
     return count >= form.trailing if form.has_decisions else count == form.trailing
 
 
-@dataclass(frozen=True, slots=True)
-class GenesisUtxo:
+class GenesisUtxo(Struct, frozen=True):
     """An output of the genesis: its transaction id is zero, its index is the position in the genesis."""
 
     utxo: Utxo[Output]

@@ -10,9 +10,10 @@ transaction that created it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
+
+from msgspec import Struct
 
 from warpseal.chains.codec import (
     U32,
@@ -20,7 +21,7 @@ from warpseal.chains.codec import (
     Bytes32,
     FixedBytes,
     ListOfFixed,
-    Struct,
+    StructCodec,
     TypeRegistry,
     Uint8,
     Uint32,
@@ -58,7 +59,7 @@ from warpseal.warp.message import AddressedCall, SignedMessage
 
 Proof: TypeAlias = Annotated[bytes, FixedBytes(96)]
 BalanceOwner: TypeAlias = Annotated[
-    PChainOwner, Struct(PChainOwner, {"threshold": U32, "addresses": ListOfFixed(FixedBytes(20), "addresses")})
+    PChainOwner, StructCodec(PChainOwner, {"threshold": U32, "addresses": ListOfFixed(FixedBytes(20), "addresses")})
 ]
 
 
@@ -70,8 +71,7 @@ class RewardType(StrEnum):
     VALIDATOR_FEE = "VALIDATOR_FEE"
 
 
-@dataclass(frozen=True, slots=True)
-class StakingTerms:
+class StakingTerms(Struct, frozen=True):
     """A node, its weight and its staking period, which since Durango starts at the accepting block's time."""
 
     node_id: NodeID
@@ -80,21 +80,18 @@ class StakingTerms:
     weight: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetValidator:
+class SubnetValidator(Struct, frozen=True):
     """A staker of a subnet; the Primary Network's id is all zeros."""
 
     validator: StakingTerms
     subnet_id: SubnetID
 
 
-@dataclass(frozen=True, slots=True)
-class NoSigner:
+class NoSigner(Struct, frozen=True):
     """A staker without a BLS key."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProofOfPossession:
+class ProofOfPossession(Struct, frozen=True):
     """A BLS key, compressed, and the proof that the staker has its secret."""
 
     public_key: Annotated[bytes, FixedBytes(48)]
@@ -104,8 +101,7 @@ class ProofOfPossession:
 Signer: TypeAlias = Annotated[NoSigner | ProofOfPossession, AsInterface("a signer")]
 
 
-@dataclass(frozen=True, slots=True)
-class InitialValidator:
+class InitialValidator(Struct, frozen=True):
     """A validator of a conversion. node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive."""
 
     node_id: bytes
@@ -116,15 +112,13 @@ class InitialValidator:
     deactivation_owner: BalanceOwner
 
 
-@dataclass(frozen=True, slots=True)
-class CreateSubnetTx(UserTx):
+class CreateSubnetTx(UserTx, frozen=True):
     """Creates a permissioned subnet."""
 
     owner: Owner
 
 
-@dataclass(frozen=True, slots=True)
-class CreateChainTx(UserTx):
+class CreateChainTx(UserTx, frozen=True):
     """Creates a blockchain on a subnet."""
 
     subnet_id: SubnetID
@@ -135,8 +129,7 @@ class CreateChainTx(UserTx):
     subnet_auth: Authority
 
 
-@dataclass(frozen=True, slots=True)
-class TransformSubnetTx(UserTx):
+class TransformSubnetTx(UserTx, frozen=True):
     """Makes a permissioned subnet elastic. The terms of its stakers."""
 
     subnet_id: SubnetID
@@ -156,8 +149,7 @@ class TransformSubnetTx(UserTx):
     subnet_auth: Authority
 
 
-@dataclass(frozen=True, slots=True)
-class TransferSubnetOwnershipTx(UserTx):
+class TransferSubnetOwnershipTx(UserTx, frozen=True):
     """Gives a permissioned subnet a new owner."""
 
     subnet_id: SubnetID
@@ -165,8 +157,7 @@ class TransferSubnetOwnershipTx(UserTx):
     new_owner: Owner
 
 
-@dataclass(frozen=True, slots=True)
-class AddValidatorTx(UserTx):
+class AddValidatorTx(UserTx, frozen=True):
     """A validator joins the Primary Network without a BLS key (before Durango)."""
 
     validator: StakingTerms
@@ -175,8 +166,7 @@ class AddValidatorTx(UserTx):
     delegation_shares: Uint32
 
 
-@dataclass(frozen=True, slots=True)
-class AddDelegatorTx(UserTx):
+class AddDelegatorTx(UserTx, frozen=True):
     """A delegator stakes with a validator of the Primary Network (before Durango)."""
 
     validator: StakingTerms
@@ -184,16 +174,14 @@ class AddDelegatorTx(UserTx):
     rewards_owner: Owner
 
 
-@dataclass(frozen=True, slots=True)
-class AddSubnetValidatorTx(UserTx):
+class AddSubnetValidatorTx(UserTx, frozen=True):
     """The subnet's owner adds a validator to a permissioned subnet."""
 
     validator: SubnetValidator
     subnet_auth: Authority
 
 
-@dataclass(frozen=True, slots=True)
-class AddPermissionlessValidatorTx(UserTx):
+class AddPermissionlessValidatorTx(UserTx, frozen=True):
     """A validator joins the Primary Network or an elastic subnet."""
 
     validator: SubnetValidator
@@ -204,8 +192,7 @@ class AddPermissionlessValidatorTx(UserTx):
     delegation_shares: Uint32
 
 
-@dataclass(frozen=True, slots=True)
-class AddPermissionlessDelegatorTx(UserTx):
+class AddPermissionlessDelegatorTx(UserTx, frozen=True):
     """A delegator stakes with a validator of the Primary Network or of an elastic subnet."""
 
     validator: SubnetValidator
@@ -213,8 +200,7 @@ class AddPermissionlessDelegatorTx(UserTx):
     rewards_owner: Owner
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSubnetValidatorTx(UserTx):
+class RemoveSubnetValidatorTx(UserTx, frozen=True):
     """The subnet's owner removes a validator of a permissioned subnet."""
 
     node_id: NodeID
@@ -222,22 +208,19 @@ class RemoveSubnetValidatorTx(UserTx):
     subnet_auth: Authority
 
 
-@dataclass(frozen=True, slots=True)
-class AdvanceTimeTx:
+class AdvanceTimeTx(Struct, frozen=True):
     """Proposes a new chain time (before Banff). It has no inputs and no credentials."""
 
     time_s: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class RewardValidatorTx:
+class RewardValidatorTx(Struct, frozen=True):
     """Proposes to end a staking, with its reward if committed. It has no inputs and no credentials."""
 
     staking_tx_id: TxID
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertSubnetToL1Tx(UserTx):
+class ConvertSubnetToL1Tx(UserTx, frozen=True):
     """Turns a permissioned subnet into an L1; a contract on the manager chain controls its validators."""
 
     subnet_id: SubnetID
@@ -258,8 +241,7 @@ class ConvertSubnetToL1Tx(UserTx):
         return tuple(bootstrap_validation_id(self.subnet_id, index) for index in range(len(self.validators)))
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterL1ValidatorTx(UserTx):
+class RegisterL1ValidatorTx(UserTx, frozen=True):
     """Registers a validator of an L1. message: a signed Warp message; balance: nAVAX."""
 
     balance: Uint64
@@ -275,8 +257,7 @@ class RegisterL1ValidatorTx(UserTx):
         return RegisterL1Validator.parse(_called(self.message))
 
 
-@dataclass(frozen=True, slots=True)
-class SetL1ValidatorWeightTx(UserTx):
+class SetL1ValidatorWeightTx(UserTx, frozen=True):
     """Changes the weight of an L1's validator, or removes it with weight 0. message: a signed Warp message."""
 
     message: bytes
@@ -290,16 +271,14 @@ class SetL1ValidatorWeightTx(UserTx):
         return L1ValidatorWeight.parse(_called(self.message))
 
 
-@dataclass(frozen=True, slots=True)
-class IncreaseL1ValidatorBalanceTx(UserTx):
+class IncreaseL1ValidatorBalanceTx(UserTx, frozen=True):
     """Adds `balance` nAVAX to the balance from which an L1's validator pays its fee."""
 
     validation_id: ValidationID
     balance: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class DisableL1ValidatorTx(UserTx):
+class DisableL1ValidatorTx(UserTx, frozen=True):
     """Makes an L1's validator inactive and refunds its balance; its weight stays."""
 
     validation_id: ValidationID
@@ -310,8 +289,7 @@ def _called(message: bytes) -> bytes:
     return AddressedCall.parse(SignedMessage.parse(message).unsigned.payload).payload
 
 
-@dataclass(frozen=True, slots=True)
-class AddAutoRenewedValidatorTx(UserTx):
+class AddAutoRenewedValidatorTx(UserTx, frozen=True):
     """A validator joins the Primary Network for cycles of `period_s` seconds. node_id: 20 bytes if valid."""
 
     node_id: bytes
@@ -325,8 +303,7 @@ class AddAutoRenewedValidatorTx(UserTx):
     period_s: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class SetAutoRenewedValidatorConfigTx(UserTx):
+class SetAutoRenewedValidatorConfigTx(UserTx, frozen=True):
     """Changes the renewal of a validator. staking_tx_id: the transaction by which it joined."""
 
     staking_tx_id: TxID
@@ -335,8 +312,7 @@ class SetAutoRenewedValidatorConfigTx(UserTx):
     period_s: Uint64
 
 
-@dataclass(frozen=True, slots=True)
-class RewardAutoRenewedValidatorTx:
+class RewardAutoRenewedValidatorTx(Struct, frozen=True):
     """Proposes to end a cycle, at `end_s`, with its reward if committed. It has no inputs and no credentials."""
 
     staking_tx_id: TxID

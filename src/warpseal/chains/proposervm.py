@@ -6,9 +6,10 @@ Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.chains.codec import ChainReader, MalformedChainBytes, UnknownType
 from warpseal.chains.ids import BlockID
@@ -25,8 +26,7 @@ _EPOCH: Final = struct.Struct(">QQq")
 _MIN_INNER_BYTES: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Struct, frozen=True):
     """A Granite epoch. p_chain_height: at which its Warp messages are verified; start_time_s: Unix seconds."""
 
     p_chain_height: int
@@ -38,8 +38,7 @@ class Epoch:
         return _EPOCH.pack(self.p_chain_height, self.number, self.start_time_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedBlock:
+class ProposedBlock(Struct, frozen=True):
     """An outer block with a header.
 
     parent_id: 32 bytes, the parent's outer id. timestamp_s: Unix seconds, may be negative in hostile bytes.
@@ -85,8 +84,7 @@ class ProposedBlock:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class OptionBlock:
+class OptionBlock(Struct, frozen=True):
     """An outer block without a header: one of the two options of its parent, whose header applies to it.
 
     parent_id: 32 bytes, the parent's outer id. inner: bytes of a P-Chain Commit or Abort block.

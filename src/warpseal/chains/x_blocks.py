@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.chains.codec import ID, U32, U64, ChainReader, ListOf
 from warpseal.chains.ids import AssetID, BlockID
 from warpseal.chains.x_txs import X_TX, X_TYPES, CreateAssetTx, XTx
@@ -77,8 +79,7 @@ def _encode(parent_id: BlockID, height: int, time: int, merkle_root: bytes, txs:
     return bytes(out)
 
 
-@dataclass(frozen=True, slots=True)
-class GenesisAsset:
+class GenesisAsset(Struct, frozen=True):
     """An asset of the genesis: an alias such as AVAX, and the unsigned transaction that creates it."""
 
     alias: str
@@ -95,8 +96,7 @@ class GenesisAsset:
         return AssetID(self.tx.id)
 
 
-@dataclass(frozen=True, slots=True)
-class XGenesis:
+class XGenesis(Struct, frozen=True):
     """The assets, sorted by alias if valid."""
 
     assets: tuple[GenesisAsset, ...]

@@ -6,8 +6,9 @@ registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`. Transacti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
+
+from msgspec import Struct
 
 from warpseal.chains.codec import AsInterface, TypeRegistry, Uint8, Uint32
 from warpseal.chains.components import (
@@ -29,23 +30,20 @@ from warpseal.chains.components import (
 from warpseal.chains.ids import AssetID, TxID, UtxoID, utxo_id
 
 
-@dataclass(frozen=True, slots=True)
-class MintOutput:
+class MintOutput(Struct, frozen=True):
     """The right to mint more of a fungible asset."""
 
     owners: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class NftMintOutput:
+class NftMintOutput(Struct, frozen=True):
     """The right to mint NFTs of one group of an asset."""
 
     group_id: Uint32
     owners: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class NftTransferOutput:
+class NftTransferOutput(Struct, frozen=True):
     """An NFT with a payload of up to 1 KiB if valid."""
 
     group_id: Uint32
@@ -53,15 +51,13 @@ class NftTransferOutput:
     owners: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyMintOutput:
+class PropertyMintOutput(Struct, frozen=True):
     """The right to mint a property."""
 
     owners: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyOwnedOutput:
+class PropertyOwnedOutput(Struct, frozen=True):
     """The ownership of a property."""
 
     owners: OutputOwners
@@ -71,8 +67,7 @@ class PropertyOwnedOutput:
 XOutput = Output | MintOutput | NftMintOutput | NftTransferOutput | PropertyMintOutput | PropertyOwnedOutput
 
 
-@dataclass(frozen=True, slots=True)
-class MintOperation:
+class MintOperation(Struct, frozen=True):
     """Mints an amount of a fungible asset, and passes on the right to mint."""
 
     mint_input: Input
@@ -80,8 +75,7 @@ class MintOperation:
     transfer_output: TransferOutput
 
 
-@dataclass(frozen=True, slots=True)
-class NftMintOperation:
+class NftMintOperation(Struct, frozen=True):
     """Mints one NFT for each owner."""
 
     mint_input: Input
@@ -90,16 +84,14 @@ class NftMintOperation:
     owners: tuple[OutputOwners, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NftTransferOperation:
+class NftTransferOperation(Struct, frozen=True):
     """Transfers an NFT to new owners."""
 
     input: Input
     output: NftTransferOutput
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyMintOperation:
+class PropertyMintOperation(Struct, frozen=True):
     """Mints a property, and passes on the right to mint."""
 
     mint_input: Input
@@ -107,8 +99,7 @@ class PropertyMintOperation:
     owned_output: PropertyOwnedOutput
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyBurnOperation:
+class PropertyBurnOperation(Struct, frozen=True):
     """Burns a property; one signature index for each address that signs."""
 
     signature_indices: tuple[Uint32, ...]
@@ -117,15 +108,13 @@ class PropertyBurnOperation:
 XOperation = MintOperation | NftMintOperation | NftTransferOperation | PropertyMintOperation | PropertyBurnOperation
 
 
-@dataclass(frozen=True, slots=True)
-class NftCredential:
+class NftCredential(Struct, frozen=True):
     """Signatures of an NFT operation, each 65 bytes: r, s, then the recovery id."""
 
     signatures: tuple[Signature, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyCredential:
+class PropertyCredential(Struct, frozen=True):
     """Signatures of a property operation, each 65 bytes: r, s, then the recovery id."""
 
     signatures: tuple[Signature, ...]
@@ -134,16 +123,14 @@ class PropertyCredential:
 XCredential = Credential | NftCredential | PropertyCredential
 
 
-@dataclass(frozen=True, slots=True)
-class InitialState:
+class InitialState(Struct, frozen=True):
     """Initial outputs of a new asset. fx_index: 0 fungible, 1 NFT, 2 property."""
 
     fx_index: Uint32
     outputs: tuple[Annotated[XOutput, AsInterface("an output")], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAssetTx(UserTx):
+class CreateAssetTx(UserTx, frozen=True):
     """Creates the asset whose id is the transaction's. denomination: decimal places, 0 to 32 if valid."""
 
     name: str
@@ -152,8 +139,7 @@ class CreateAssetTx(UserTx):
     states: tuple[InitialState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UtxoReference:
+class UtxoReference(Struct, frozen=True):
     """Output `output_index` of transaction `tx_id`."""
 
     tx_id: TxID
@@ -165,8 +151,7 @@ class UtxoReference:
         return utxo_id(self.tx_id, self.output_index)
 
 
-@dataclass(frozen=True, slots=True)
-class AssetOperation:
+class AssetOperation(Struct, frozen=True):
     """An operation on an asset, and the outputs that it consumes."""
 
     asset_id: AssetID
@@ -174,8 +159,7 @@ class AssetOperation:
     operation: Annotated[XOperation, AsInterface("an operation")]
 
 
-@dataclass(frozen=True, slots=True)
-class OperationTx(UserTx):
+class OperationTx(UserTx, frozen=True):
     """Transfers fungible assets and executes operations on assets."""
 
     operations: tuple[AssetOperation, ...]

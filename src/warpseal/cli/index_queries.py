@@ -5,9 +5,12 @@ They read the configuration and the data folder; the index process may run at th
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import open_upstream, read_block_rules, read_genesis
@@ -79,8 +82,7 @@ async def read_index_status(
         return tuple(index.freshness()), index.chain_statuses()
 
 
-@dataclass(frozen=True, slots=True)
-class EvmIndexLocation:
+class EvmIndexLocation(Struct, frozen=True):
     """Where the index of an EVM chain is."""
 
     chain_id: ChainID
@@ -185,8 +187,8 @@ def select_chains(
         chain if chain.blockchain_id in chain_ids else replace(chain, index=None) for chain in config.node.evm_chains
     )
     found_at = config.node.index_l1s_at if chain_ids else None
-    node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
-    return replace(config, indexer=replace(config.indexer, chains=chains), node=node), chain_ids
+    node = dataclasses.replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
+    return dataclasses.replace(config, indexer=dataclasses.replace(config.indexer, chains=chains), node=node), chain_ids
 
 
 async def verify_index(

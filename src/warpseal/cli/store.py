@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from msgspec.structs import asdict
 from sqlalchemy import Engine
 
 from warpseal.cli.location import DataLocation, add_location_arguments

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
 from warpseal.errors import StartupError
@@ -34,8 +36,7 @@ class ConfigError(StartupError):
         self.faults = faults
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A valid configuration and where each key that is not a default came from.
 
     unknown_names: WARPSEAL_ variables that no setting has; none if the names are checked strictly.

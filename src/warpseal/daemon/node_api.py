@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces

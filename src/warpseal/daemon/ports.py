@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from starlette.types import ASGIApp
 
 from warpseal.api.data.routes import DataApi
@@ -28,8 +28,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonPorts:
+class DaemonPorts(Struct, frozen=True):
     """The servers by name (api, metrics, metrics-api if it has a port), and what `start_services` opens."""
 
     servers: Mapping[str, HttpServer]

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config
@@ -63,8 +65,7 @@ class Service(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """The long-lived services. background: those that signing does not need."""
 
     heights: ProposedHeight
@@ -102,8 +103,7 @@ class Services:
         return {"store": {"url": store.url, "up": store.is_up}, "follower": self.follower.status().as_json()}
 
 
-@dataclass(frozen=True, slots=True)
-class Upstreams:
+class Upstreams(Struct, frozen=True):
     """The clients of the nodes, the cache of parsed keys, and the thread that decodes large responses."""
 
     upstream: Upstream

@@ -6,13 +6,15 @@ The services of EVM chains and of the validators endpoints are last.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from warpseal import bls
 from warpseal.api.data.contract_info import ContractInfoFolder
@@ -108,7 +110,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
             expires_at = identity.identity.expires_at
-            sources = replace(
+            sources = dataclasses.replace(
                 metric_sources(services, config),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.status.document import (
@@ -63,8 +64,7 @@ _node_text: Final = lru_cache(_MAX_CACHED_NAMES)(node_id_text)
 _id_text: Final = lru_cache(_MAX_CACHED_NAMES)(id_text)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSources:
+class StatusSources(Struct, frozen=True):
     """The parts of the daemon that the document describes, once they run."""
 
     network_id: int

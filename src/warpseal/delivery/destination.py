@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
@@ -95,8 +96,7 @@ class Destination:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationDeps:
+class DestinationDeps(Struct, frozen=True):
     """The clients and lookups of destinations. configured: the chains that have an entry in `evm-chains`."""
 
     epochs: EpochHeights
@@ -107,8 +107,7 @@ class DestinationDeps:
     configured: Set[ChainID] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownRules:
+class _KnownRules(Struct, frozen=True):
     """The rules of a chain as read. last_block_s: Unix seconds of the chain's last block at that time."""
 
     schedule: WarpSchedule

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from warpseal.delivery.destination import Destination, DestinationEpoch, Destinations
 from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, HeightLabel, advise
@@ -62,8 +63,7 @@ class _Candidate(NamedTuple):
     epoch_number: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationCall:
+class DestinationCall(Struct, frozen=True):
     """A call of the caller's own at the destination. sender: None for the zero address. Addresses have 20 bytes."""
 
     sender: bytes | None
@@ -77,8 +77,7 @@ class DestinationCall:
         return {**sender, "to": "0x" + self.contract.hex(), "data": "0x" + self.data.hex(), "gas": hex(self.gas)}
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightRequest:
+class PreflightRequest(Struct, frozen=True):
     """A signed message and its destination.
 
     signing_subnet_id: None for the one that the destination verifies with. quorum: percent, None for the destination's;
@@ -92,8 +91,7 @@ class PreflightRequest:
     call: DestinationCall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeightVerification:
+class HeightVerification(Struct, frozen=True):
     """The verification with the set at one height. epoch_number: None if the height is of no epoch.
 
     result: None if the set could not be read, or is not needed. message_refusal: a refusal, and its text, of a message
@@ -211,8 +209,7 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     call: PreflightCall | UnsetType = UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class PreflightDeps:
+class PreflightDeps(Struct, frozen=True):
     """The services that a preflight uses. denies_calls: whether callers may not have calls of a chain executed."""
 
     destinations: Destinations

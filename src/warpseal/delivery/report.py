@@ -8,9 +8,10 @@ its height; the block after it verifies at the P-Chain height in the header of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from warpseal.delivery.destination import Destination, DestinationEpoch
 from warpseal.delivery.warp_rules import RulesSource, SignerSource
@@ -72,8 +73,7 @@ HeightLabel = Literal["previous", "current", "next", "proposed"]
 """The epoch before the current one; the current one; the one after it, predicted; the P-Chain's proposed height."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedSet:
+class SignedSet(Struct, frozen=True):
     """A signed message, the set in which its signature was verified, and the weight of its signers there."""
 
     signed_message: bytes

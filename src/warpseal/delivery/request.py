@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
@@ -15,8 +16,7 @@ from warpseal.warp.ids import ChainID
 S = TypeVar("S", Aggregation, L1SignedMessage)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryRequest:
+class DeliveryRequest(Struct, frozen=True):
     """A request for a message that a destination accepts.
 
     aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
@@ -29,8 +29,7 @@ class DeliveryRequest:
     wants_report: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class L1DeliveryRequest:
+class L1DeliveryRequest(Struct, frozen=True):
     """A request for the message of a transaction with a report. destination_id: None: the chain of the L1's manager."""
 
     l1: L1Request
@@ -47,8 +46,7 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     error: str | UnsetType = UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery(Generic[S]):
+class Delivery(Struct, Generic[S], frozen=True):
     """A message that was signed for a destination. headers: the report in short. is_reported: the caller wants it."""
 
     result: S

@@ -10,11 +10,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cachetools import LRUCache
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
@@ -71,8 +71,7 @@ _MAX_RECENT: Final = 2_048
 _MAX_RECENT_BYTES: Final = 2_048
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryDeps:
+class DeliveryDeps(Struct, frozen=True):
     """The services that signing for a destination uses."""
 
     destinations: Destinations
@@ -83,8 +82,7 @@ class DeliveryDeps:
     sets: ValidatorSets
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(Struct, frozen=True):
     """How a message is signed for a destination. verifying_subnet_id: whose set the destination takes."""
 
     signing_subnet_id: SubnetID
@@ -99,8 +97,7 @@ class _Terms:
 _DeliveryKey = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedDelivery:
+class _CachedDelivery(Struct, frozen=True):
     """The outcome of a request. It has no validator set, so that none outlives its cache.
 
     proposed_height: the proposed height of the P-Chain at that time.

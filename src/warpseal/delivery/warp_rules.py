@@ -7,10 +7,10 @@ Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.forwarding.evm.precompiles import Config, active_precompiles, precompile_as_json, timestamp
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
@@ -30,8 +30,7 @@ _MAX_TIME: Final = 2**64 - 1
 _MAX_UPGRADES: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class WarpRules:
+class WarpRules(Struct, frozen=True):
     """The Warp configuration of a chain at one time.
 
     quorum: percent. requires_primary_signers: the Primary Network signs messages of its C- and X-Chain.
@@ -42,8 +41,7 @@ class WarpRules:
     source: RulesSource = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class WarpSchedule:
+class WarpSchedule(Struct, frozen=True):
     """The Warp configurations of a chain, each with the time from which it holds.
 
     genesis: of the genesis; upgrades: in the order of the chain's upgrades. is_subnet_evm: without an active

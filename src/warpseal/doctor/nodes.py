@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from warpseal.config.keys import Config
 from warpseal.forwarding.primary.gateway import build_gateway
@@ -197,8 +198,7 @@ async def _compare_versions(upstream: Upstream) -> list[Finding]:
     return [Finding(Grade.WARNING, f"the nodes run different versions: {said}", advice, detail)]
 
 
-@dataclass(frozen=True, slots=True)
-class _ProposerVM:
+class _ProposerVM(Struct, frozen=True):
     """The proposervm API of a chain at one node. name: the node's place in the settings."""
 
     chain_id: ChainID

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+from msgspec import Struct
 from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
@@ -41,8 +43,7 @@ Spend = tuple[int, int]
 _MOVE: Final = "INSERT INTO spends (output, tx) SELECT output, tx FROM recent_spends ORDER BY output"
 
 
-@dataclass(frozen=True, slots=True)
-class SpentBeforeMade:
+class SpentBeforeMade(Struct, frozen=True):
     """An output that was spent before the index had read the chain that made it that far.
 
     output: key of its placeholder row, which shows what the input shows. spender, kind: key and type of the
@@ -54,8 +55,7 @@ class SpentBeforeMade:
     kind: int
 
 
-@dataclass(frozen=True, slots=True)
-class LateOutput:
+class LateOutput(Struct, frozen=True):
     """Such an output, once it is made. output: its own key. owners: keys of its addresses."""
 
     utxo_id: UtxoID
@@ -64,8 +64,7 @@ class LateOutput:
     owners: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class NextKeys:
+class NextKeys(Struct):
     """The next free keys."""
 
     output: int
@@ -73,8 +72,7 @@ class NextKeys:
     raw: int
 
 
-@dataclass(slots=True)
-class TxInProgress:
+class TxInProgress(Struct):
     """A transaction that is being written. kind: number of its type. touched: keys of the addresses that it touches.
 
     time_s: time of its block. settled_s: time of the block that decided it, mostly the same block.
@@ -85,7 +83,7 @@ class TxInProgress:
     kind: int
     time_s: int
     settled_s: int
-    touched: set[int] = field(default_factory=set)
+    touched: set[int] = msgspec.field(default_factory=set)
 
 
 @dataclass(slots=True)

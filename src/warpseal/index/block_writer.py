@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
@@ -136,8 +135,7 @@ def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
     batch.add(BLOCKS, (*place, *columns, *_NO_STATE, encode_proposer(record.proposer), repeated, C))
 
 
-@dataclass(slots=True)
-class ChainRow:
+class ChainRow(Struct):
     """A row of `chains`."""
 
     chain: int

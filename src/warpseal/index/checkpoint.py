@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warpseal.resources.blocks import Proposer
 
@@ -14,8 +15,7 @@ MAX_STATUS_AGE_S: Final = 60
 """The indexer writes a status every 15 seconds, and later if a long transaction keeps its worker busy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """The last written block of a chain. first_height: the first one; proposer: of the block at `height`.
 
     is_complete: whether the index has everything before `first_height`.
@@ -28,8 +28,7 @@ class Checkpoint:
     proposer: Proposer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChainStatus:
+class ChainStatus(Struct, frozen=True):
     """The status of indexing a chain. chain: the name of a primary chain, or the blockchain id of an EVM chain.
 
     node_height: the highest that a node reported; is_node_behind: the node is not bootstrapped, or behind another one.

@@ -7,10 +7,10 @@ node's. Addresses and validations to compare are drawn at random.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
@@ -29,16 +29,14 @@ _BATCH_ROWS: Final = 2_000
 _ADDRESS_BYTES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Inconsistency:
+class Inconsistency(Struct, frozen=True):
     """One inconsistency: its subject, and the stored value next to the expected one."""
 
     subject: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutput:
+class HeldOutput(Struct, frozen=True):
     """An unspent output. is_transfer: it holds an amount; locktime, stakeable_locktime: unix seconds."""
 
     utxo_id: UtxoID

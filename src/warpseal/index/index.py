@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.chains.ids import Address
 from warpseal.index import block_reader, staking_reader, tx_reader

@@ -6,10 +6,12 @@ The cost of a page does not depend on its position, since every statement begins
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice, product
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.index import type_codes
 from warpseal.index.ids import ACCOUNT
@@ -35,8 +37,7 @@ _OF_PARTITIONS: Final = (
 _Filters = tuple[Sequence[int], Sequence[int] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyRange(Struct, frozen=True):
     """Keys from low to high, both included, in an order."""
 
     low: int
@@ -55,8 +56,7 @@ class KeyRange:
         return replace(self, low=max(self.low, key + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPage:
+class KeyPage(Struct, frozen=True):
     """Keys in order. scanned_to: the last candidate that was read; None if all were."""
 
     keys: Sequence[int]

@@ -6,11 +6,12 @@ Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
 from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
@@ -69,8 +70,7 @@ def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
     return CHeader(*fields[:-1]), parse_atomic_txs(fields[-1], batch=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Consecutive entries of one chain. chain: its number; first: the height or number of the first."""
 
     chain: int

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.chains.proposervm import ProposedBlock, ProposerVMBlock
 from warpseal.ledger.c_chain import CBlockEffects
@@ -14,8 +15,7 @@ from warpseal.resources.blocks import Proposer
 from warpseal.warp.ids import node_id_from_certificate
 
 
-@dataclass(frozen=True, slots=True)
-class PRecord:
+class PRecord(Struct, frozen=True):
     """A block of the P-Chain. raw: as a node sent it, wrapped by the proposervm or not; of block 0 the genesis."""
 
     effects: BlockEffects
@@ -23,8 +23,7 @@ class PRecord:
     proposer: Proposer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class XRecord:
+class XRecord(Struct, frozen=True):
     """A block of the X-Chain. raw: as a node sent it, wrapped by the proposervm or not."""
 
     effects: XBlockEffects
@@ -32,8 +31,7 @@ class XRecord:
     proposer: Proposer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class XPreLinearizationRecord:
+class XPreLinearizationRecord(Struct, frozen=True):
     """Transactions of the X-Chain from before it had blocks, with the number and the time of their container.
 
     Numbers begin at 0 and have no gaps. The genesis is number -1.
@@ -45,8 +43,7 @@ class XPreLinearizationRecord:
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CRecord:
+class CRecord(Struct, frozen=True):
     """A block of the C-Chain. raw: as raw_blocks.py encodes it from header and atomic transactions."""
 
     effects: CBlockEffects

@@ -6,10 +6,10 @@ Source of truth: the effects of the ledger, and its rule of splitting a delegati
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
@@ -28,8 +28,7 @@ _columns: Final = attrgetter(*STAKINGS.c.keys())
 _OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
 
 
-@dataclass(slots=True, kw_only=True)
-class Staking:
+class Staking(Struct, kw_only=True):
     """A row of `stakings`, its amounts unsigned. tx_id: id of the transaction whose key is `tx`."""
 
     tx_id: TxID

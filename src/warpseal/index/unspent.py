@@ -6,9 +6,9 @@ This is the ledger's source of outputs. Why recent outputs have a table of their
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import AssetID, UtxoID
@@ -32,8 +32,7 @@ _KEPT_FRACTION: Final = 0.75
 _CACHED_FRACTION: Final = 0.25
 
 
-@dataclass(slots=True)
-class UnspentOutput:
+class UnspentOutput(Struct):
     """A row. output, asset, owner: keys. held_on: number of the chain. owners: set without a single owner."""
 
     output: int

@@ -7,9 +7,9 @@ or in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, replace
 from typing import Final
 
+from msgspec.structs import astuple, replace
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import UtxoID

@@ -6,9 +6,10 @@ A block is bare, or in a container of the index API, which may be wrapped by the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from warpseal.chains.codec import MalformedChainBytes, UnknownType
 from warpseal.chains.proposervm import recognize_proposervm_block
@@ -84,16 +85,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class RawBlock:
+class RawBlock(Struct, frozen=True):
     """A block as a node returned it. is_container: the proposervm may wrap it."""
 
     raw: bytes
     is_container: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UnwrappedBlock(Generic[B]):
+class UnwrappedBlock(Struct, Generic[B], frozen=True):
     """A decoded block, its bytes as a node returned them, and its proposer if the wrapping names one."""
 
     block: B

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged

@@ -7,9 +7,10 @@ import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
 
 from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
@@ -42,8 +43,7 @@ log = logging.getLogger(__name__)
 _ALIASES: Final = {PrimaryChain.P: "P", PrimaryChain.X: "X", PrimaryChain.C: "C"}
 
 
-@dataclass(frozen=True, slots=True)
-class IndexOpener:
+class IndexOpener(Struct, frozen=True):
     """Opens the index in the worker, which may be another process. genesis: raw bytes; None: not known."""
 
     url: StoreUrl

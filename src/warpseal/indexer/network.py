@@ -6,10 +6,12 @@ of a genesis with the parent of the node's block 0 before it uses it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
@@ -35,8 +37,7 @@ _PUBLIC_NETWORKS: Final = {1: "mainnet", 5: "fuji"}
 _DEFAULT_L1_FEE: Final = L1FeeConfig(target=10_000, min_price=512, excess_conversion=1_246_488_515)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedNetwork:
+class IndexedNetwork(Struct, frozen=True):
     """The parameters of a network and the genesis of its P-Chain; genesis None: not known."""
 
     params: Parameters

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
+
+from msgspec import Struct
 
 from warpseal.chains.c_atomic import AtomicTx, parse_atomic_txs
 from warpseal.chains.codec import MalformedChainBytes
@@ -173,8 +174,7 @@ class PChainProcessor:
 GENESIS_NUMBER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class XChainOrigin:
+class XChainOrigin(Struct, frozen=True):
     """The genesis of the X-Chain. raw: its bytes; linearized_s: Unix time of block 0, 0 if it began linear."""
 
     genesis: XGenesis

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 _MAX_AGE_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChainReport:
+class ChainReport(Struct, frozen=True):
     """The content of the index of one chain when it was read last.
 
     error: the reason why the index could not be read, empty without one.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
@@ -41,8 +41,7 @@ _MAX_RETRIES: Final = 20
 _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFinding:
+class IndexFinding(Struct, frozen=True):
     """The result of one check.
 
     fault: the difference between the index and the node; empty if the check passed.
@@ -62,8 +61,7 @@ class IndexFinding:
     is_comparable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Check:
+class _Check(Struct, frozen=True):
     """One comparison with a node. difference: returns "" if both agree, None if the node does not report the value."""
 
     subject: str

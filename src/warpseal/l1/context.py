@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.l1.bootstrap import BootstrapSearch
@@ -26,8 +27,7 @@ from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import ChainID, SubnetID
 
 
-@dataclass(frozen=True, slots=True)
-class L1Deps:
+class L1Deps(Struct, frozen=True):
     """The services that signed messages by transaction use.
 
     evm: configured chains; progress: of the follower; find_quorum: of the chains of managers.
@@ -45,8 +45,7 @@ class L1Deps:
     find_quorum: FindQuorum
 
 
-@dataclass(frozen=True, slots=True)
-class SigningContext:
+class SigningContext(Struct, frozen=True):
     """The message and the subnet that signs it.
 
     at_least: a node below this P-Chain height proves nothing about the message. quorum: percent, that of the manager's

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from warpseal.errors import WarpsealError
@@ -153,8 +153,7 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     failing: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Explainer:
+class Explainer(Struct, frozen=True):
     """Used from one event loop."""
 
     components: L1Components

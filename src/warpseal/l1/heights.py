@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.l1.request import HeightSource
 from warpseal.l1.settings import L1Settings
@@ -27,8 +28,7 @@ _FAILURE_TTL_S: Final = 1.0
 _TTL_S: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class HeightChoice:
+class HeightChoice(Struct, frozen=True):
     """A height, None for the proposed one, and its source."""
 
     height: int | None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct, field
 
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
@@ -36,8 +36,7 @@ _MAX_RANGE: Final = 50_000
 _Manager = tuple[ChainID, bytes]
 
 
-@dataclass(slots=True)
-class _Scan:
+class _Scan(Struct):
     """The registrations of one manager in blocks `low` to `high`; the other blocks are not read yet."""
 
     low: int | None = None

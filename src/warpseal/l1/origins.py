@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, ProofMismatch, TransactionNotFound
@@ -33,8 +33,7 @@ _MIN_RETRY_AFTER_S: Final = 10.0
 _MAX_RETRY_AFTER_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class FoundOrigin:
+class FoundOrigin(Struct, frozen=True):
     """An origin and its source."""
 
     origin: Origin

@@ -12,9 +12,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted
 from warpseal.chains.codec import MalformedChainBytes
@@ -61,8 +62,7 @@ _MAX_DOUBLINGS: Final = 8
 _MAX_ATTEMPTS: Final = 150
 
 
-@dataclass(frozen=True, slots=True)
-class EagerDeps:
+class EagerDeps(Struct, frozen=True):
     """The services that the signer uses. subscribe: of the follower."""
 
     sign: Callable[[L1Request], Awaitable[L1SignedMessage]]

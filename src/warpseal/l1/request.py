@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.ids import SubnetID
@@ -11,8 +12,7 @@ from warpseal.warp.ids import SubnetID
 HeightSource = Literal["request", "epoch", "proposed"]
 
 
-@dataclass(frozen=True, slots=True)
-class L1Request:
+class L1Request(Struct, frozen=True):
     """A request for the signed message of a P-Chain transaction.
 
     tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch height of the manager's
@@ -52,8 +52,7 @@ class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
     justification: str | UnsetType = UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class L1SignedMessage:
+class L1SignedMessage(Struct, frozen=True):
     """A signed message, verified against the set at `height`.
 
     superseded: the present statement, if it replaces the message's one. is_unchecked: no node answered whether the

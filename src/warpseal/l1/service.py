@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest

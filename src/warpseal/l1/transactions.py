@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
@@ -36,8 +36,7 @@ X_CHAIN_NAME: Final = "X-Chain"
 _MAX_MISSED: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedTransaction:
+class LocatedTransaction(Struct, frozen=True):
     """An accepted transaction. height: its block's if is_exact, else an upper bound; None on the X-Chain.
 
     attestation: None if a transaction of this kind has no message.

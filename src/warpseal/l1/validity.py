@@ -11,10 +11,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
 from cachetools import LRUCache
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.l1.ports import L1Platform, L1TransactionIndex
@@ -41,15 +42,13 @@ _NO_VALIDATION: Final = 11
 _OTHER_NONCE: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Valid:
+class Valid(Struct, frozen=True):
     """The message is valid at a node of this height; None: forever."""
 
     height: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Superseded:
+class Superseded(Struct, frozen=True):
     """The message is not valid any more.
 
     now: the current state; message: the message that states it; by: the transaction that changed it;
@@ -79,8 +78,7 @@ class Superseded:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """No node or index could prove either."""
 
     reason: str

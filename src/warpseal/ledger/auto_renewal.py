@@ -6,7 +6,7 @@ outputs of a cycle have the id of the transaction that ends it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from warpseal.chains.p_txs import (
     AddAutoRenewedValidatorTx,

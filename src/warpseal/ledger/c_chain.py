@@ -6,7 +6,9 @@ Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput, AtomicTx, ImportTx
 from warpseal.ledger.effects import AssetSums
@@ -15,8 +17,7 @@ from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
 from warpseal.warp.ids import ChainID
 
 
-@dataclass(frozen=True, slots=True)
-class CHeader:
+class CHeader(Struct, frozen=True):
     """The indexed header of a C-Chain block. hash, parent_hash: 32 bytes; evm_tx_count: without atomic ones."""
 
     number: int
@@ -27,8 +28,7 @@ class CHeader:
     evm_tx_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class CTxEffects:
+class CTxEffects(Struct, frozen=True):
     """The effects of an atomic transaction.
 
     evm_inputs: amounts that an export takes from accounts; evm_outputs: amounts that an import pays to accounts.
@@ -52,8 +52,7 @@ class CTxEffects:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class CBlockEffects:
+class CBlockEffects(Struct, frozen=True):
     """The effects of a block on outputs; tx_count: its atomic transactions.
 
     is_repeat: an earlier block accepted these transactions. Accounts changed again, outputs did not: nothing is

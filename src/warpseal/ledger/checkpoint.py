@@ -6,11 +6,11 @@ bytes. The parameters of the network are not part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.chains.ids import BlockID, TxID
 from warpseal.chains.p_txs import parse_p_tx
@@ -39,15 +39,13 @@ class UnusableCheckpoint(ValueError):
     """The bytes are no checkpoint of this version and this network, or they were changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ProposalFields:
+class _ProposalFields(Struct, frozen=True):
     raw: bytes
     height: int
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckpointFields:
+class _CheckpointFields(Struct, frozen=True):
     network_id: int
     time_s: int
     height: int

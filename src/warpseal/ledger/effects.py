@@ -5,8 +5,9 @@ Source of truth: the rules in docs/ledger.md. Amounts are in the asset's smalles
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import AssetID, TxID
@@ -29,8 +30,7 @@ class TxOutcome(Enum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
-class StakingPeriod:
+class StakingPeriod(Struct, frozen=True):
     """The staking of the transaction tx_id.
 
     shares: the parts per million of its delegators' rewards that a validator takes; None for a delegator.
@@ -56,8 +56,7 @@ class StakingPeriod:
     auto_renewed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodStarted:
+class PeriodStarted(Struct, frozen=True):
     """A pending staking began (before Durango); its potential reward is known from now on."""
 
     tx_id: TxID
@@ -65,8 +64,7 @@ class PeriodStarted:
     potential_reward: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodClosed:
+class PeriodClosed(Struct, frozen=True):
     """A staking is over. is_rewarded: whether its reward was committed; end_s: chain time.
 
     Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of delegations), or
@@ -87,8 +85,7 @@ class PeriodClosed:
     is_known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodRenewed:
+class PeriodRenewed(Struct, frozen=True):
     """A cycle of an auto-renewed validator is over; the next begins, with compounded rewards."""
 
     tx_id: TxID
@@ -99,32 +96,28 @@ class PeriodRenewed:
     potential_reward: int
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetCreated:
+class SubnetCreated(Struct, frozen=True):
     """A subnet was created; its id is that of the transaction."""
 
     subnet_id: SubnetID
     owner: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetOwnerChanged:
+class SubnetOwnerChanged(Struct, frozen=True):
     """A subnet has a new owner."""
 
     subnet_id: SubnetID
     owner: OutputOwners
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetTransformed:
+class SubnetTransformed(Struct, frozen=True):
     """A subnet became elastic; the transaction has the terms."""
 
     subnet_id: SubnetID
     asset_id: AssetID
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetConverted:
+class SubnetConverted(Struct, frozen=True):
     """A subnet became an L1."""
 
     subnet_id: SubnetID
@@ -136,8 +129,7 @@ class SubnetConverted:
 SubnetChange = SubnetCreated | SubnetOwnerChanged | SubnetTransformed | SubnetConverted
 
 
-@dataclass(frozen=True, slots=True)
-class ChainCreated:
+class ChainCreated(Struct, frozen=True):
     """A blockchain was created; its id is that of the transaction."""
 
     chain_id: ChainID
@@ -146,8 +138,7 @@ class ChainCreated:
     vm_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class L1Validator:
+class L1Validator(Struct, frozen=True):
     """One validation. end_accumulated_fee: the sum of fees that uses up its balance, nAVAX; 0 if inactive."""
 
     validation_id: ValidationID
@@ -166,8 +157,7 @@ class L1Validator:
         return max(0, self.end_accumulated_fee - accrued_fees)
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorChange:
+class L1ValidatorChange(Struct, frozen=True):
     """An L1 validator after a transaction, with weight 0 if it ended the validation.
 
     balance: nAVAX, at the time of the transaction's block; 0 if inactive. balance_change: negative for a refund.
@@ -180,8 +170,7 @@ class L1ValidatorChange:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class L1Deactivated:
+class L1Deactivated(Struct, frozen=True):
     """An L1 validator's balance ran out; nAVAX too few for another second are forfeited."""
 
     validation_id: ValidationID
@@ -189,16 +178,14 @@ class L1Deactivated:
     after_transactions: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SupplyChange:
+class SupplyChange(Struct, frozen=True):
     """The supply of a subnet's asset after the block; the Primary Network's asset is AVAX."""
 
     subnet_id: SubnetID
     supply: int
 
 
-@dataclass(slots=True)
-class TxEffects:
+class TxEffects(Struct):
     """The effects of a transaction. The ledger fills it in while it applies the block; afterwards it does not change.
 
     height: of the block that holds it; position: in that block. consumed: in the order of the credentials. emitted: its
@@ -233,8 +220,7 @@ class TxEffects:
         return api_type(self.tx)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockEffects:
+class BlockEffects(Struct, frozen=True):
     """The effects of a block. time_s: chain time after it, which is its own since Banff.
 
     supply: of the Primary Network after it, None without the genesis. l1_accrued_fees, l1_active, l1_excess: fee state

@@ -5,9 +5,10 @@ Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID
 from warpseal.chains.p_txs import RewardType
@@ -40,8 +41,7 @@ class OutputKind(StrEnum):
     PROPERTY = "property"
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerOutput:
+class LedgerOutput(Struct, frozen=True):
     """An output.
 
     id: follows from tx_id and output_index, which of rewards and returned stake are those of the staking.
@@ -73,8 +73,7 @@ class LedgerOutput:
     is_complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Consumed:
+class Consumed(Struct, frozen=True):
     """An output that a transaction spent. credential: position of the credential that allows it.
 
     reconstructed: the output as far as the input describes it, if no source knows it; else None.

@@ -8,8 +8,9 @@ docs/ledger.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from warpseal.chains import p_txs
 from warpseal.chains.components import BaseTx, ExportTx, ImportTx, TransferableOutput

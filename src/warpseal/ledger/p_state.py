@@ -6,9 +6,11 @@ Source of truth: avalanchego `vms/platformvm/state`, `vms/platformvm/txs/priorit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warpseal.chains.components import BaseFields, OutputOwners, TransferableInput, TransferableOutput
 from warpseal.chains.ids import AssetID, BlockID, TxID, UtxoID, utxo_id
@@ -46,8 +48,7 @@ STARTED: dict[int, Priority] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Staker:
+class Staker(Struct, frozen=True):
     """A staker. next_s: when it starts (pending) or leaves (current). stake: the outputs that are returned then.
 
     first_free_index: the output index behind base and staked outputs, where rewards begin.
@@ -78,8 +79,7 @@ class Staker:
 _Turn = tuple[int, int, TxID]
 
 
-@dataclass(slots=True)
-class StakerSet:
+class StakerSet(Struct):
     """Stakers by transaction, by subnet and node, and in order of time, priority and transaction id."""
 
     by_tx: dict[TxID, Staker] = field(default_factory=dict)
@@ -135,8 +135,7 @@ class StakerSet:
             self.validators[period.subnet_id, period.node_id] = staker
 
 
-@dataclass(slots=True)
-class L1Validators:
+class L1Validators(Struct):
     """All validations that were not removed; the active ones also in the order in which their balances run out."""
 
     by_id: dict[ValidationID, L1Validator] = field(default_factory=dict)
@@ -187,8 +186,7 @@ class L1Validators:
             yield self.by_id[validation_id]
 
 
-@dataclass(frozen=True, slots=True)
-class Transformation:
+class Transformation(Struct, frozen=True):
     """The reward terms of an elastic subnet."""
 
     tx_id: TxID
@@ -196,8 +194,7 @@ class Transformation:
     rewards: RewardConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """The manager of an L1's validators."""
 
     conversion_id: bytes
@@ -205,8 +202,7 @@ class Conversion:
     manager_address: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetState:
+class SubnetState(Struct, frozen=True):
     """A subnet with its latest owner; an L1 keeps the owner it had before the conversion."""
 
     subnet_id: SubnetID
@@ -215,8 +211,7 @@ class SubnetState:
     conversion: Conversion | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """A transaction whose outcome the next block decides, with its block and position."""
 
     tx: PSignedTx
@@ -224,8 +219,7 @@ class Proposal:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(Struct, frozen=True):
     """The next cycle of an auto-renewed validator (Helicon). next_period_s: 0 to leave at the end of the cycle.
 
     accrued_validation, accrued_delegation: compounded rewards, paid out when it leaves.
@@ -237,8 +231,7 @@ class Renewal:
     accrued_delegation: int = 0
 
 
-@dataclass(slots=True)
-class PChainState:
+class PChainState(Struct):
     """The state after block `height`. Only `apply_p_block` changes it.
 
     time_s: chain time. supplies: by subnet, of the Primary Network (if known) and elastic ones. delegation_rewards: of

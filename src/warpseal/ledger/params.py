@@ -6,8 +6,9 @@ Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuj
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.chains.ids import AssetID
 from warpseal.chains.p_blocks import PGenesis
@@ -23,8 +24,7 @@ _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeTimes:
+class UpgradeTimes(Struct, frozen=True):
     """Activation times of the upgrades that change the effects of blocks, unix seconds."""
 
     apricot_5_s: int
@@ -44,8 +44,7 @@ class UpgradeTimes:
         return cls(**activation_times, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
 
 
-@dataclass(frozen=True, slots=True)
-class RewardConfig:
+class RewardConfig(Struct, frozen=True):
     """The terms of staking rewards: rates in parts per million, the cap in the asset's smallest unit."""
 
     max_rate: int
@@ -54,8 +53,7 @@ class RewardConfig:
     supply_cap: int
 
 
-@dataclass(frozen=True, slots=True)
-class L1FeeConfig:
+class L1FeeConfig(Struct, frozen=True):
     """The fee of an active L1 validator a second: `min_price` nAVAX, rising while there are more than `target`."""
 
     target: int
@@ -64,8 +62,7 @@ class L1FeeConfig:
     capacity: int = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Struct, frozen=True):
     """All parameters of a network.
 
     repeated_c_blocks: heights of C-Chain blocks with atomic transactions that an earlier block had accepted.

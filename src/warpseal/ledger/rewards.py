@@ -8,8 +8,9 @@ behind its own outputs and its stake.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID

@@ -6,8 +6,9 @@ Source of truth: avalanchego `vms/platformvm/txs/executor/{standard_tx_executor,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.ids import TxID

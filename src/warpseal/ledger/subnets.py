@@ -6,8 +6,9 @@ Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/standard_tx_ex
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from warpseal.chains.components import OutputOwners
 from warpseal.chains.p_txs import (

@@ -6,9 +6,11 @@ has one credential, behind those of the inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.components import (
     ExportTx,
@@ -140,8 +142,7 @@ class Cap(Enum):
     VARIABLE = "variable"
 
 
-@dataclass(frozen=True, slots=True)
-class AssetCreation:
+class AssetCreation(Struct, frozen=True):
     """An asset was created; its id is that of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
 
     asset_id: AssetID
@@ -153,8 +154,7 @@ class AssetCreation:
     alias: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class XTxEffects:
+class XTxEffects(Struct, frozen=True):
     """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
 
     consumed: base and imported inputs, then those of operations, in the order of the credentials. emitted: by output
@@ -177,8 +177,7 @@ class XTxEffects:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class XBlockEffects:
+class XBlockEffects(Struct, frozen=True):
     """The effects of a block."""
 
     chain_id: ChainID

@@ -5,8 +5,9 @@ Source of truth: ACP-77; avalanchego `vms/platformvm/network/warp.go` for what i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
@@ -24,8 +25,7 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage
 L1Payload: TypeAlias = SubnetToL1Conversion | L1ValidatorRegistration | L1ValidatorWeight
 
 
-@dataclass(frozen=True, slots=True)
-class Attestation:
+class Attestation(Struct, frozen=True):
     """The facts that the bytes of a transaction alone determine.
 
     manager_chain_id, manager_address: the contract that will verify the message; the validators of that chain's subnet

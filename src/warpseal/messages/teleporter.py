@@ -6,8 +6,9 @@ Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from warpseal.warp.ids import ChainID
 
@@ -19,8 +20,7 @@ _ABI_V2: Final = "(uint256,address,address,bytes32,address,uint256,address[],(ui
 _ABI_ID: Final = ("address", "bytes32", "bytes32", "uint256")
 
 
-@dataclass(frozen=True, slots=True)
-class TeleporterMessage:
+class TeleporterMessage(Struct, frozen=True):
     """A call of a contract on another chain. Addresses have 20 bytes.
 
     messenger: the contract that assigned the nonce. version 1 sends its calls itself, version 2 through an adapter.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify_aggregate
 from warpseal.messages.describe import hex_text, id_forms
@@ -47,8 +48,7 @@ class SignatureRefusal(StrEnum):
     SIGNATURE = "signature"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageVerification:
+class MessageVerification(Struct, frozen=True):
     """The result of a verification. signers: canonical indices that the set has, ascending.
 
     fault: why the signature is invalid for this set, whatever its weight. fault_check: the check that found it.

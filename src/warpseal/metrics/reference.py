@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
@@ -21,8 +22,7 @@ _NS_PER_S: Final = 10**9
 _SHARE_CACHE: Final = "shares"
 
 
-@dataclass(slots=True)
-class ReferenceCounts:
+class ReferenceCounts(Struct):
     """Counts that only the reference's series show. latency_ms: of the latest request answered with a message."""
 
     requests: int = 0

@@ -8,13 +8,13 @@ NodeUnavailable if no node answered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.node.info import InfoClient
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
@@ -106,8 +106,7 @@ class BatchRefused(Exception):
     """Nodes answered, but none returns these blocks; they may return fewer at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class CChainBlock:
+class CChainBlock(Struct, frozen=True):
     """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
 
     number: int
@@ -159,8 +158,7 @@ class Stream(StrEnum):
     X_TXS = "X/tx"
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """An accepted block or transaction. accepted_at_s: unix seconds when that node accepted it, maybe years later."""
 
     index: int

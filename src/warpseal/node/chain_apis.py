@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import CallRefused

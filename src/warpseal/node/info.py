@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
@@ -27,8 +27,7 @@ _MAX_VERSION_LENGTH: Final = 64
 _MAX_PROTOCOL_DIGITS: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class PeerHint:
+class PeerHint(Struct, frozen=True):
     """An unauthenticated address of a peer from a node. host: an IP address; version: possibly empty."""
 
     node_id: NodeID
@@ -37,8 +36,7 @@ class PeerHint:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InfoPeers:
+class InfoPeers(Struct, frozen=True):
     """The hints of all info nodes that answered. complete: whether every configured one did."""
 
     hints: tuple[PeerHint, ...]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from warpseal.chains.ids import AssetID, TxID, parse_address
 from warpseal.chains.p_txs import CreateChainTx, parse_p_tx

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.upstream.answers import Difference
@@ -36,8 +37,7 @@ class ValidatorEntry(NamedTuple):
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentValidation:
+class CurrentValidation(Struct, frozen=True):
     """One current validation. A node may have several: a permissioned one may outlive the conversion to an L1.
 
     validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
@@ -65,8 +65,7 @@ class CurrentValidation:
         return self.balance is None or self.balance > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Subnet:
+class Subnet(Struct, frozen=True):
     """The P-Chain's record of a subnet. All fields but subnet_id are empty until it is converted to an L1."""
 
     subnet_id: SubnetID
@@ -80,8 +79,7 @@ class Subnet:
         return self.conversion_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class L1FeeState:
+class L1FeeState(Struct, frozen=True):
     """The fee of active L1 validators after a block. price: nAVAX a second. time_s: of the block, before 2106."""
 
     excess: int
@@ -99,8 +97,7 @@ class TxStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTransaction:
+class FoundTransaction(Struct, frozen=True):
     """A transaction from one node. raw: the signed bytes, the hash of which is its id.
 
     height: that node's tip right after it, so that a committed transaction is at or below it.
@@ -111,8 +108,7 @@ class FoundTransaction:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorState:
+class L1ValidatorState(Struct, frozen=True):
     """An existing validation. min_nonce: the lowest nonce of the next change. balance: nAVAX, 0 when inactive."""
 
     subnet_id: SubnetID
@@ -121,8 +117,7 @@ class L1ValidatorState:
     balance: int
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationAt:
+class ValidationAt(Struct, frozen=True):
     """A validation from one node. state: None if it does not exist in the node's state at `height` or later."""
 
     height: int

@@ -6,11 +6,11 @@ Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.chains.ids import AssetID
 from warpseal.ledger.params import L1FeeConfig
@@ -30,8 +30,7 @@ AVAX: Final = "AVAX"
 _Call = partial(NodeCall, origin=CallOrigin.FOLLOWER, large=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PBalance:
+class PBalance(Struct, frozen=True):
     """The result of platform.getBalance for one address, each amount by asset id."""
 
     unlocked: Mapping[bytes, int]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
 import aiohttp
+from msgspec import Struct
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
 from warpseal.node.chain_apis import ChainApi, ChainRpcClient, ChainValidatorsClient, ProposerVMClient, api_endpoint
@@ -23,8 +23,7 @@ from warpseal.upstream.pool import NodePool
 from warpseal.warp.ids import ChainID
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(Struct, frozen=True):
     """The clients of the configured nodes; validators: by configured EVM chain."""
 
     platform: PlatformClient

@@ -15,6 +15,8 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.peers.statistics import NetworkStatistics
 from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S, ClaimedIpPort, IPAddress, is_public
 from warpseal.protocol.bloom import BloomFilter, gossip_id
@@ -35,8 +37,7 @@ _ADDRESSES_PER_PEER_LIST: Final = 15
 _MAX_PEERS_ASKED: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An IP address (IPv4-mapped IPv6 becomes IPv4) and a port from 1 to 65535."""
 
     ip: IPAddress
@@ -54,16 +55,14 @@ class Endpoint:
         return f"[{self.ip}]:{self.port}" if self.ip.version == 6 else f"{self.ip}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class SignedAddress:
+class SignedAddress(Struct, frozen=True):
     """An address that the node signed at `signed_at` (Unix seconds)."""
 
     endpoint: Endpoint
     signed_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReachedAddress:
+class ReachedAddress(Struct, frozen=True):
     """The address at which the node was reached last. signed_at: of the newest signed address at that time, else 0."""
 
     endpoint: Endpoint

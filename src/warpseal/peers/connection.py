@@ -6,9 +6,10 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Protocol
+
+from msgspec import Struct
 
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.statistics import ConnectionFailure, PeerStatistics
@@ -53,8 +54,7 @@ class ConnectionListener(Protocol):
         """The connection is closed; called once, also if it never became usable."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionContext:
+class ConnectionContext(Struct, frozen=True):
     """The resources that all connections share."""
 
     ssl_context: SSLContext

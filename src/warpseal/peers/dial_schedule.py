@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warpseal.peers.statistics import ConnectionFailure, Unreachable, UnreachableReason
 from warpseal.runtime.retry import Backoff
@@ -28,8 +30,7 @@ class DialStage(Enum):
     CONNECTED = "connected"
 
 
-@dataclass(frozen=True, slots=True)
-class DialLimits:
+class DialLimits(Struct, frozen=True):
     """Limits of dialing. gap_s: least time between two attempts at one node; burst: dials at the same moment."""
 
     dials_per_s: float = 500.0
@@ -38,8 +39,7 @@ class DialLimits:
     backoff: Backoff = field(default_factory=Backoff)
 
 
-@dataclass(slots=True, eq=False)
-class DialState:
+class DialState(Struct, eq=False):
     """The dial state of one tracked node. due_at: when the next dial may start (WAITING only).
 
     failures: in a row. failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
@@ -272,8 +272,7 @@ def unreachable_while_dialing(state: DialState, now: float) -> Unreachable | Non
     return Unreachable(reason, state.due_at)
 
 
-@dataclass(frozen=True, slots=True)
-class _TrackedSubnet:
+class _TrackedSubnet(Struct, frozen=True):
     node_ids: frozenset[NodeID]
     since: float
     is_reported: bool = False

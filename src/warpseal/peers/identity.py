@@ -11,7 +11,6 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from msgspec import Struct
 
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import create_atomically, is_disk_full, lock_descriptor, locked_folder, write_atomically
@@ -57,16 +57,14 @@ class UnusableIdentity(StartupError):
         super().__init__(f"{file.setting}: {file.path} {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class PemFile:
+class PemFile(Struct, frozen=True):
     """A file with a certificate, a key, or both, and the setting that names it or its folder."""
 
     setting: str
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """A certificate and its key.
 
     certificate: DER. context: for TLS 1.3 client connections that present it. sign: returns the key's signature over
@@ -88,8 +86,7 @@ class Identity:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class LockedIdentity:
+class LockedIdentity(Struct, frozen=True):
     """An identity that is locked against other processes, and the data folder of its network (None: read-only)."""
 
     identity: Identity

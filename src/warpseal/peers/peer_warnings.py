@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
 from cachetools import FIFOCache
+from msgspec import Struct
 
 from warpseal.protocol.handshake import Version
 from warpseal.warp.ids import NodeID
@@ -49,8 +49,7 @@ class PeerClocks:
         return median(self._unix_minus_now.values()) - (unix_s - now)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimit:
+class FileLimit(Struct, frozen=True):
     """The limit of open files in force."""
 
     files: int

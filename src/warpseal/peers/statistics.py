@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 # The weight of one response in the moving average.
 _LATENCY_WEIGHT: Final = 0.1
@@ -47,8 +48,7 @@ class Unreachable(NamedTuple):
     retry_at: float = inf
 
 
-@dataclass(slots=True, eq=False)
-class PeerStatistics:
+class PeerStatistics(Struct, eq=False):
     """Counters of one node since it became tracked.
 
     requests: written or queued; responses: with app bytes; errors: application errors; refused: requests for which the
@@ -74,8 +74,7 @@ class PeerStatistics:
         self.latency_s = latency_s if previous is None else previous + _LATENCY_WEIGHT * (latency_s - previous)
 
 
-@dataclass(slots=True, eq=False)
-class NetworkStatistics:
+class NetworkStatistics(Struct, eq=False):
     """Totals of the peer client since its start.
 
     dials: started attempts; dial_failures: attempts without a connection, by reason; disconnects: ends of connections
@@ -94,8 +93,7 @@ class NetworkStatistics:
     forged_addresses: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
+class PeerStatus(Struct, frozen=True):
     """The connection to one tracked node, up or down, for the status page. None: not known, or never.
 
     Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a connection that is down.

@@ -5,9 +5,10 @@ Source of truth: avalanchego `network/peer/ip.go` (signed bytes) and `utils/ips/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.certificate import MAX_CERTIFICATE_BYTES, MalformedCertificate, node_id_of, parse_certificate
@@ -29,8 +30,7 @@ class MalformedAddress(ValueError):
     """An address of other than 4 or 16 bytes, a port of 0, or a certificate or signature that is too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedIpPort:
+class ClaimedIpPort(Struct, frozen=True):
     """The address at which the owner of a certificate claims to listen; unverified until `verify` returns True.
 
     certificate_der: as received, up to 2,048 bytes. port: 1 to 65,535. timestamp: of the signature, unix seconds.

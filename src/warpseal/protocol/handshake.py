@@ -7,10 +7,11 @@ of a node, with two exceptions: no version is refused, and supported and objecte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal import bls
 from warpseal.pb import p2p_pb2
@@ -86,8 +87,7 @@ class OwnHandshake:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PeerHandshake:
+class PeerHandshake(Struct, frozen=True):
     """A peer's handshake that passed the checks.
 
     claim: its address, signed by the certificate of the connection. clock_offset_s: the peer's clock minus ours, in

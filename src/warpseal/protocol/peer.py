@@ -6,8 +6,9 @@ messages are spoken. Pure: `now` is any monotonic clock and `unix_s` the wall cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from warpseal.protocol.addresses import ClaimedIpPort, MalformedAddress, parse_claimed_ip_port
 from warpseal.protocol.bloom import BloomFilter
@@ -49,8 +50,7 @@ _FLOOD_WINDOW_S: Final = 10.0
 _FLOOD_LIMIT_POINTS: Final = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolSettings:
+class ProtocolSettings(Struct, frozen=True):
     """Timeouts of a connection, in seconds, and the limits of its requests."""
 
     ping_interval_s: float = 20.0
@@ -59,15 +59,13 @@ class ProtocolSettings:
     limits: RequestLimits = field(default_factory=RequestLimits)
 
 
-@dataclass(frozen=True, slots=True)
-class PeersGossiped:
+class PeersGossiped(Struct, frozen=True):
     """The peer sent a peer list. The entries are well-formed, not verified, and may be of unknown nodes."""
 
     addresses: tuple[ClaimedIpPort, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(Struct, frozen=True):
     """The caller must close the connection; the protocol ignores all further input and writes nothing."""
 
     reason: CloseReason

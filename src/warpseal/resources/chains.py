@@ -6,9 +6,10 @@ Source of truth: avalanchego `genesis/` for the ids of mainnet and fuji; the P-C
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.warp.ids import P_CHAIN, ChainID, parse_id
 
@@ -21,8 +22,7 @@ class PrimaryChain(StrEnum):
     C = "c-chain"
 
 
-@dataclass(frozen=True, slots=True)
-class PrimaryChains:
+class PrimaryChains(Struct, frozen=True):
     """The blockchain ids of the X- and C-Chain of one network."""
 
     x: ChainID
@@ -37,8 +37,7 @@ class PrimaryChains:
         return next((chain for chain in PrimaryChain if self.id_of(chain) == chain_id), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainFreshness:
+class ChainFreshness(Struct, frozen=True):
     """How far one chain is indexed. node_height: the tip that the node reported last. time: unix seconds of `height`.
 
     is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.

@@ -7,10 +7,9 @@ specification's EVM endpoints, and the enumerations of the published SDKs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import field
+from msgspec import Struct, field
 
 from warpseal.chains.evm.facts import MetadataStatus as MetadataStatus
 from warpseal.resources.base import UNSET, Resource, SortOrder, UnsetType
@@ -26,8 +25,7 @@ class ErcType(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-@dataclass(frozen=True, slots=True)
-class EvmFreshness:
+class EvmFreshness(Struct, frozen=True):
     """How far one EVM chain is indexed. node_height: the head that its nodes reported last; time: of block `height`.
 
     is_node_behind: no node reported lately, or the nodes lag. first_height: no block below it is indexed.
@@ -58,8 +56,7 @@ def describe_trace_gap(height: int | str) -> str:
     return f"no node traces block {height}: one with pruning-enabled false, synced from the first block, can"
 
 
-@dataclass(frozen=True, slots=True)
-class DailyTps:
+class DailyTps(Struct, frozen=True):
     """Average transactions per second of a chain, by UTC day since 1970.
 
     first_day: the first one that is indexed completely, None before block 1; last_day: that of the newest block.
@@ -72,8 +69,7 @@ class DailyTps:
     advanced_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Erc1155Query:
+class Erc1155Query(Struct, frozen=True):
     """ERC-1155 transfers to or from an address. start included, end excluded; None: open.
 
     hidden: contracts that are left out.
@@ -86,8 +82,7 @@ class Erc1155Query:
     hidden: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CollectibleQuery:
+class CollectibleQuery(Struct, frozen=True):
     """NFTs that an address holds. contract: only those of one contract. hidden: contracts that are left out."""
 
     owner: bytes
@@ -95,8 +90,7 @@ class CollectibleQuery:
     hidden: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class HolderQuery:
+class HolderQuery(Struct, frozen=True):
     """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block of a time range.
 
     threshold: in base units. The balance before the first block of the range counts as well.
@@ -107,8 +101,7 @@ class HolderQuery:
     times: TimeRange
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the first page."""
 
     address: bytes

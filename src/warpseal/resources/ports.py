@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from warpseal.chains.ids import Address
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
@@ -48,8 +49,7 @@ class PrimaryNetworkIndex(Protocol):
         """Return the validations of a node, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connectivity:
+class Connectivity(Struct, frozen=True):
     """The connectivity of a validator, in percent. benched: of the requests of each chain. version: of its node."""
 
     uptime: float
@@ -60,8 +60,7 @@ class Connectivity:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedUptime:
+class ObservedUptime(Struct, frozen=True):
     """The uptime of a validator as this daemon observed it, in percent of 0..100 of the observed time."""
 
     uptime: float

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from warpseal.chains.ids import Address
 from warpseal.resources.base import SortOrder, ValidationStatusType
@@ -16,8 +17,7 @@ Position = tuple[int | bytes, ...]
 """The keyset position behind the last item of a page; opaque to callers. At most a few dozen bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
+class PageRequest(Struct, frozen=True):
     """At most `size` items behind the position `after`; None: from the beginning."""
 
     size: int
@@ -33,24 +33,21 @@ class PageRequest:
         return key
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T_co]):
+class Page(Struct, Generic[T_co], frozen=True):
     """Items, and the position of the next page, None if there is none. A page may be shorter than requested."""
 
     items: tuple[T_co, ...]
     next: Position | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(Struct, frozen=True):
     """Unix seconds, both included; None: open."""
 
     since: int | None = None
     until: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionQuery:
+class TransactionQuery(Struct, frozen=True):
     """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
 
     addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of
@@ -67,16 +64,14 @@ class TransactionQuery:
     order: SortOrder = SortOrder.DESC
 
 
-@dataclass(frozen=True, slots=True)
-class BlockQuery:
+class BlockQuery(Struct, frozen=True):
     """Blocks of one chain, newest first."""
 
     chain: PrimaryChain
     times: TimeRange = TimeRange()
 
 
-@dataclass(frozen=True, slots=True)
-class RewardQuery:
+class RewardQuery(Struct, frozen=True):
     """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both filters apply.
 
     Sorted by the time of payment.
@@ -87,8 +82,7 @@ class RewardQuery:
     order: SortOrder = SortOrder.DESC
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationQuery:
+class ValidationQuery(Struct, frozen=True):
     """Validations of one node, sorted by their start."""
 
     node_id: NodeID

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """How long to wait before the next attempt. first_s: base of the first delay; cap_s: bound of all."""
 
     first_s: float = 1.0

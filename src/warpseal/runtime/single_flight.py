@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-@dataclass(slots=True, eq=False)
-class _Flight(Generic[V]):
+class _Flight(Struct, Generic[V], eq=False):
     task: asyncio.Task[V]
     waiters: int = 0
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 MAX_DEPTH: Final = 100
 MAX_STACKS: Final = 20_000
@@ -15,8 +16,7 @@ OTHERS: Final = "[other stacks]"
 _BYTES_PER_INSTRUCTION: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One call of a stack. A name in square brackets is not a function and has no file."""
 
     function: str
@@ -25,8 +25,7 @@ class Frame:
     first_line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StackTotal:
+class StackTotal(Struct, frozen=True):
     """The count and amount of a stack. stack: the innermost call first."""
 
     stack: tuple[Frame, ...]

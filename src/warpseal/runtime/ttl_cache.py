@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cachetools import TLRUCache
+from msgspec import Struct
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class CachedValue(Generic[V]):
+class CachedValue(Struct, Generic[V], frozen=True):
     """A value in the cache, which may be None."""
 
     value: V

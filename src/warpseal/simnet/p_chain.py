@@ -6,9 +6,11 @@ Source of truth: avalanchego `vms/platformvm/txs/executor/standard_tx_executor.g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.simnet import l1_transactions as l1
 from warpseal.simnet import tx_builder

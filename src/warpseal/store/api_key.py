@@ -4,9 +4,10 @@ SQLAlchemy is loaded."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.warp.ids import MalformedID, cb58_decode, cb58_encode
 
@@ -14,8 +15,7 @@ KEY_PREFIX: Final = "wsk_"
 _KEY_BYTES: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
+class ApiKey(Struct, frozen=True):
     """A stored key. digest: SHA-256 of its text; hint: its last characters; times: Unix seconds.
 
     units_per_minute, units_per_day: compute units; 0: unlimited.

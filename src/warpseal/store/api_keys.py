@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
+from msgspec.structs import asdict
 from sqlalchemy import Connection, Row, select, update
 
 from warpseal.store.api_key import ApiKey, NameTaken

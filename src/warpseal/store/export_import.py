@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 from cachetools import LRUCache
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
@@ -41,8 +41,7 @@ _MAX_CACHED_MESSAGES: Final = 64
 _MAX_CACHED_KEYS: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """The messages to export. message_id: only this one; since_unix_s: used or changed since; for_ever: only those."""
 
     message_id: MessageID | None = None
@@ -62,8 +61,7 @@ class Selection:
 _ALL: Final = Selection()
 
 
-@dataclass(slots=True)
-class TransferStats:
+class TransferStats(Struct):
     """The numbers of exported or imported records; bad_lines: skipped."""
 
     messages: int = 0
@@ -104,8 +102,7 @@ def read_network_id(connection: Connection) -> int | None:
     return None if raw is None else UnsignedMessage.parse(raw).network_id
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRows:
+class MessageRows(Struct, frozen=True):
     """The row of a message and those of its signatures and shares, read at one moment."""
 
     message: Row[Any]
@@ -143,8 +140,7 @@ def parse_key(raw: bytes) -> PublicKey:
         raise BadLine(f"publicKey: {error}") from None
 
 
-@dataclass(slots=True)
-class Importer:
+class Importer(Struct):
     """Verifies each line and writes the valid records, some hundred in one transaction.
 
     on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever. network_id: of

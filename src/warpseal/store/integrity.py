@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from msgspec import Struct, field
 from sqlalchemy import Column, Connection, Row, func, select
 from sqlalchemy.exc import DBAPIError
 
@@ -25,8 +25,7 @@ from warpseal.warp.message import UnsignedMessage
 _ROWS_PER_PAGE: Final = 1_000
 
 
-@dataclass(slots=True)
-class IntegrityReport:
+class IntegrityReport(Struct):
     """The numbers of checked rows. wrong_candidates: shares that were never verified alone and are not valid."""
 
     messages: int = 0
@@ -38,8 +37,7 @@ class IntegrityReport:
     faults: int = 0
 
 
-@dataclass(slots=True)
-class IntegrityCheck:
+class IntegrityCheck(Struct):
     """One check of all rows; a daemon may run meanwhile.
 
     on_fault: called with each fault. progress: called with the rows of each step.

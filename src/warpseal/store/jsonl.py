@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.codec import MalformedMessage
@@ -33,16 +33,14 @@ class BadLine(ValueError):
     """A line that is skipped; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageLine:
+class MessageLine(Struct, frozen=True):
     """A message; the lines after it belong to it. for_ever: never to be evicted."""
 
     message: UnsignedMessage
     for_ever: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SignedLine:
+class SignedLine(Struct, frozen=True):
     """A share or an aggregate signature of a message, which is given by its id or in full."""
 
     message: UnsignedMessage | MessageID

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any, Final
 from zlib import crc32
 
+from msgspec.structs import asdict
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
 from warpseal.store.database import Database
@@ -126,7 +126,7 @@ class L1Records:
 
 def transaction_row(transaction: L1Transaction) -> tuple[Any, ...]:
     """Return the row of a transaction."""
-    return tuple(getattr(transaction, name) for name in L1Transaction.__dataclass_fields__)
+    return tuple(getattr(transaction, name) for name in L1Transaction.__struct_fields__)
 
 
 def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any, ...]:

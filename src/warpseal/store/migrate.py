@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 
 from warpseal.runtime.locks import ThreadLock
@@ -30,8 +30,7 @@ _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 _ALEMBIC: Final = ThreadLock()
 
 
-@dataclass(frozen=True, slots=True)
-class Migrations:
+class Migrations(Struct, frozen=True):
     """The schema versions: the program's, and more in tests. head: the newest."""
 
     folders: tuple[Path, ...] = (VERSIONS,)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
 
 from warpseal.store.errors import StoreUnusable
 
@@ -31,8 +32,7 @@ class MalformedStoreUrl(ValueError):
     """Text that is no store url. The error does not contain the text, which may contain a password."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUrl:
+class StoreUrl(Struct, frozen=True):
     """One store. path: of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
 
     kind: StoreKind

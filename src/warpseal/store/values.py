@@ -5,16 +5,16 @@ Source of truth for origins: `L1ValidatorRegistrationJustification`, as `warp/ju
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from warpseal.warp.ids import NodeID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 
 
-@dataclass(frozen=True, slots=True)
-class StoredShare:
+class StoredShare(Struct, frozen=True):
     """One validator's signature (96 bytes) by its key (48 bytes).
 
     verified: checked alone; otherwise a candidate, which was at most decoded or checked in a sum.
@@ -25,16 +25,14 @@ class StoredShare:
     verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSignature:
+class StoredSignature(Struct, frozen=True):
     """An aggregate signature (96 bytes) and the keys of its signers (48 bytes each), in the given order."""
 
     public_keys: tuple[bytes, ...]
     signature: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveEntry:
+class ArchiveEntry(Struct, frozen=True):
     """The stored signatures, newest first, and shares of one message. is_incomplete: they could not all be read."""
 
     signatures: tuple[StoredSignature, ...] = ()
@@ -42,8 +40,7 @@ class ArchiveEntry:
     is_incomplete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRange:
+class BlockRange(Struct, frozen=True):
     """Consecutive blocks of a chain that were read, from `low` to `high`, both included.
 
     low_parent_id: the id that block `low` names as its parent; high_block_id: the id of block `high`.
@@ -55,8 +52,7 @@ class BlockRange:
     high_block_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class L1Transaction:
+class L1Transaction(Struct, frozen=True):
     """A transaction about an L1 that the P-Chain accepted.
 
     position: within its block, from 0. time: of the block, Unix seconds. kind: the name of its type,
@@ -74,8 +70,7 @@ class L1Transaction:
     validation_id: ValidationID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapOrigin:
+class BootstrapOrigin(Struct, frozen=True):
     """A validation that began with the conversion of its subnet; index: among the initial validators."""
 
     subnet_id: SubnetID
@@ -92,8 +87,7 @@ class BootstrapOrigin:
         return L1ValidatorRegistrationJustification.bootstrap(self.subnet_id, self.index).raw
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationOrigin:
+class RegistrationOrigin(Struct, frozen=True):
     """A validation that began with a registration; payload: the bytes of its RegisterL1Validator message.
 
     The properties raise MalformedMessage if `payload` is malformed.
@@ -120,8 +114,7 @@ class RegistrationOrigin:
 Origin = BootstrapOrigin | RegistrationOrigin
 
 
-@dataclass(frozen=True, slots=True)
-class EagerTask:
+class EagerTask(Struct, frozen=True):
     """An L1 transaction to be aggregated without a request, not before `due_at_unix_s`; attempts: so far."""
 
     tx_id: bytes
@@ -136,8 +129,7 @@ class AddressKind(StrEnum):
     SIGNED = "signed"
 
 
-@dataclass(frozen=True, slots=True)
-class AddressRow:
+class AddressRow(Struct, frozen=True):
     """Where a node may be reached; ip: text. At most one row per node and kind.
 
     worked_at: Unix time at which it answered there, 0 for "signed". signed_at: Unix seconds of the signature,
@@ -152,8 +144,7 @@ class AddressRow:
     signed_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreContents:
+class StoreContents(Struct, frozen=True):
     """The numbers of stored rows. size_bytes: on disk; evictable_bytes: the approximate part that may be evicted."""
 
     messages: int = 0
@@ -169,8 +160,7 @@ class StoreContents:
     evictable_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
+class StoreStatus(Struct, frozen=True):
     """The status of the store. url: without secrets; "off" if the store is off.
 
     reason, down_since_unix_s: of a store that is down. waiting_writes, waiting_bytes: in memory, not committed yet;
@@ -191,8 +181,7 @@ class StoreStatus:
     evicted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationRow:
+class ValidationRow(Struct, frozen=True):
     """Counters of one validation (id of 32 bytes), in milliseconds. Times are Unix seconds.
 
     first_at: when it was first observed; seen_at: when it was last known to be active.
@@ -206,8 +195,7 @@ class ValidationRow:
     connected_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class HourRow:
+class HourRow(Struct, frozen=True):
     """One hour of one node, in milliseconds. hour: hours since 1970."""
 
     hour: int
@@ -216,8 +204,7 @@ class HourRow:
     connected_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredUptime:
+class StoredUptime(Struct, frozen=True):
     """The uptime with which a process starts. recent_nodes: nodes that were observed lately."""
 
     validations: tuple[ValidationRow, ...] = ()

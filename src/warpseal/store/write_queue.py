@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
 from cachetools import FIFOCache
+from msgspec import Struct, field
 from sqlalchemy import Connection
 
 from warpseal.runtime.locks import new_thread_condition
@@ -27,8 +27,7 @@ _DURABLE_FACTOR: Final = 4
 _MAX_DURABLE_IDS: Final = 100_000
 
 
-@dataclass(slots=True)
-class AddShares:
+class AddShares(Struct):
     """New shares of one message."""
 
     message: UnsignedMessage
@@ -40,8 +39,7 @@ class AddShares:
         return self.message.id
 
 
-@dataclass(slots=True)
-class JudgeShare:
+class JudgeShare(Struct):
     """Whether a share, identified by its bytes, is valid: a bad one is deleted, a good one was verified alone."""
 
     message_id: MessageID
@@ -53,8 +51,7 @@ class JudgeShare:
 ShareUpdate = AddShares | JudgeShare
 
 
-@dataclass(slots=True)
-class AddSignature:
+class AddSignature(Struct):
     """An aggregate signature; the writer's thread calls `done` when it is committed or the database is down."""
 
     message: UnsignedMessage
@@ -62,16 +59,14 @@ class AddSignature:
     done: Callable[[], None]
 
 
-@dataclass(slots=True)
-class WriteCall:
+class WriteCall(Struct):
     """Any other write, in its own transaction; `future` gets its result or exception."""
 
     write: Callable[[Connection], Any]
     future: Future[Any]
 
 
-@dataclass(slots=True)
-class WriteBatch:
+class WriteBatch(Struct):
     """The writes of one transaction; each call has its own.
 
     to_recount: messages that got a signature since their sizes were counted. size_bytes: approximate, in memory.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct, field
 
 from warpseal.errors import WarpsealError
 from warpseal.upstream.answers import (
@@ -46,8 +47,7 @@ _FRESH_READINGS: Final = 3
 _FRESH_TIMEOUT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Question(Generic[T]):
+class _Question(Struct, Generic[T], frozen=True):
     """One question to several nodes. attempt: returns the answer of a node, None if it has no such record.
 
     quorum: how many equal answers end the question. optional: as in NodeCall.
@@ -61,8 +61,7 @@ class _Question(Generic[T]):
     optional: bool = False
 
 
-@dataclass(slots=True)
-class _Replies(Generic[T]):
+class _Replies(Struct, Generic[T]):
     """The results of nodes so far, in the order in which they were asked."""
 
     nodes: dict[int, PoolNode] = field(default_factory=dict)

@@ -8,13 +8,13 @@ node may order the members of a set as it likes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from hashlib import sha256
 from itertools import combinations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -37,8 +37,7 @@ class Difference(Enum):
 Compare = Callable[[T, T], Difference]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(Struct, Generic[T], frozen=True):
     """The answer of one node. position: in the configured list, from 0; value: None if the node has no such record.
 
     height: of the node's last accepted block before and after the answer; None if it is not known or was not the same.

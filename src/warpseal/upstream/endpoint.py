@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from yarl import URL
 
 from warpseal.warp.ids import ChainID
@@ -23,8 +24,7 @@ _MIN_SECRET_LENGTH = 4
 _PUBLIC_PARTS = frozenset({"info", "platform", "proposervm", "application/json"})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEndpoint:
+class NodeEndpoint(Struct, frozen=True):
     """One upstream node: base URL (http or https), query parameters and headers added to every call."""
 
     base_url: str
@@ -103,8 +103,7 @@ class MetadataMode(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class EvmIndexing:
+class EvmIndexing(Struct, frozen=True):
     """How one EVM chain is indexed. first_height: no block below it is indexed. has_holders: with ERC-20 balances.
 
     calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
@@ -117,16 +116,14 @@ class EvmIndexing:
     has_holders: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class L1sNode:
+class L1sNode(Struct, frozen=True):
     """The node of `index-l1s-at`. has_holders: its chains are indexed with ERC-20 balances."""
 
     endpoint: NodeEndpoint
     has_holders: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NativeToken:
+class NativeToken(Struct, frozen=True):
     """The token in which fees of a chain are paid. None: not configured."""
 
     name: str | None = None
@@ -136,8 +133,7 @@ class NativeToken:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EvmChainInfo:
+class EvmChainInfo(Struct, frozen=True):
     """Configured fields of a chain for endpoint 9. None: not configured. multicall: address of its contract."""
 
     chain_name: str | None = None
@@ -155,8 +151,7 @@ class EvmChainInfo:
     network_token: NativeToken = NativeToken()
 
 
-@dataclass(frozen=True, slots=True)
-class EvmChain:
+class EvmChain(Struct, frozen=True):
     """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
 
     ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that are denied;

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
 
 from warpseal.errors import RETRY_SOON_S, WarpsealError
 
@@ -56,8 +57,7 @@ _PUBLIC = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAttempt:
+class NodeAttempt(Struct, frozen=True):
     """One failed try: the node's position in its configured list (from 0) and the class of failure."""
 
     position: int
@@ -78,8 +78,7 @@ class NodeUnavailable(WarpsealError):
         self.attempts = tuple(attempts)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerClass:
+class AnswerClass(Struct, frozen=True):
     """Nodes that gave the same answer: their positions in the configured list (from 0), and a digest of the answer."""
 
     positions: tuple[int, ...]

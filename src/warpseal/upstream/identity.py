@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
 from warpseal.upstream.json_values import NUMBER, decode_number, field_decoder, u32
@@ -89,8 +89,7 @@ class PrimaryNetwork(ServedNetwork):
         return await read_value(node, self._height, timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainIdentity:
+class ChainIdentity(Struct, frozen=True):
     """The identity of a chain, equal at all its nodes: the EVM's chain id and the hash of block 0."""
 
     chain_id: int

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
 from warpseal.runtime.settings import MEBIBYTE
@@ -24,8 +25,7 @@ MAX_PAUSE_S: Final = 3_600.0
 _WINDOW_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLimits:
+class NodeLimits(Struct, frozen=True):
     """Limits of the calls to each node of a list. Durations in seconds, sizes of one response in bytes.
 
     connect_timeout_s: None: a connection may take as long as the call.

@@ -12,11 +12,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+from msgspec import Struct
 from yarl import URL
 
 from warpseal.runtime.http_session import new_session, read_body
@@ -56,8 +56,7 @@ class CallObserver(Protocol):
         """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCall(Generic[T]):
+class NodeCall(Struct, Generic[T], frozen=True):
     """One method call. `decode` turns the raw JSON of the result into a value, or raises ValueError.
 
     paths: below the base URL; the second is tried if the node returns 404 for the first, and so on.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.single_flight import SingleFlight
@@ -44,8 +45,7 @@ _WRONG_COOLDOWN_S: Final = 5.0
 _CONTRADICTION_COOLDOWN_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResult(Generic[T]):
+class NodeResult(Struct, Generic[T], frozen=True):
     """The result of one node of the list: `value`, or a failure. display: scheme, host, port; for operators only.
 
     disagrees: whether the node contradicted others in the last minute.
@@ -58,8 +58,7 @@ class NodeResult(Generic[T]):
     disagrees: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HeadProgress:
+class HeadProgress(Struct, frozen=True):
     """The growth of a chain, by the moving window of its nodes. lag_blocks, eta_s: of the node that lags most."""
 
     blocks_s: float | None

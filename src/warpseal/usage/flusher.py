@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.throttle import Throttle
@@ -42,8 +43,7 @@ _FOLDED_SHARE: Final = 0.5
 _FLUSHED_COMBINATIONS: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class FlusherStatus:
+class FlusherStatus(Struct, frozen=True):
     """waiting_bytes: about, of sums that are not written. reason: why the database is down; None while it is up."""
 
     waiting_bytes: int

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
+from msgspec import Struct
 from sqlalchemy import Connection, func, select, text
 
 from warpseal.usage.database import MetricsDatabase
@@ -32,8 +32,7 @@ _REMOVE_EXPIRED: Final = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PageTokenRow:
+class PageTokenRow(Struct, frozen=True):
     """The row that a token names. expires_at: unix seconds."""
 
     expires_at: int

@@ -7,8 +7,9 @@ the rest beside the busiest groups is the total without them. Other queries read
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from warpseal.usage.calls import OTHER, Dimension
 from warpseal.usage.countries import continent_of
@@ -20,8 +21,7 @@ MAX_GROUPS: Final = 50
 _PERCENT_DIGITS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class UsageQuery:
+class UsageQuery(Struct, frozen=True):
     """Buckets of a level that begin in a range; until is not in it.
 
     filters: the accepted values of labels. group_by: None: all calls in one group. group_of: the group of a value.

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.usage.calls import OTHER, CallOutcome, UsageLabels, UsageTotals
 from warpseal.usage.fold import admit
@@ -26,8 +27,7 @@ _MOST_DEFERRED: Final = 1_024
 _UNTAKEN_MINUTES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class UsageBounds:
+class UsageBounds(Struct, frozen=True):
     """Bounds of one daemon. agents: a UTC day. agents_per_client: an hour. combinations: of labels, a minute."""
 
     agents: int = 500
@@ -35,8 +35,7 @@ class UsageBounds:
     combinations: int = 20_000
 
 
-@dataclass(slots=True)
-class MethodUsage:
+class MethodUsage(Struct):
     """Sums of one method on one path since the start. time_ms: of the calls whose times count."""
 
     requests: int = 0

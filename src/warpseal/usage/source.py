@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.runtime.throttle import Throttle
@@ -18,8 +18,7 @@ from warpseal.usage.settings import UsageSettings
 _PAUSES: Final = (0.002, 0.0001)
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSource:
+class UsageSource(Struct, frozen=True):
     """Usage in the metrics database."""
 
     database: MetricsDatabase

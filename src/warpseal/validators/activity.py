@@ -11,8 +11,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
@@ -30,8 +31,7 @@ _EVICTED_TOGETHER: Final = 64
 _NO_NODES: Final[frozenset[NodeID]] = frozenset()
 
 
-@dataclass(slots=True)
-class _Watch:
+class _Watch(Struct):
     """One subnet that rounds watch, or watched recently.
 
     Its task lives while the subnet is watched; a call in flight is completed, so that short rounds learn from it.

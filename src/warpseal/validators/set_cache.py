@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.bls import PublicKey, parse_public_key
 from warpseal.runtime.locks import ThreadLock
@@ -29,8 +30,7 @@ _NODE_BYTES: Final = 256
 _ENTRY_BYTES: Final = 384
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedValidatorSet:
+class ParsedValidatorSet(Struct, frozen=True):
     """A canonical set and its parsed keys, in canonical order."""
 
     validators: CanonicalValidatorSet

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.platform import PlatformClient
@@ -41,8 +42,7 @@ _EXPIRY_CHECK_S: Final = 5.0
 _EXTEND_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetReadiness:
+class SubnetReadiness(Struct, frozen=True):
     """The connected part of a subnet.
 
     is_known: whether the validator set was fetched; the weights are 0 until then.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct, field
 
 from warpseal.warp.ids import NodeID, SubnetID
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -20,8 +21,7 @@ _MAX_SETS: Final = 8
 _WARN_AGAIN_AFTER_S: Final = 60.0
 
 
-@dataclass(slots=True)
-class _InUse:
+class _InUse(Struct):
     """A set that requests use, or used recently."""
 
     validators: CanonicalValidatorSet
@@ -29,8 +29,7 @@ class _InUse:
     used_at: float
 
 
-@dataclass(slots=True)
-class TrackedSubnet:
+class TrackedSubnet(Struct):
     """One tracked subnet.
 
     latest: set at the proposed height; None until the first refresh.

@@ -6,8 +6,9 @@ field by field, because only the canonical encoding is accepted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.warp.codec import MalformedMessage, require_length
 from warpseal.warp.ids import ID_BYTES, SubnetID, ValidationID
@@ -32,8 +33,7 @@ class MalformedJustification(ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorRegistrationJustification:
+class L1ValidatorRegistrationJustification(Struct, frozen=True):
     """The proof `raw` that a validation of a subnet existed.
 
     index: the position of an initial validator; registration: the message that registered a later one. One of them is

@@ -6,9 +6,10 @@ Source of truth: ACP-77, avalanchego `vms/platformvm/warp/message`; for the upti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.warp.codec import (
     CodecReader,
@@ -32,8 +33,7 @@ _KEY_BYTES: Final = 48
 _ADDRESS_BYTES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetToL1Conversion:
+class SubnetToL1Conversion(Struct, frozen=True):
     """The P-Chain attests that a subnet was converted; conversion_id: 32 bytes, see `ConversionData`."""
 
     conversion_id: bytes
@@ -51,8 +51,7 @@ class SubnetToL1Conversion:
         return pack_versioned(pack_u32(_CONVERSION_TYPE), require_length(self.conversion_id, ID_BYTES, "conversion id"))
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionValidator:
+class ConversionValidator(Struct, frozen=True):
     """An initial validator of a conversion. public_key: 48 bytes, compressed."""
 
     node_id: bytes
@@ -60,8 +59,7 @@ class ConversionValidator:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionData:
+class ConversionData(Struct, frozen=True):
     """The data that a conversion id commits to; the validators are in the order of the transaction."""
 
     subnet_id: SubnetID
@@ -85,16 +83,14 @@ class ConversionData:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PChainOwner:
+class PChainOwner(Struct, frozen=True):
     """The owners of a balance or an authority: `threshold` of the addresses (20 bytes each) must sign."""
 
     threshold: int
     addresses: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterL1Validator:
+class RegisterL1Validator(Struct, frozen=True):
     """An L1 asks the P-Chain for a validator. public_key: 48 bytes; expiry: unix seconds."""
 
     subnet_id: SubnetID
@@ -140,8 +136,7 @@ class RegisterL1Validator:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorRegistration:
+class L1ValidatorRegistration(Struct, frozen=True):
     """The P-Chain attests that a validation exists, or that it does not and never will again."""
 
     validation_id: ValidationID
@@ -162,8 +157,7 @@ class L1ValidatorRegistration:
         return pack_versioned(pack_u32(_REGISTRATION_TYPE), validation_id, bytes([self.registered]))
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorWeight:
+class L1ValidatorWeight(Struct, frozen=True):
     """The weight of a validation after change `nonce`: asked for by the L1, attested by the P-Chain."""
 
     validation_id: ValidationID
@@ -186,8 +180,7 @@ class L1ValidatorWeight:
         return pack_versioned(pack_u32(_WEIGHT_TYPE), validation_id, pack_u64(self.nonce), pack_u64(self.weight))
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatorUptime:
+class ValidatorUptime(Struct, frozen=True):
     """An L1 validator attests that a validation was up for at least `uptime_s` whole seconds."""
 
     validation_id: ValidationID

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.warp.codec import CodecReader, MalformedMessage, pack_sized, pack_u32, pack_versioned, require_length
 from warpseal.warp.ids import ID_BYTES, ChainID, MessageID
 
@@ -109,8 +111,7 @@ def unwrap_log_data(raw: bytes) -> bytes | None:
     return raw[2 * word : 2 * word + length]
 
 
-@dataclass(frozen=True, slots=True)
-class Hash:
+class Hash(Struct, frozen=True):
     """The hash (32 bytes) of a block that the source chain accepted."""
 
     hash: bytes
@@ -128,8 +129,7 @@ class Hash:
         return pack_versioned(pack_u32(_HASH_TYPE), require_length(self.hash, _HASH_BYTES, "hash"))
 
 
-@dataclass(frozen=True, slots=True)
-class AddressedCall:
+class AddressedCall(Struct, frozen=True):
     """Bytes sent by an address of the source chain: 20 bytes on EVM chains, empty from the P-Chain."""
 
     source_address: bytes

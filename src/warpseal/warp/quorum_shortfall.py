@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -51,8 +50,7 @@ class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel")
     connections: tuple[DisconnectedNode, ...] | UnsetType = UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumShortfall:
+class QuorumShortfall(Struct, frozen=True):
     """The weight that a quorum lacks. counts: validators by reason; missing: heaviest first, at most 50.
 
     refused_weight: of all validators that refused the message with an error code. failed_keys: of all validators that

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.warp.codec import pack_u32, pack_u64
 from warpseal.warp.ids import NODE_ID_BYTES, NodeID
 
@@ -25,8 +27,7 @@ class InvalidValidatorSet(ValueError):
     """The members make no canonical set: an overflow, a malformed key or node id, or a node that is listed twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Validator:
+class Validator(Struct, frozen=True):
     """One key of the set. public_key: 48 bytes, compressed; node_ids: every node that holds it, ascending."""
 
     public_key: bytes

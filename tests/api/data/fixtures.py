@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import aiohttp
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -112,7 +114,7 @@ class DataApiSetup:
         )
 
     def with_data(self, **changes: Any) -> DataApiSetup:
-        return replace(self, data=replace(self.data, **changes))
+        return dataclasses.replace(self, data=dataclasses.replace(self.data, **changes))
 
 
 async def _no_such_route(request: Request, error: Exception) -> NoReturn:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, DataApiSetup, get, indexed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from tests.api.data import evm_history as h
 from tests.api.data import samples as s
@@ -257,7 +258,7 @@ async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, st
 
 
 async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Path) -> None:
-    plain = replace(CHAIN, indexing=EvmIndexing())
+    plain = dataclasses.replace(CHAIN, indexing=EvmIndexing())
     later = MadeChain(4, [block_at(5, START, 1)], EvmIndexing(5, has_holders=True))
     off = MadeChain(5, indexing=None)
     write_chain(file_urls(tmp_path)[0], later, START)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import NETWORK, DataApiSetup, get, indexed
@@ -102,13 +103,15 @@ async def test_a_price_is_shown_if_it_is_known_and_a_day_has_passed() -> None:
         s.reward(3, paid_at=s.NOW - 24 * 3600 + 1),
         s.reward(4, paid_at=s.NOW - 24 * 3600),
     ]
-    setup = replace(indexed(all_rewards=rewards), prices=FixedPrices(s.AVAX, {"usd": "42.42", "jpy": "6000"}))
+    setup = dataclasses.replace(
+        indexed(all_rewards=rewards), prices=FixedPrices(s.AVAX, {"usd": "42.42", "jpy": "6000"})
+    )
     usd = {"currencyCode": "usd", "value": "42.42"}
     assert await prices_of(setup) == [usd, None, None, usd]
     assert (await prices_of(setup, currency="jpy"))[0] == {"currencyCode": "jpy", "value": "6000"}
     assert await prices_of(setup, currency="eur") == [None] * 4
     assert (await prices_of(setup.with_data(compat=Compat.SDK)))[0] == {"currencyCode": "usd", "value": 42.42}
-    assert await prices_of(replace(setup, prices=None)) == [None] * 4
+    assert await prices_of(dataclasses.replace(setup, prices=None)) == [None] * 4
 
 
 COMMON = {
@@ -179,7 +182,7 @@ async def test_uptimes_observed_for_a_day_replace_those_of_the_node() -> None:
     setup = indexed(all_validations=s.VALIDATIONS)
     for since, uptime, reachability in ((1_004, 87.5, 50.0), (1_005, 99.5, 98.25)):
         observed = FixedReach(ObservedUptime(87.5, 50.0), since)
-        page = await get(replace(setup, uptime_source=observed), NODE, validationStatus="active")
+        page = await get(dataclasses.replace(setup, uptime_source=observed), NODE, validationStatus="active")
         (active,) = page["validators"]
         assert active["uptimePerformance"] == uptime
         assert active["validatorHealth"] == {
@@ -244,7 +247,7 @@ async def test_without_an_index_active_validations_of_the_node_are_paged() -> No
 
 
 async def test_validators_come_from_the_node_if_the_p_chain_is_not_indexed() -> None:
-    setup = replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
+    setup = dataclasses.replace(indexed(all_validations=s.VALIDATIONS), node=MemoryNode(active=[s.ACTIVE]))
     assert setup.index is not None
     setup.index.chains = [freshness for freshness in s.FRESH if freshness.chain is not PrimaryChain.P]
     assert [item["validationStatus"] for item in (await get(setup, NODE))["validators"]] == ["active"]
@@ -263,7 +266,7 @@ def several_validations(*starts: int) -> list[Validation]:
 def partial_setup(indexed_numbers: tuple[int, ...], validations: list[Validation], **freshness: Any) -> DataApiSetup:
     """Return a setup whose P-Chain has only some of the node's active validations."""
     in_index = [validations[number - 1] for number in indexed_numbers]
-    setup = replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
+    setup = dataclasses.replace(indexed(all_validations=in_index), node=MemoryNode(active=validations))
     assert setup.index is not None
     setup.index.chains = [replace(chain, **freshness) if chain.chain is PrimaryChain.P else chain for chain in s.FRESH]
     return setup

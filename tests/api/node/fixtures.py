@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 

@@ -8,13 +8,13 @@ import json
 import logging
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 from msgspec import structs
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from tests.api.fixtures import (
     KEBAB,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached

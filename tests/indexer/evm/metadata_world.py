@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 from eth_abi.abi import encode
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from eth_hash.auto import keccak
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, RPC, SETTINGS, entry, indexing, rows, written_hashes
@@ -346,7 +347,7 @@ def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:
     """Return a chain with other blocks from a height on."""
     other = transfer_blocks(chain.tip, seed, has_roots=False)
     joined = changed(other, height, {"parentHash": chain.hashes[height - 1]})
-    return replace(
+    return dataclasses.replace(
         chain,
         headers=[*chain.headers[:height], joined, *other.headers[height + 1 :]],
         receipts=[*chain.receipts[:height], *other.receipts[height:]],
@@ -540,7 +541,7 @@ async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path
 async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     node = EvmReplayNode(chain, tip=3)
-    slow = replace(SETTINGS, poll_s=3_600.0)
+    slow = dataclasses.replace(SETTINGS, poll_s=3_600.0)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
         await until(lambda: index.height(chain) == 3)
         await until(lambda: node.asked["eth_subscribe"])

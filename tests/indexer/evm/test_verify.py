@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.indexer.evm.facts import L1, facts_of
 from tests.indexer.evm.nft_state import NftState
@@ -366,7 +367,9 @@ async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no
     tmp_path: Path, nfts: ServedChain
 ) -> None:
     facts = facts_of(nfts, L1)
-    states = [NftState(replace(nfts, receipts=nfts.receipts[: height + 1])) for height in range(nfts.tip + 1)]
+    states = [
+        NftState(dataclasses.replace(nfts, receipts=nfts.receipts[: height + 1])) for height in range(nfts.tip + 1)
+    ]
     url = evm_index_url(SETTINGS, tmp_path, nfts.blockchain_id)
     writer = EvmIndexWriter(writing_evm_index(url, SETTINGS, nfts.blockchain_id), SETTINGS)
     writer.start(EvmChainIdentity(nfts.blockchain_id, nfts.evm_chain_id, nfts.genesis_hash, 0))

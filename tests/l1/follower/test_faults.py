@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.l1.follower.fixtures import (
@@ -28,7 +29,7 @@ from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
 FAULTY = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
-FROM_0 = replace(FAST, follow_from_height=0)
+FROM_0 = dataclasses.replace(FAST, follow_from_height=0)
 
 
 def with_block(make: Make, below: int, above: int) -> Chain:

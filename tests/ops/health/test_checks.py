@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from warpseal.ops.health.chains import ChainProgress, FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.checks import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.validators.forecast.plain_p_chain import PlainRun, run_plainly
 from warpseal.ledger.chain_time import l1_fee_cost

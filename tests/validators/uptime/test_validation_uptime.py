@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.validators.uptime.fixtures import NODE, OTHER, SETTINGS, START_UNIX_S, FakePeers, validation
 from warpseal.node.p_chain import CurrentValidation

@@ -10,11 +10,11 @@ import logging
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 
 from warpseal.errors import StartupError
 from warpseal.resources.evm import ContractDescription
@@ -35,8 +35,7 @@ class ContractInfo(ContractDescription, frozen=True, gc=False, kw_only=True, for
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedContracts:
+class DescribedContracts(Struct, frozen=True):
     """The described contracts of one chain, by address. hidden: those that are spam."""
 
     infos: Mapping[bytes, ContractInfo] = field(default_factory=dict)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from warpseal.api.data.contract_info import ContractInfoFolder, DescribedContracts
 from warpseal.resources.aliases import ChainAliases
@@ -27,8 +28,7 @@ NODE_WAIT_S: Final = 2.0
 _NO_CODE_TTL_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformFacts:
+class PlatformFacts(Struct, frozen=True):
     """What the P-Chain knows of a chain. evm_chain_id: of its genesis."""
 
     subnet_id: SubnetID

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
@@ -33,8 +34,7 @@ _MAX_PAUSE_S: Final = 0.4
 P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 
-@dataclass(frozen=True, slots=True)
-class EvmContext(RequestContext):
+class EvmContext(RequestContext, frozen=True):
     """One request about an EVM chain. freshness: None if no block is indexed. fault: why the index is not readable."""
 
     chain: EvmChainService

@@ -6,8 +6,9 @@ service's, which has no forecast. The routes are mounted from this table and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
@@ -51,8 +52,7 @@ _TOKEN: Final = _COLLECTION + "/{tokenId}"
 _CONTRACT: Final = "/v2/chains/{chainId}/contracts/{address}"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An endpoint. path: a template. answers: the resources of a success. units: compute units of a request.
 
     method: POST: an action, whose success is status 201 without a body.

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.api.data.bodies import EvmFeature, TimeInterval, UsageGrouping
 from warpseal.api.signing.errors import ConflictingSpellings
@@ -46,8 +48,7 @@ Read = Callable[[str, str], Value]
 """Takes a parameter's name and its text, not empty; returns its value. Raises InvalidRequest naming the parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One query parameter. schema: of its value, in OpenAPI; is_list: repeated or comma-separated."""
 
     name: str

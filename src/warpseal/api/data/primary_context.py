@@ -6,7 +6,6 @@ Every answer carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale, NotAPrimaryChain
 from warpseal.api.data.request_context import HEADER, RequestContext
@@ -18,8 +17,7 @@ from warpseal.resources.ports import PrimaryNetworkIndex
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 
-@dataclass(frozen=True, slots=True)
-class PrimaryNetworkContext(RequestContext):
+class PrimaryNetworkContext(RequestContext, frozen=True):
     """One request about the primary chains. network: as the path names it. freshness: of each indexed chain."""
 
     network: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.json import Encoder
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -47,8 +47,7 @@ _SDK_COMPONENTS: Final = ("avacloud-sdk", "chainkit")
 _ENCODER: Final = Encoder()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(Struct, frozen=True):
     """One request. now: unix seconds. for_sdk: the client wants the SDKs' dialect.
 
     metrics_tokens: of the Metrics API; None without a metrics database.
@@ -143,7 +142,7 @@ class RequestContext:
         return await respond(self.request, _ENCODER.encode(resource), JSON, cache_control)
 
 
-_PARTS: Final = tuple(field.name for field in fields(RequestContext))
+_PARTS: Final = RequestContext.__struct_fields__
 
 
 class ContextFactory:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.resources.aliases import ChainAliases
@@ -50,8 +51,7 @@ class EphemeralKeys:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DataServices:
+class DataServices(Struct, frozen=True):
     """The services of the Data API. index: None if nothing is indexed; prices: None without a source.
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import HistoricalRewards, Validators

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,8 +55,7 @@ _DIMENSIONS: Final = {
 _CHAIN_SEGMENTS: Final = ("bc", "index")
 
 
-@dataclass(frozen=True, slots=True)
-class UsageAccess:
+class UsageAccess(Struct, frozen=True):
     """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
 
     readers: UsageReaders = UsageReaders.ANYONE

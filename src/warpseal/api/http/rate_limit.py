@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
 MAX_CALLERS: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeUnitLimits:
+class ComputeUnitLimits(Struct, frozen=True):
     """Compute units of a minute and of a day; 0: unlimited."""
 
     per_minute: int
@@ -27,8 +26,7 @@ class ComputeUnitLimits:
         return tuple((units, window_s) for units, window_s in both if units)
 
 
-@dataclass(frozen=True, slots=True)
-class RateLimitResult:
+class RateLimitResult(Struct, frozen=True):
     """Whether a request is allowed, and the state of the caller's limits.
 
     limit, window_s: of the window with the smallest fraction left. remaining: units. reset_s: until it is full again;

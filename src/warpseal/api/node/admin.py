@@ -6,10 +6,10 @@ Source of truth: the specification's administration API; texts and quirks of ava
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.api.node.jsonrpc_endpoint import Method, NoParams
 from warpseal.api.node.router import Router
@@ -64,8 +64,7 @@ class LevelParams(msgspec.Struct, rename="camel"):
     display_level: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AdminMethods:
+class AdminMethods(Struct, frozen=True):
     """The methods of `admin`, and the parts of the daemon that they read and change.
 
     load_plugins: loads the plugins that are not loaded yet, or raises CallRefused.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -39,8 +40,7 @@ class NoParams(msgspec.Struct):
     """Params of a method without parameters: any object, all of it ignored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[S]):
+class Method(Struct, Generic[S], frozen=True):
     """One method. params: the type of its parameters; call: returns the result and raises CallRefused,
     WarpsealError or OSError.
     """

@@ -7,9 +7,9 @@ endpoint, so it also covers the aliases.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
 
@@ -19,8 +19,7 @@ PREFIX: Final = "/ext/"
 MAX_ALIASES: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class RouteTarget:
+class RouteTarget(Struct, frozen=True):
     """The app of a path. template: the path in metrics, without aliases and ids."""
 
     app: ASGIApp

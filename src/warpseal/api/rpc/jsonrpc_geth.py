@@ -6,10 +6,10 @@ Source of truth: the answers of recorded nodes, and geth's `rpc` package for wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.api.http.json_text import (
     BLANK,
@@ -52,8 +52,7 @@ _NO_ARRAY: Final = RpcError(INVALID_PARAMS, "non-array args")
 _NO_IDS: Final = (b"{", b"[")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestBody:
+class RequestBody(Struct, frozen=True):
     """The calls of a body. is_batch: it was an array, so the response is one.
 
     rejection: the body of the response to a body that has no calls. is_response: it has only responses, which are not

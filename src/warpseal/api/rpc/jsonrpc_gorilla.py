@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.api.http.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
 
@@ -42,8 +42,7 @@ class JsonRpcError(Exception):
         self.data = data
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRpcRequest:
+class JsonRpcRequest(Struct, frozen=True):
     """One request. id, params: JSON as received. id is None in a notification, which gets no reply."""
 
     version: str

@@ -6,11 +6,11 @@ Source of truth: geth's `rpc/handler.go`: any namespace may have subscriptions, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.forwarding.evm.methods import MethodClass, class_of
 from warpseal.forwarding.settings import EvmRpcSettings
@@ -39,8 +39,7 @@ class _Reply(msgspec.Struct):
 _REPLIES: Final = msgspec.json.Decoder(_Reply | list[_Reply])
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(Struct, frozen=True):
     """A call in flight. ends_subscription: the id of the subscription that it ends. sent_at: as `note_sent` got it."""
 
     method: str

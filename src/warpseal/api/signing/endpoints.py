@@ -12,13 +12,14 @@ from binascii import hexlify
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope

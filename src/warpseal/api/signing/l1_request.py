@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.aggregation_request import percentages
@@ -48,8 +49,7 @@ QUERY_FIELDS: Final = FieldNames(
 _FRACTION: Final = re.compile(r"\d{1,9}\.\d{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class L1Query:
+class L1Query(Struct, frozen=True):
     """A request by transaction. is_explain: it is explained only. delivery: None: no report on it is wanted."""
 
     request: L1Request

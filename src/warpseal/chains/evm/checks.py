@@ -7,9 +7,10 @@ that of the chain is for others to say: the parents' hashes, and a second node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
@@ -74,8 +75,7 @@ class BlockContradiction(Exception):
         return BlockContradiction, (self.reason, self.number, self.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRules:
+class BlockRules(Struct, frozen=True):
     """What the headers of a chain say about its receipts, and what is read of them.
 
     asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on

@@ -7,10 +7,10 @@ Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from eth_hash.auto import keccak
+from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import (
     ADDRESS_BYTES,
@@ -34,8 +34,7 @@ _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 _BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
 
-@dataclass(slots=True)
-class BlockEvents:
+class BlockEvents(Struct):
     """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape."""
 
     transfers: list[NftTransfer] = field(default_factory=list)
@@ -112,8 +111,7 @@ class _UnknownShape(Exception):
     """A log has the topic of an event and another shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class _EventLog:
+class _EventLog(Struct, frozen=True):
     """A log with the topic of an event."""
 
     tx_index: int

@@ -8,10 +8,10 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.facts import MetadataStatus
@@ -55,8 +55,7 @@ class UnusableMetadata(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Gateways:
+class Gateways(Struct, frozen=True):
     """Base URLs of HTTP gateways, without a slash at the end, in the order in which they are tried.
 
     `/ipfs/<CID>` is appended to those of IPFS, and `/<transaction id>` to those of Arweave.
@@ -66,16 +65,14 @@ class Gateways:
     arweave: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InlineDocument:
+class InlineDocument(Struct, frozen=True):
     """A document in the URI itself. contents: its readings, the first that is JSON counts."""
 
     media_type: str
     contents: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteDocument:
+class RemoteDocument(Struct, frozen=True):
     """A document on a server. urls: the first that works counts; none: it cannot be reached."""
 
     urls: tuple[URL, ...]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.forwarding.evm.precompiles import (
     DEFAULT_FEES,
@@ -54,8 +54,7 @@ class NotSubnetEvm(ValueError):
     """A genesis, or an upgrade file, that is not of subnet-evm."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChainConfig:
+class ChainConfig(Struct, frozen=True):
     """The configuration of a chain. settings: all but precompiles and upgrades, by name, JSON-ready.
 
     genesis_precompiles: by key. upgrades: the content of the operators' upgrade.json, JSON-ready.

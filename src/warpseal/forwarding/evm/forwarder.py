@@ -10,12 +10,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.forwarding.evm.chain_config import ChainConfig
 from warpseal.forwarding.evm.methods import (
@@ -277,8 +277,7 @@ class EvmForwarder:
             self.count(method_class, str(node.position), outcome, calls)
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedChain:
+class ForwardedChain(Struct, frozen=True):
     """One chain, calls of which are forwarded to its nodes."""
 
     chain_id: ChainID

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, EvmForwarder
 from warpseal.runtime.settings import MEBIBYTE
@@ -33,8 +33,7 @@ class LogsRefused(Exception):
     """Nodes answered, but none returns the logs of this range; they may return those of a shorter one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFilter:
+class LogFilter(Struct, frozen=True):
     """The logs of one contract in blocks `first` to `last`, both included. topics: 32 bytes each, in their places."""
 
     first: int
@@ -43,8 +42,7 @@ class LogFilter:
     topics: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EvmLog:
+class EvmLog(Struct, frozen=True):
     """One log. block: its number; data: what is not in the topics."""
 
     block: int

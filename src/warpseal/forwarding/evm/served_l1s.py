@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.forwarding.evm.chain_config import ChainConfig
 from warpseal.forwarding.evm.methods import ACTIVE_RULES, CHAIN_CONFIG, FEE_CONFIG
@@ -60,8 +60,7 @@ class RpcFailure(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRef:
+class BlockRef(Struct, frozen=True):
     """A block, by its hash or by `number`: hex, or "latest"."""
 
     number: str = LATEST

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.forwarding.evm.forwarder import ERRORS, NOT_ANSWERED
 from warpseal.forwarding.primary.methods import C_CHAIN_RPC, C_CHAIN_WS, HEIGHT_METHODS, READS, AllowedMethods
@@ -63,8 +65,7 @@ class GatewayForwarder:
                 self.pool.note_head(node, _decode_height(bytes(result)))
 
 
-@dataclass(frozen=True, slots=True)
-class Gateway:
+class Gateway(Struct, frozen=True):
     """The forwarders by chain, and the allowed methods. A node that fails for one chain may serve the others."""
 
     forwarders: Mapping[PrimaryChain, GatewayForwarder]

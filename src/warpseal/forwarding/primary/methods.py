@@ -8,8 +8,9 @@ keys (keystore, wallet) and those of operators (admin, health) are not among the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.resources.chains import PrimaryChain
@@ -77,8 +78,7 @@ CHAIN: Final = "bc"
 INDEX: Final = "index"
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayRoute:
+class GatewayRoute(Struct, frozen=True):
     """A route of one service. chain: whose height the nodes are compared by.
 
     parent: `bc` or `index`, below which the chain has its routes; `info` is no chain's. sub_route: behind the chain.

@@ -8,11 +8,12 @@ node are drawn at random.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from random import Random
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
@@ -44,8 +45,7 @@ from warpseal.index.read_session import ReadSession
 _DRAWN_FROM: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedRange:
+class IndexedRange(Struct, frozen=True):
     """The indexed blocks of a chain."""
 
     first_height: int
@@ -57,8 +57,7 @@ class IndexedRange:
         return self.first_height == 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(Struct, frozen=True):
     """A token and a holder of it. balance: 1 for ERC-721. is_inconsistent: events of the contract contradict others."""
 
     contract: bytes

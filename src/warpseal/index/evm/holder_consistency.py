@@ -7,12 +7,13 @@ order, so that memory holds the rows of one holder at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from random import Random
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
@@ -47,8 +48,7 @@ _TOTALS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SampledBalance:
+class SampledBalance(Struct, frozen=True):
     """An ERC-20 balance after the last block. is_inconsistent: the contract's events contradict each other."""
 
     contract: bytes

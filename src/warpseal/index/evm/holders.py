@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
@@ -55,8 +55,7 @@ class HolderState(NamedTuple):
     changed: int
 
 
-@dataclass(frozen=True, slots=True)
-class NftChanges:
+class NftChanges(Struct, frozen=True):
     """The change of the number of tokens of each (collection, holder), and of each collection in all."""
 
     counts: Mapping[Pair, int]

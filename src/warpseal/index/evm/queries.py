@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.keys import (
@@ -56,15 +57,13 @@ _BY_HASH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EvmPage(Page[T_co]):
+class EvmPage(Page[T_co], frozen=True):
     """A page, and what its items lack. Read it again once the indexer has it."""
 
     missing: MissingResults = NOTHING_MISSING
 
 
-@dataclass(frozen=True, slots=True)
-class ChainState:
+class ChainState(Struct, frozen=True):
     """How far the chain is written and derived. traced: creations are complete up to it, None: no node traces.
 
     trace_gap: the lowest height that no node could trace; None without one.

@@ -5,9 +5,10 @@ Addresses have 20 bytes and hashes 32. Token ids are 0..2^256-1. Times are unix 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
@@ -16,8 +17,7 @@ from warpseal.resources.queries import Page
 from warpseal.warp.ids import ChainID
 
 
-@dataclass(frozen=True, slots=True)
-class EvmCheckpoint:
+class EvmCheckpoint(Struct, frozen=True):
     """The written blocks of a chain. height, hash, time: the last block. first_parent: parent of the first block."""
 
     height: int
@@ -27,8 +27,7 @@ class EvmCheckpoint:
     first_parent: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EvmChainIdentity:
+class EvmChainIdentity(Struct, frozen=True):
     """What a database was made for. first: the height that the operator asked to begin at, `from`.
 
     has_holders: ERC-20 balances are kept, `holders`.
@@ -41,8 +40,7 @@ class EvmChainIdentity:
     has_holders: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TracedBlock:
+class TracedBlock(Struct, frozen=True):
     """The creations of one block that traces show. tx_hashes: by index, of the transactions that they name."""
 
     number: int
@@ -50,8 +48,7 @@ class TracedBlock:
     tx_hashes: dict[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ContractToCall:
+class ContractToCall(Struct, frozen=True):
     """A contract whose kind, name and symbol are to be called. standards: standards of the NFT events it has emitted.
 
     is_requested: a page waits for it.
@@ -62,8 +59,7 @@ class ContractToCall:
     is_requested: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ContractFacts:
+class ContractFacts(Struct, frozen=True):
     """The results of the calls to a contract at a height. decimals: 0..255 of ERC-20, else None."""
 
     address: bytes
@@ -89,8 +85,7 @@ class FetchReason(StrEnum):
     """It was never fetched."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenToFetch:
+class TokenToFetch(Struct, frozen=True):
     """A token whose metadata is to be fetched. attempts: failed attempts since the last success.
 
     requested_at: time of the reindex request, if any. key: opaque key of the database.
@@ -104,8 +99,7 @@ class TokenToFetch:
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDocument:
+class TokenDocument(Struct, frozen=True):
     """The outcome of an attempt to fetch the metadata of a token.
 
     status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one. uri: "" if the
@@ -125,8 +119,7 @@ class TokenDocument:
     standard: TokenStandard | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MissingResults:
+class MissingResults(Struct, frozen=True):
     """What a page shows without the results of calls, or with metadata that is unfetched or older than 24 hours.
 
     The keys are opaque, of the database. old_contracts, old_tokens: have results, so that no client waits for them.
@@ -145,8 +138,7 @@ class MissingResults:
 NOTHING_MISSING: Final = MissingResults()
 
 
-@dataclass(frozen=True, slots=True)
-class HolderPage(Page[Holder]):
+class HolderPage(Page[Holder], frozen=True):
     """Holders by balance, largest first, then by address, as they were after `block`; of -1: no block is indexed.
 
     events_inconsistent: the events of the contract contradict each other. total_holders, total_tokens, name, symbol,
@@ -175,8 +167,7 @@ class ReindexOutcome(StrEnum):
     """No process fills the index now."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReindexAnswer:
+class ReindexAnswer(Struct, frozen=True):
     """The outcome of a reindex request. retry_after_s: of TOO_EARLY, 1..3600, else 0."""
 
     outcome: ReindexOutcome

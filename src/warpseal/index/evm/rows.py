@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import astuple, dataclass
 from secrets import randbits
 from typing import NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import astuple
 from sqlalchemy import Connection
 
 from warpseal.index import bulk
@@ -80,8 +81,7 @@ class OwnerRow(NamedTuple):
     holder: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRows:
+class BatchRows(Struct, frozen=True):
     """The facts of consecutive blocks up to `height`, from which the other rows are derived.
 
     balances: ERC-20 balances, sorted by asset, holder and block. new_tokens: tokens without earlier transfers.
@@ -97,8 +97,7 @@ class BatchRows:
     is_complete: bool
 
 
-@dataclass(slots=True)
-class EvmChainRow:
+class EvmChainRow(Struct):
     """The row of `chain`."""
 
     epoch: int

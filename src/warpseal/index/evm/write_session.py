@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from warpseal.index.database import translate_bad_rows, translate_errors

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from time import monotonic
 from typing import Final
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer, TokenStandard

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.runtime.settings import MEBIBYTE
@@ -65,15 +65,13 @@ class CallFault(StrEnum):
     TOO_SLOW = "too_slow"
 
 
-@dataclass(frozen=True, slots=True)
-class Reverted:
+class Reverted(Struct, frozen=True):
     """The contract was called and returned nothing usable; another node would say the same."""
 
     fault: CallFault = CallFault.REVERTED
 
 
-@dataclass(frozen=True, slots=True)
-class ContractCall:
+class ContractCall(Struct, frozen=True):
     """A call without value, of the zero address. data: selector and arguments."""
 
     to: bytes

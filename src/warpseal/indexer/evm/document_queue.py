@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 J = TypeVar("J")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueuedDocument(Generic[J]):
+class QueuedDocument(Struct, Generic[J], frozen=True, eq=False):
     """A document that waits. host: of its first URL; size_bytes: the memory that it takes."""
 
     host: str

@@ -18,7 +18,6 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
@@ -28,6 +27,7 @@ import dns.asyncresolver
 import dns.exception
 import dns.resolver
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
@@ -76,8 +76,7 @@ class FetchLane(StrEnum):
     REINDEX = "reindex"
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedDocument:
+class FetchedDocument(Struct, frozen=True):
     """The response of a server. content: empty if the media type is an image, which is not read."""
 
     media_type: str
@@ -96,8 +95,7 @@ def is_global_address(address: IpAddress) -> bool:
     return address.is_global and address in _GLOBAL_UNICAST and address not in _DOCUMENTATION
 
 
-@dataclass(frozen=True, slots=True)
-class AddressPolicy:
+class AddressPolicy(Struct, frozen=True):
     """Which servers may be reached. exempt: servers whose addresses are not checked."""
 
     exempt: frozenset[ExemptServer] = frozenset()
@@ -318,8 +316,7 @@ _PROGRESS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentResult:
+class DocumentResult(Struct, frozen=True):
     """What an attempt to read a document led to. fields: only if the status is INDEXED.
 
     retry_after_s: that the server asks to wait, else None.

@@ -7,10 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -73,8 +75,7 @@ AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Ma
 """Returns whether contracts of a chain are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvmIndexerParts:
+class EvmIndexerParts(Struct, frozen=True):
     """The parts that all chains share.
 
     locate: returns the URL of the index of a chain; raises StartupError.

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_uri_call, uri_call
 from warpseal.chains.evm.facts import TokenStandard
@@ -46,8 +48,7 @@ _WRITE_S: Final = 0.5
 _STORE_DOWN: Final = Backoff(1.0, 10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenUri:
+class _TokenUri(Struct, frozen=True):
     """The URI of a token.
 
     result: the outcome, if no server has to be called for it; document: where to read the document otherwise.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts

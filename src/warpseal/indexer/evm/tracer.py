@@ -11,10 +11,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Final
+
+from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
@@ -57,8 +58,7 @@ class _Missing(Enum):
     """It may have the trace later."""
 
 
-@dataclass
-class _TraceResults:
+class _TraceResults(Struct):
     """Results of heights, in order.
 
     gaps: the heights that no node can trace. end: the first height that a node may trace later; None without one.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from random import Random
@@ -17,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from eth_hash.auto import keccak
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, decode_block
@@ -82,8 +83,7 @@ class _Log(msgspec.Struct, rename="camel"):
     topics: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _FetchedBlock:
+class _FetchedBlock(Struct, frozen=True):
     """A block of a node. facts: without candidate transfers of contracts that deny being ERC-721."""
 
     header: EvmHeader
@@ -91,8 +91,7 @@ class _FetchedBlock:
     facts: EvmBlockFacts
 
 
-@dataclass(frozen=True, slots=True)
-class _StateCheck:
+class _StateCheck(Struct, frozen=True):
     """A comparison of a row with what a contract says after one block.
 
     read: returns the row as it is in a snapshot. judge: returns the finding from the row, the result of the call, and

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.codec import UnknownType
@@ -54,8 +55,7 @@ class FollowerFaultReason(StrEnum):
     ANOTHER_CHAIN = "another_chain"
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerFault:
+class FollowerFault(Struct, frozen=True):
     """The reason why following stopped at a height. detail: for the log."""
 
     reason: FollowerFaultReason
@@ -63,8 +63,7 @@ class FollowerFault:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedBlocks:
+class LinkedBlocks(Struct, frozen=True):
     """Blocks of consecutive heights, oldest first, each the parent of the next; fault: why no more follow."""
 
     blocks: tuple[FollowedBlock, ...]
@@ -79,8 +78,7 @@ class _Candidate:
     block: FollowedBlock | FollowerFault
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(Struct, frozen=True):
     """The id that the block above names, or the parent that the block must name; None: not known."""
 
     block_id: bytes | None = None
@@ -293,8 +291,7 @@ class IndexedBlocks:
         self._cache.update(zip(range(low, height + 1), blocks, strict=False))
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedBlock:
+class FollowedBlock(Struct, frozen=True):
     """A decoded block with its L1 transactions. time: Unix seconds, None if the block carries none."""
 
     height: int
@@ -347,8 +344,7 @@ def _origins(tx: PSignedTx) -> Iterator[Origin]:
             yield RegistrationOrigin(unsigned.registration().encode())
 
 
-@dataclass(frozen=True, slots=True)
-class BlockBatch:
+class BlockBatch(Struct, frozen=True):
     """Heights to read, both ends included, and the ids at their ends.
 
     below_id: the id of block low - 1; above_id: the id that block high + 1 names as its parent; None: not known.

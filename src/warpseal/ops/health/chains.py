@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
@@ -32,8 +33,7 @@ _RETRY_S: Final = 5.0
 _MIN_INTERVAL_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChainProgress:
+class ChainProgress(Struct, frozen=True):
     """How far a chain is read. height, node_height: None if not known. block_id: of `height`.
 
     stopped: why no more blocks are read. is_backfilling: older blocks are still to be read.
@@ -46,8 +46,7 @@ class ChainProgress:
     is_backfilling: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedChain:
+class FollowedChain(Struct, frozen=True):
     """One followed chain. name: its primary alias."""
 
     name: str

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from warpseal.ops.health.chains import FollowedChain
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck, go_duration
@@ -73,8 +72,7 @@ def peer_checks(
     yield HealthCheck("files", findings=lambda: _file_findings(network, subnet_tracker))
 
 
-@dataclass(frozen=True, slots=True)
-class PeerTraffic:
+class PeerTraffic(Struct, frozen=True):
     """Traffic between the daemon and its peers. Moments are of one monotonic clock; None: never.
 
     sent, unsent: requests that were written or queued, and those that no queue accepted, since the start. capacity:

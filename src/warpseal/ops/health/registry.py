@@ -13,12 +13,12 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from warpseal.ops.settings import HealthSettings
 from warpseal.runtime.process import error_words
@@ -45,8 +45,7 @@ _MAX_ERROR_CHARACTERS: Final = 1_000
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
+class CheckOutcome(Struct, frozen=True):
     """The outcome of one run. message: JSON-ready or None; error: why the check fails, None if it passes."""
 
     message: Any = None
@@ -70,8 +69,7 @@ class Grade(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A sentence of `warpseal doctor`, and the advice to the operator. detail: for programs, JSON-ready."""
 
     grade: Grade
@@ -85,8 +83,7 @@ class Finding:
         return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}
 
 
-@dataclass(frozen=True, slots=True)
-class HealthCheck:
+class HealthCheck(Struct, frozen=True):
     """One check, and what each of its readers sees; a reader skips a check that has nothing for it.
 
     run: for `/ext/health` and the metrics, in rounds. tags: select it in requests; latches: it stays passed once it has
@@ -185,8 +182,7 @@ def _decimal(amount: int, unit: int) -> str:
     return f"{whole}.{fraction}" if fraction else str(whole)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReport:
+class HealthReport(Struct, frozen=True):
     """The latest results of some checks, as JSON."""
 
     body: bytes

@@ -11,10 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.logs.lines import LEVELS, OFF, TRACE, JsonFormatter, LineFormatter, LogFormat, add_request_id
@@ -52,8 +54,7 @@ _QUIET_LIBRARIES: Final = ("aiohttp", "alembic", "asyncio", "uvicorn")
 _CHAIN_ALIASES: Final = {"p-chain": "P", "x-chain": "X", "c-chain": "C"}
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """The levels of one logger for its file and for the display; both are keys of LEVELS."""
 
     log: str

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NewType
 
 import msgspec
+from msgspec import Struct
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
@@ -32,8 +32,7 @@ NodeProtocol = Callable[[], Awaitable[int | None]]
 """Asks a node for its protocol version; None if no node answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedVMs:
+class LoadedVMs(Struct, frozen=True):
     """The outcome of one load. new_vms: ids in base58-check to their aliases; failed_vms: ids to error texts."""
 
     new_vms: Mapping[str, tuple[str, ...]]

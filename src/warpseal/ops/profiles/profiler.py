@@ -15,11 +15,12 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
+
+from msgspec import Struct
 
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.samples import PERIOD_NS, CpuSampler, memory_by_type
@@ -248,8 +249,7 @@ class LoopStalls:
 _COMPRESSION_LEVEL = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileContents:
+class ProfileContents(Struct, frozen=True):
     """The content of a profile. count, amount, unit: names of the two values of each total, and the unit of the amount.
 
     started_ns: Unix time; duration_ns: 0 for the state of a moment; period: `amount` between two samples, 0 if

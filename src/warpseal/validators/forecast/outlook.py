@@ -8,10 +8,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.ledger.params import DAY_S
 from warpseal.validators.forecast.fee_curve import HORIZON_S, FeeCurve, no_step
@@ -28,8 +29,7 @@ _EXACT_CANDIDATES: Final = 12
 _MOST_PAIRS: Final = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastValidator:
+class ForecastValidator(Struct, frozen=True):
     """A validator whose weight counts in the quorum, as a node lists it.
 
     id: validation ID of an L1 validator, or ID of the transaction that staked.
@@ -58,8 +58,7 @@ class ForecastValidator:
         return self.has_key and self.is_active
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatorOutlook:
+class ValidatorOutlook(Struct, frozen=True):
     """How long a validator stays active: 0 if it is inactive, None for longer than ten years.
 
     With today's number of active validators, and with the capacity of the network active from now on. A block of
@@ -71,8 +70,7 @@ class ValidatorOutlook:
     seconds_left_at_capacity: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class WeightLoss:
+class WeightLoss(Struct, frozen=True):
     """The validators that leave in the same second, and the weights after it.
 
     ids: IDs of the validators that leave, in ascending order.
@@ -87,16 +85,14 @@ class WeightLoss:
     total_weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopUp:
+class TopUp(Struct, frozen=True):
     """An amount that an IncreaseL1ValidatorBalanceTx adds now, so that a validator is active for 30 days."""
 
     validation_id: ValidationID
     amount_navax: int
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Struct, frozen=True):
     """The quorum from now on, for one number of active validators.
 
     losses: losses of weight in the next ten years, in order of time.
@@ -116,8 +112,7 @@ class Course:
         return sum(top_up.amount_navax for top_up in self.top_ups or ())
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumOutlook:
+class QuorumOutlook(Struct, frozen=True):
     """The forecast of a subnet at a chain time.
 
     total_weight: weight of all validators, including inactive and keyless ones.
@@ -245,8 +240,7 @@ def _follow_course(
     return Course(tuple(losses), None if impossible_after is None else as_of_s + impossible_after, top_ups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """A top-up, the weight that it keeps, and the second from which that weight is missing without it."""
 
     top_up: TopUp

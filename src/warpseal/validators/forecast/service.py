@@ -17,10 +17,11 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.ledger.chain_time import l1_fee_price
 from warpseal.ledger.params import DAY_S, L1FeeConfig
@@ -77,8 +78,7 @@ class ActiveSource(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class FeeReading:
+class FeeReading(Struct, frozen=True):
     """The fee at the time of a reading. active: validators that pay it; None: unknown, of MINIMUM up to the target."""
 
     config: L1FeeConfig
@@ -87,8 +87,7 @@ class FeeReading:
     source: ActiveSource
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetReading:
+class SubnetReading(Struct, frozen=True):
     """The current validations of a subnet, and the fee, at the chain time `fee.state.time_s`."""
 
     validations: tuple[CurrentValidation, ...]
@@ -203,8 +202,7 @@ class SubnetKind(StrEnum):
     PRIMARY = "primary"
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetForecast:
+class SubnetForecast(Struct, frozen=True):
     """The forecast of a subnet. fee: of L1s. is_answering_known: whether the daemon observed the validators."""
 
     subnet_id: SubnetID

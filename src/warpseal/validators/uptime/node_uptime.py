@@ -11,8 +11,9 @@ truth: docs/node-interfaces.md, "What Warpseal observes".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from warpseal.peers.network import PeerNetwork
 from warpseal.validators.settings import UptimeSettings
@@ -22,8 +23,7 @@ HOUR_S = 3_600
 HOUR_MS = HOUR_S * 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Uptime:
+class Uptime(Struct, frozen=True):
     """The time that a node was observed, and the part of it that it was connected."""
 
     observed_ms: int = 0
@@ -48,8 +48,7 @@ class Observation(Enum):
     CONNECTED = "connected"
 
 
-@dataclass(slots=True)
-class UptimeCounter:
+class UptimeCounter(Struct):
     """The time that one node was observed since the process began. since_ms: everything before it is counted.
 
     undecided_ms: time before `since_ms` that is not decided nevertheless.

@@ -7,7 +7,8 @@ that an earlier process wrote. Time in which the validation is not confirmed to 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.store.values import ValidationRow
@@ -18,8 +19,7 @@ from warpseal.warp.ids import NodeID
 _SEEN_STEP_S = 86_400
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """One validation. counted: its node's counter at the last count, None at first. confirmed_ms: last watch."""
 
     validation: CurrentValidation
