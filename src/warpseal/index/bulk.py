@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Column, Connection, Table
-from sqlalchemy.dialects import postgresql
 
 from warpseal.index.keys import prefix_of
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+else:
+    postgresql = LazyModule("sqlalchemy.dialects.postgresql")
 
 Row = tuple[Any, ...]
 POSTGRESQL: Final = "postgresql"

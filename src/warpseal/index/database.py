@@ -10,10 +10,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import psycopg
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.settings import IndexSettings
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.zstd import ZstdError
 from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
@@ -28,6 +28,11 @@ from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"

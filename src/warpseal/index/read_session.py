@@ -10,9 +10,8 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -24,6 +23,7 @@ from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.outputs import Asset
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.access import read_snapshot
 from warpseal.store.engine import redacted_reason
@@ -32,6 +32,11 @@ from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, LargeBinary, MetaData, SmallInteger, Table, Text
 from sqlalchemy import text as sql_text
 
+from warpseal.store.schema import partial_index
+
 STORED: Final = MetaData()
 DERIVED: Final = MetaData()
 
@@ -40,11 +42,6 @@ def declare_table(metadata: MetaData, name: str, columns: str, *indexes: Index) 
         nullable = kind.endswith("?")
         listed.append(Column(column_name, type_, primary_key=is_key, nullable=nullable, autoincrement=False))
     return Table(name, metadata, *listed, *indexes, sqlite_with_rowid="*" not in columns)
-
-
-def index_where(name: str, where: str, *columns: str) -> Index:
-    """Return an index of the rows with a condition."""
-    return Index(name, *columns, sqlite_where=sql_text(where), postgresql_where=sql_text(where))
 
 
 # Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see raw_blocks.py.
@@ -157,8 +154,8 @@ STAKINGS: Final = declare_table(
     "is_delegation int16, validator int64?, potential int64?, first_out int64, closed_by int64?, closed_at int64?,"
     "earned int64, fees int64, fees_due int64, active_count int64, active_weight int64, total_count int64,"
     "total_weight int64, detail bytes",
-    index_where("validations_of_node", "is_delegation = 0", "node", "start_s", "tx"),
-    index_where("stakings_open", "state < 2", "tx"),
+    partial_index("validations_of_node", sql_text("is_delegation = 0"), "node", "start_s", "tx"),
+    partial_index("stakings_open", sql_text("state < 2"), "tx"),
 )
 
 # One row a reward, in the order of payment.

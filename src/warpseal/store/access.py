@@ -6,19 +6,24 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.engine import create_private, describe_failure, reading_engine, unusable_reason, writing_engine
 from warpseal.store.errors import StoreInUse, StoreUnusable
-from warpseal.store.locks import NO_ANSWER, ServerLock, find_holder, locked_file
+from warpseal.store.locks import ServerLock, find_holder, locked_file, server_failures
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
 _RETRY: Final = Backoff(0.05, 0.05)
 _SERVER_TIMEOUT_S: Final = 1.0
@@ -93,7 +98,7 @@ def _locked_server(url: StoreUrl) -> Iterator[None]:
         lock = ServerLock(url, exclusive=True)
         try:
             # A server needs a moment to notice that its last user has ended.
-            with suppress(*NO_ANSWER):
+            with suppress(*server_failures()):
                 runner.run(Retrier(_RETRY, {StoreInUse: "users"}, max_wait_s=_SERVER_TIMEOUT_S).call(lock.acquire))
             yield
         finally:

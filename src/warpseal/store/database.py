@@ -23,7 +23,7 @@ from warpseal.store.engine import (
 )
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.eviction import Eviction
-from warpseal.store.locks import NO_ANSWER, Leadership, ServerLeadership, ServerLock, locked_file
+from warpseal.store.locks import Leadership, ServerLeadership, ServerLock, locked_file, server_failures
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
@@ -166,7 +166,7 @@ class ReadWriteDatabase(Database):
                 stack.enter_context(locked_file(self._url.path))
             if self._lock is not None:
                 stack.push_async_callback(self._lock.close)
-                with suppress(*NO_ANSWER):
+                with suppress(*server_failures()):
                     await self._lock.acquire()
             stack.callback(self._engine.dispose)
             await asyncio.to_thread(self._open)

@@ -11,16 +11,20 @@ import sqlite3
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
-from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
 # No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5
@@ -192,7 +196,7 @@ def _postgresql(url: StoreUrl, connections: int) -> Engine:
         raise StoreUnusable(url.redacted, "store-url is not the URL of a database") from None
     options = {name: value if isinstance(value, str) else ",".join(value) for name, value in address.query.items()}
     try:
-        make_conninfo(**options)
+        psycopg.conninfo.make_conninfo(**options)
     except psycopg.ProgrammingError as error:
         reason = f"{redacted_reason(url, error)}: correct its URL"
         raise StoreUnusable(url.redacted, reason, kind="database") from None

@@ -14,23 +14,25 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from zlib import crc32
 
-import psycopg
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text, read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.engine import server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.url import StoreUrl
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = LazyModule("psycopg")
 
-NO_ANSWER: Final = (psycopg.Error, OSError)
-"""The errors of a server that does not answer; TimeoutError is one of them."""
+log = logging.getLogger(__name__)
 
 _POLL_S: Final = 2.0
 _RECONNECT: Final = Backoff(_POLL_S, _POLL_S)
@@ -59,8 +61,13 @@ LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
 
 
+def server_failures() -> tuple[type[Exception], ...]:
+    """Return the errors of a server that does not answer; TimeoutError is one of them."""
+    return psycopg.Error, OSError
+
+
 class AdvisoryLock:
-    """One lock of a server, and the session that holds it. Methods raise NO_ANSWER, but not `repeat` and `close`."""
+    """One lock of a server, and the session that holds it. Methods but `repeat` and `close` raise `server_failures`."""
 
     def __init__(self, url: StoreUrl, name: str) -> None:
         self._parameters = server_parameters(url)
@@ -74,12 +81,12 @@ class AdvisoryLock:
         async def attempt() -> NoReturn:
             try:
                 await hold()
-            except NO_ANSWER as error:
+            except server_failures() as error:
                 log.debug("server does not lock now", extra={"lock": self._name, "reason": str(error)})
                 await self.close()
                 raise
 
-        await Retrier(_RECONNECT, dict.fromkeys(NO_ANSWER, "server")).call(attempt)
+        await Retrier(_RECONNECT, dict.fromkeys(server_failures(), "server")).call(attempt)
 
     async def acquire(self, *, shared: bool = False) -> None:
         """Acquire it, shared or exclusively, as soon as it is free."""
@@ -105,7 +112,7 @@ class AdvisoryLock:
         """End the session, which releases the lock."""
         session, self._session = self._session, None
         if session is not None:
-            with suppress(*NO_ANSWER):
+            with suppress(*server_failures()):
                 await session.close()
 
     async def _check(self) -> None:
@@ -136,7 +143,7 @@ class ServerLock:
         self.close = self._lock.close
 
     async def acquire(self) -> None:
-        """Acquire it. Raises StoreInUse with the holders, and NO_ANSWER."""
+        """Acquire it. Raises StoreInUse with the holders, and `server_failures`."""
         if not await self._lock.try_acquire(shared=self._shared):
             names = await self._lock.holders()
             pid = _PID.search(names[0]) if names else None
@@ -292,7 +299,7 @@ class ServerLeadership(Leadership):
         self._acquire()
         try:
             await self._lock.watch()
-        except NO_ANSWER:
+        except server_failures():
             log.warning("lost leadership", extra={"leadership": self._name})
             self._lose()
             raise

@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Double,
     ForeignKey,
     Index,
@@ -20,11 +21,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
+    event,
     text,
 )
 
 METADATA: Final = MetaData()
+_CONDITION: Final = "condition"
 # The key of a message within one database, so that its 32-byte id is stored once.
 _Key = BigInteger().with_variant(Integer(), "sqlite")
 # Flags are 0 or 1 and compared as literal text, because both databases use a partial index only then.
@@ -34,6 +38,20 @@ UNAUDITED: Final = text("for_ever = 1 AND candidates > 0")
 
 def _of_message() -> ForeignKey:
     return ForeignKey("messages.key", ondelete="CASCADE")
+
+
+def partial_index(name: str, condition: TextClause, *columns: str) -> Index:
+    """Return an index of the rows with a condition, for both databases."""
+    return Index(name, *columns, sqlite_where=condition, info={_CONDITION: condition})
+
+
+@event.listens_for(Table, "before_create")
+def _set_postgresql_conditions(table: Table, connection: Connection, **_: object) -> None:
+    # Only here, since an option of PostgreSQL loads its dialect, which a daemon on SQLite never uses.
+    if connection.dialect.name == "postgresql":
+        for index in table.indexes:
+            if _CONDITION in index.info:
+                index.dialect_options["postgresql"]["where"] = index.info[_CONDITION]
 
 
 # size_bytes: approximate, with the message's shares and signatures; candidates: its shares that are not verified.
@@ -48,8 +66,8 @@ MESSAGES: Final = Table(
     Column("candidates", Integer, nullable=False, server_default="0"),
     Column("created_at", Double, nullable=False),
     Column("used_at", Double, nullable=False),
-    Index("messages_evictable", "used_at", "size_bytes", sqlite_where=EVICTABLE, postgresql_where=EVICTABLE),
-    Index("messages_unaudited", "key", sqlite_where=UNAUDITED, postgresql_where=UNAUDITED),
+    partial_index("messages_evictable", EVICTABLE, "used_at", "size_bytes"),
+    partial_index("messages_unaudited", UNAUDITED, "key"),
 )
 
 SHARES: Final = Table(

@@ -6,25 +6,26 @@ Every aggregation writes about a hundred shares. Dictionaries and bound paramete
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Table
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.sql import dml
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ClauseElement
 
-# Both have `on_conflict_do_nothing` and `on_conflict_do_update`, which mean the same.
-Insert = PostgresqlInsert
-InsertInto = Callable[[Table], Insert]
+from warpseal.runtime.lazy import LazyModule
 
-_POSITIONAL: Final[dict[str, Dialect]] = {
-    "sqlite": sqlite.dialect(paramstyle="qmark"),
-    "postgresql": PGDialect_psycopg(paramstyle="format"),  # type: ignore[no-untyped-call]
-}
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+else:
+    postgresql = LazyModule("sqlalchemy.dialects.postgresql")
+
+# That of PostgreSQL has `on_conflict_do_nothing` and `on_conflict_do_update`, too, which mean the same.
+Insert = sqlite.Insert
+InsertInto = Callable[[Table], Insert]
 
 
 def replacing(statement: Insert, *key: str, where: ColumnElement[bool] | None = None, **values: Any) -> Insert:
@@ -39,7 +40,7 @@ def replacing(statement: Insert, *key: str, where: ColumnElement[bool] | None = 
 
 def inserter(database: str) -> InsertInto:
     """Return the function that begins an INSERT for "sqlite" or "postgresql"."""
-    begin: Any = sqlite.insert if database == "sqlite" else postgresql_insert
+    begin: Any = sqlite.insert if database == "sqlite" else postgresql.insert
     return lambda table: begin(table).inline()
 
 
@@ -73,8 +74,15 @@ class Prepared:
     def _compile(self, database: str) -> str:
         statement = self._build(inserter(database))
         assert isinstance(statement, ClauseElement)
-        is_plain_insert = isinstance(statement, sqlite.Insert | PostgresqlInsert) and statement.select is None
+        is_plain_insert = isinstance(statement, dml.Insert) and statement.select is None
         columns = self._names if is_plain_insert else None
-        compiled: Any = statement.compile(dialect=_POSITIONAL[database], column_keys=columns)
+        compiled: Any = statement.compile(dialect=_positional_dialect(database), column_keys=columns)
         assert tuple(compiled.positiontup) == self._names, compiled.positiontup
         return str(compiled)
+
+
+@cache
+def _positional_dialect(database: str) -> Dialect:
+    if database == "sqlite":
+        return sqlite.dialect(paramstyle="qmark")
+    return postgresql.psycopg.PGDialect_psycopg(paramstyle="format")  # type: ignore[no-untyped-call]

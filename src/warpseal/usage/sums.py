@@ -10,18 +10,24 @@ import struct
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.throttle import Throttle
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.fold import FOLDED_FROM, FOLDS, admit
 from warpseal.usage.periods import Level, bucket_start
 from warpseal.usage.response_times import decode_counts, encode_counts, pack_counts
 from warpseal.usage.schema import BUCKETS, FLUSHES
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+else:
+    postgresql = LazyModule("sqlalchemy.dialects.postgresql")
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, Index, MetaData, Table, text
 
 from warpseal.index import schema as primary
-from warpseal.index.schema import declare_table, index_where
+from warpseal.index.schema import declare_table
+from warpseal.store.schema import partial_index
 
 STORED: Final = MetaData()
 DERIVED: Final = MetaData()
@@ -108,7 +109,7 @@ CONTRACTS: Final = declare_table(
     STORED,
     "contracts",
     "contract key, due_from int64?, erc_type int16?, name bytes?, symbol bytes?, decimals int16?, height int64?",
-    index_where("contracts_due", "due_from IS NOT NULL", "contract"),
+    partial_index("contracts_due", text("due_from IS NOT NULL"), "contract"),
 )
 
 # size: bytes of uri and fields. fields: MessagePack of NftFields.
@@ -117,7 +118,7 @@ DOCUMENTS: Final = declare_table(
     "documents",
     "token key, status int16, updated_at int64, attempts int32, next_attempt_at int64?, size int32, uri bytes,"
     "fields bytes?",
-    index_where("documents_due", "next_attempt_at IS NOT NULL", "next_attempt_at"),
+    partial_index("documents_due", text("next_attempt_at IS NOT NULL"), "next_attempt_at"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
 MINTED: Final = declare_table(STORED, "minted", "token key, minted_at int64", Index("minted_by_time", "minted_at"))

@@ -1,0 +1,24 @@
+"""Modules that are imported when an attribute of them is first read: a daemon that never uses them does not load them.
+
+The module that needs one declares it below its imports, where type checkers and import rules see it as well:
+
+    if TYPE_CHECKING:
+        import psycopg
+    else:
+        psycopg = LazyModule("psycopg")
+
+Python 3.15 has the statement `lazy import` for this (PEP 810).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class LazyModule(ModuleType):
+    """The module of a full name. Reading an attribute raises ImportError if the module cannot be imported."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
