@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -23,7 +23,6 @@ from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
-from warpseal.l1.follower.block_reader import IndexedBlocks
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
@@ -40,6 +39,7 @@ from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
@@ -55,6 +55,11 @@ from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.quorum_shortfall import MissingSigner
+
+if TYPE_CHECKING:
+    from warpseal.l1.follower import indexed_blocks
+else:
+    indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
 
 
 class Service(Protocol):
@@ -183,7 +188,7 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = None
         if PrimaryChain.P in config.indexer.chains:
-            blocks = IndexedBlocks(index_url(config.index, identity.folder), config.index)
+            blocks = indexed_blocks.IndexedBlocks(index_url(config.index, identity.folder), config.index)
             indexed = stack.enter_context(closing(blocks))
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from warpseal import bls
 from warpseal.api.data.contract_info import ContractInfoFolder
-from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.http.settings import NETWORK_NAMES
 from warpseal.api.http.startup_gate import StartupGate
@@ -26,22 +26,14 @@ from warpseal.api.node.admin import CHAINS
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.api.signing.endpoints import SigningServices
-from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
-from warpseal.daemon.forwarding_api import EvmApi
 from warpseal.daemon.ports import DaemonPorts
-from warpseal.daemon.services import Services, Upstreams, build_services, metric_sources, open_upstreams
+from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
 from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.evm.forwarder import ForwardedChain
-from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
-from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.database import index_url
-from warpseal.index.evm.database import evm_index_url
-from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.index import Index
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
@@ -49,18 +41,24 @@ from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
-from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.text import NetworkText
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.url import OFF, StoreUrl
-from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, ValidatorRefresher
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.version import __version__
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
+
+if TYPE_CHECKING:
+    from warpseal.daemon import evm_data
+    from warpseal.index import index as primary_index
+else:
+    evm_data = LazyModule("warpseal.daemon.evm_data")
+    primary_index = LazyModule("warpseal.index.index")
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +93,10 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 # The end writes the rest.
                 stack.push_async_callback(flusher.stop)
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
-            evm_services = EvmDataServices(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
+            evm_services = None
+            if config.node.evm_chains or config.node.index_l1s_at is not None:
+                build = evm_data.EvmDataServices
+                evm_services = build(config, network_id, identity.folder, evm_api, upstreams, evm_chains)
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
@@ -161,6 +162,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     key_store=EphemeralKeys() if config.store.url == OFF else services.store.api_keys,
                     prices=prices,
                     aliases=node_api.aliases,
+                    evm=evm_chains,
                     uptime_source=services.uptime,
                     metrics_database=metrics_database,
                     usage=None if usage is None else usage.source,
@@ -288,7 +290,7 @@ def _describe_missing(network: PeerNetwork, validator: Validator) -> str:
 async def _open_data_api(
     gate: StartupGate[DataServices],
     data_services: Callable[[], Awaitable[DataServices]],
-    evm_services: EvmDataServices,
+    evm_services: evm_data.EvmDataServices | None,
     config: Config,
     index_location: StoreUrl | None,
     index_status: IndexStatus,
@@ -300,92 +302,20 @@ async def _open_data_api(
         gate.unavailable(error)
 
     services = await Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure).call(data_services)
-    async with evm_services.opened(services.chains) as evm_chains, asyncio.TaskGroup() as tasks:
-        services = replace(services, evm=evm_chains)
-        index_status.evm.indexes = evm_services.indexes
-        tasks.create_task(evm_services.find_l1s())
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        if evm_services is not None:
+            await stack.enter_async_context(evm_services.opened(services.chains))
+            index_status.evm.indexes = evm_services.indexes
+            tasks.create_task(evm_services.find_l1s())
         if index_location is None:
             gate.open(services)
             await asyncio.Event().wait()
             return
         text = NetworkText(services.network_id, services.chains)
-        async with Index(index_location, text, config.index) as index:
+        async with primary_index.Index(index_location, text, config.index) as index:
             index_status.index = index
             gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
             await index.run()
-
-
-class EvmDataServices:
-    """Builds the services of EVM chains, and adds them to `chains`.
-
-    folder: of the network in data-dir; None: it is read-only.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        network_id: int,
-        folder: Path | None,
-        evm_api: EvmApi,
-        upstreams: Upstreams,
-        chains: EvmChainServices,
-    ) -> None:
-        self._config = config
-        self._network_id = network_id
-        self._folder = folder
-        self._evm_api = evm_api
-        self._upstreams = upstreams
-        self._stack = AsyncExitStack()
-        self.chains = chains
-
-    @asynccontextmanager
-    async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[EvmChainServices]:
-        """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
-        async with self._stack:
-            # Chains that were added to the configured ones come after them.
-            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
-                self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
-            yield self.chains
-
-    async def find_l1s(self) -> None:
-        """Add the chains that the node of `index-l1s-at` serves, until cancelled."""
-        node = self._config.node
-        if node.index_l1s_at is None:
-            return
-        configured_ids = [chain.blockchain_id for chain in node.evm_chains]
-        subnet_ids = self._config.validators.tracked_subnet_ids
-        blockchains_of = self._upstreams.upstream.platform.blockchains_of
-        sessions, settings = self._evm_api.sessions, self._config.evm_rpc
-        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
-
-        def add(entry: EvmChain) -> None:
-            self._add(entry, self._evm_api.add(entry), is_c_chain=False)
-
-        await served.run(add)
-
-    def indexes(self) -> Mapping[str, EvmIndex]:
-        """Return the indexes by blockchain id as text."""
-        return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
-
-    def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
-        index = None
-        if entry.index is not None:
-            url = evm_index_url(self._config.index, self._folder, entry.blockchain_id)
-            index = EvmIndex(url, self._config.index)
-            self._stack.push_async_exit(index)
-        load_rules = self._c_chain_rules if is_c_chain else _l1_rules
-        timeout_s, executor = self._config.node.call_timeout_s, self._upstreams.decoding
-        reader = EvmChainReader(chain.forwarder, load_rules, timeout_s, executor)
-        self.chains.add(EvmChainService(entry, reader, index))
-
-    async def _c_chain_rules(self) -> BlockRules:
-        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
-        times = await self._evm_api.upgrade_times()
-        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self._network_id, times)
-
-
-async def _l1_rules() -> BlockRules:
-    return BlockRules()
 
 
 async def _serve_validators(config: Config, interfaces: NodeInterfaces, services: Services, upstream: Upstream) -> None:

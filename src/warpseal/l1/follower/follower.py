@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower.block_reader import (
@@ -20,7 +20,6 @@ from warpseal.l1.follower.block_reader import (
     DecodeBlock,
     FollowerFault,
     FollowerFaultReason,
-    IndexedBlocks,
     KnownRanges,
     LinkedBlocks,
     newer_batch,
@@ -38,6 +37,9 @@ from warpseal.store.locks import Leadership
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID
+
+if TYPE_CHECKING:
+    from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""The services of EVM chains behind the Data API: of the configured chains, and of those that a node of L1s serves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
+from warpseal.chains.evm.checks import BlockRules
+from warpseal.config.keys import Config
+from warpseal.daemon.forwarding_api import EvmApi
+from warpseal.daemon.services import Upstreams
+from warpseal.forwarding.evm.forwarder import ForwardedChain
+from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
+from warpseal.forwarding.evm.served_l1s import ServedL1s
+from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.resources.chains import PrimaryChains
+from warpseal.upstream.endpoint import EvmChain
+from warpseal.warp.ids import id_text
+
+
+class EvmDataServices:
+    """Builds the services of EVM chains, and adds them to `chains`.
+
+    folder: of the network in data-dir; None: it is read-only.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        network_id: int,
+        folder: Path | None,
+        evm_api: EvmApi,
+        upstreams: Upstreams,
+        chains: EvmChainServices,
+    ) -> None:
+        self._config = config
+        self._network_id = network_id
+        self._folder = folder
+        self._evm_api = evm_api
+        self._upstreams = upstreams
+        self._stack = AsyncExitStack()
+        self.chains = chains
+
+    @asynccontextmanager
+    async def opened(self, primary_chains: PrimaryChains) -> AsyncIterator[None]:
+        """Hold the indexes of the configured chains, and of those that `find_l1s` adds."""
+        async with self._stack:
+            # Chains that were added to the configured ones come after them.
+            for entry, chain in zip(self._config.node.evm_chains, self._evm_api.chains, strict=False):
+                self._add(entry, chain, is_c_chain=entry.blockchain_id == primary_chains.c)
+            yield
+
+    async def find_l1s(self) -> None:
+        """Add the chains that the node of `index-l1s-at` serves, until cancelled."""
+        node = self._config.node
+        if node.index_l1s_at is None:
+            return
+        configured_ids = [chain.blockchain_id for chain in node.evm_chains]
+        subnet_ids = self._config.validators.tracked_subnet_ids
+        blockchains_of = self._upstreams.upstream.platform.blockchains_of
+        sessions, settings = self._evm_api.sessions, self._config.evm_rpc
+        served = ServedL1s(node.index_l1s_at, subnet_ids, blockchains_of, configured_ids, sessions, settings)
+
+        def add(entry: EvmChain) -> None:
+            self._add(entry, self._evm_api.add(entry), is_c_chain=False)
+
+        await served.run(add)
+
+    def indexes(self) -> Mapping[str, EvmIndex]:
+        """Return the indexes by blockchain id as text."""
+        return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
+
+    def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
+        index = None
+        if entry.index is not None:
+            url = evm_index_url(self._config.index, self._folder, entry.blockchain_id)
+            index = EvmIndex(url, self._config.index)
+            self._stack.push_async_exit(index)
+        load_rules = self._c_chain_rules if is_c_chain else _l1_rules
+        timeout_s, executor = self._config.node.call_timeout_s, self._upstreams.decoding
+        reader = EvmChainReader(chain.forwarder, load_rules, timeout_s, executor)
+        self.chains.add(EvmChainService(entry, reader, index))
+
+    async def _c_chain_rules(self) -> BlockRules:
+        """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom prove nothing."""
+        times = await self._evm_api.upgrade_times()
+        return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(self._network_id, times)
+
+
+async def _l1_rules() -> BlockRules:
+    return BlockRules()

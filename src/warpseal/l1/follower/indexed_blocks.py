@@ -1,0 +1,75 @@
+"""Blocks of the P-Chain from the index, so that the follower does not ask nodes for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from cachetools import LRUCache
+from sqlalchemy.exc import SQLAlchemyError
+
+from warpseal.chains.proposervm import inner_block
+from warpseal.index import consistency
+from warpseal.index.database import UNDECODABLE, reading_index
+from warpseal.index.keys import P
+from warpseal.index.raw_blocks import read_blocks
+from warpseal.index.settings import IndexSettings
+from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.locks import AsyncLock
+from warpseal.store.access import read_snapshot
+from warpseal.store.url import StoreUrl
+
+HEIGHT_CHECK_INTERVAL_S: Final = 1.0
+_BLOCKS_PER_READ: Final = 32
+_MAX_CACHED_BLOCKS: Final = 1_024
+
+
+class IndexedBlocks:
+    """Blocks of the P-Chain from an index that another process writes. Used from one event loop.
+
+    An index that does not exist yet, or cannot be read, has no blocks.
+    """
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
+        self._engine = reading_index(url, settings)
+        self._cache: LRUCache[int, bytes] = LRUCache(_MAX_CACHED_BLOCKS)
+        self._loading = AsyncLock()
+        self._indexed_height: int | None = None
+        self._checked_at = float("-inf")
+
+    async def block_at(self, height: int) -> bytes | None:
+        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not indexed."""
+        async with self._loading:
+            if height not in self._cache:
+                try:
+                    await asyncio.to_thread(self._load, height)
+                except (SQLAlchemyError, *UNDECODABLE):
+                    self._indexed_height = None
+            # The follower asks for each block once.
+            raw = self._cache.pop(height, None)
+        return None if raw is None else inner_block(raw)
+
+    def close(self) -> None:
+        """Close the connections to the index."""
+        self._engine.dispose()
+
+    def _load(self, height: int) -> None:
+        """Read the block and some below it: the follower reads downwards from the newest. Raises SQLAlchemyError."""
+        now = time.monotonic()
+        is_known = self._indexed_height is not None and height <= self._indexed_height
+        if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
+            return
+        if not is_known:
+            self._checked_at = now
+        with self._engine.connect() as connection, read_snapshot(connection):
+            if not is_known:
+                self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
+            if self._indexed_height is None or height > self._indexed_height:
+                return
+            low = max(1, height - _BLOCKS_PER_READ + 1)
+            blocks = list(read_blocks(connection, P, low, height))
+            if low + len(blocks) <= height:
+                # The index begins above `low`.
+                low, blocks = height, list(read_blocks(connection, P, height, height))
+        self._cache.update(zip(range(low, height + 1), blocks, strict=False))
