@@ -184,12 +184,13 @@ async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) ->
         assert (await asked.send("GET", HEALTH + "/liveness"))[0] == 200
         await asked.until_healthy()
 
-        async def are_all_connected() -> bool:
-            checks = (await asked.health())[1]["checks"]
-            return bool(checks["P"]["message"]["networking"] == {"disconnectedValidators": [], "percentConnected": 1})
+        async def is_complete() -> bool:
+            chain = (await asked.health())[1]["checks"]["P"]["message"]
+            is_connected = chain["networking"] == {"disconnectedValidators": [], "percentConnected": 1}
+            return is_connected and chain["engine"]["consensus"]["lastAcceptedHeight"] > 0
 
-        # The daemon is healthy once it is connected to enough of them.
-        await until(are_all_connected)
+        # The daemon is healthy once it is connected to enough of them, and before it has read a height.
+        await until(is_complete)
         status, report = await asked.health()
         assert {"P", "bootstrapped", "database", "diskspace", "network", "router", f"quorum-{subnet}"} <= set(
             report["checks"]

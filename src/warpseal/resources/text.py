@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final
-
-from eth_hash.auto import keccak
+from typing import TYPE_CHECKING, Final
 
 from warpseal.chains.ids import Address, address_prefix, bech32_text
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
+from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import id_text, node_id_text
+
+if TYPE_CHECKING:
+    from eth_hash import auto as eth_hash
+else:
+    eth_hash = LazyModule("eth_hash.auto")
 
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
@@ -62,7 +66,7 @@ def account_text(raw: bytes) -> str:
         return hex_text(raw)
     digits = raw.hex().encode()
     # eth_utils would import pydantic, which takes as long as half of the daemon's start.
-    marks = keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
+    marks = eth_hash.keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
     # All digits at once, as one number: pages have thousands of addresses.
     lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(marks.translate(_CASE_BIT_FROM_8))
     return "0x" + (int.from_bytes(digits) - lowered).to_bytes(len(digits)).decode()
