@@ -187,7 +187,7 @@ async def test_health_before_and_after_and_while_a_part_fails(tmp_path: Path) ->
         async def is_complete() -> bool:
             chain = (await asked.health())[1]["checks"]["P"]["message"]
             is_connected = chain["networking"] == {"disconnectedValidators": [], "percentConnected": 1}
-            return is_connected and chain["engine"]["consensus"]["lastAcceptedHeight"] > 0
+            return bool(is_connected and chain["engine"]["consensus"]["lastAcceptedHeight"] > 0)
 
         # The daemon is healthy once it is connected to enough of them, and before it has read a height.
         await until(is_complete)
