@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 import stat
@@ -15,13 +16,15 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy.exc import OperationalError
 
 from tests.store.fixtures import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.migrate import (
     HEAD,
+    MIGRATIONS,
     VERSIONS,
     Migrations,
     check_version,
@@ -29,7 +32,7 @@ from warpseal.store.migrate import (
     upgrade_all,
     upgrade_at_start,
 )
-from warpseal.store.schema import METADATA
+from warpseal.store.schema import METADATA, UPGRADES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.version import __version__
@@ -97,10 +100,34 @@ def test_the_newest_version_is_the_one_that_the_program_names() -> None:
     assert script.get_heads() == [HEAD]
 
 
-def test_the_migrations_produce_the_schema(engine: Engine) -> None:
-    assert upgrade_at_start(engine, "here") == HEAD
+@pytest.mark.parametrize("migrations", [MIGRATIONS, Migrations()], ids=["at-once", "version-by-version"])
+def test_an_empty_database_gets_the_schema(engine: Engine, migrations: Migrations) -> None:
+    assert upgrade_at_start(engine, "here", migrations) == HEAD
     with engine.begin() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        assert connection.execute(select(UPGRADES.c.schema_version)).scalars().all() == [HEAD]
+
+
+def test_a_database_made_at_once_equals_one_made_version_by_version(tmp_path: Path) -> None:
+    declared = []
+    for name, migrations in (("at-once", MIGRATIONS), ("by-version", Migrations())):
+        upgrade_at_start(writing_engine(StoreUrl.for_file(tmp_path / name)), "here", migrations)
+        with closing(sqlite3.connect(tmp_path / name)) as session:
+            declared.append(sorted(map(_normal_form, session.execute("SELECT type, name, sql FROM sqlite_master"))))
+    assert declared[0] == declared[1]
+
+
+def _normal_form(entry: tuple[str, str, str | None]) -> tuple[str, str, list[str]]:
+    """Return kind, name and declared parts, whose order differs where a version adds a column."""
+    kind, name, declaration = entry
+    return kind, name, sorted(part.strip() for part in re.split(r"[,\n]", declaration or "") if part.strip())
+
+
+def test_a_foreign_database_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "foreign.db")) as session:
+        session.execute("CREATE TABLE messages (text)")
+    with pytest.raises(OperationalError, match="already exists"):
+        upgrade_at_start(writing_engine(StoreUrl.for_file(tmp_path / "foreign.db")), "here")
 
 
 async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store_url: str, engine: Engine) -> None:

@@ -24,6 +24,7 @@ from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+from warpseal.usage.schema import METADATA
 from warpseal.usage.settings import UsageSettings
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ T = TypeVar("T")
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002", METADATA)
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
