@@ -64,9 +64,9 @@ async def test_a_proof_of_a_validation_asks_that_it_is_not_registered(
 
 @pytest.mark.parametrize("raw", [b"\x01", bytes(31), bytes(33), b"\x0a\x00", b"\x0a\x22\x0a\x20" + bytes(31)])
 async def test_anything_else_is_unusable(raw: bytes) -> None:
-    with pytest.raises(UnusableJustification) as caught:
+    with pytest.raises(UnusableJustification) as error:
         await derive_message(raw, NETWORK_ID, chains())
-    assert isinstance(caught.value, InvalidRequest)
+    assert isinstance(error.value, InvalidRequest)
 
 
 async def test_nothing_at_all_is_nothing_to_sign() -> None:

@@ -241,20 +241,20 @@ def test_an_empty_set_at_the_proposed_height_is_asked_for_again_within_the_deadl
 def test_a_set_that_stays_empty_is_worth_waiting_for() -> None:
     driver = ResolverDriver()
     driver.sets.latest = EMPTY
-    with pytest.raises(QuorumNotReached) as caught:
+    with pytest.raises(QuorumNotReached) as error:
         driver.resolve(request(), patience_s=5.0)
-    assert caught.value.at_deadline
-    assert caught.value.shortfall.verdict is Verdict.WAIT
-    assert "threshold of stake" in str(caught.value)
-    assert "no validators" in caught.value.shortfall.hints[0]
+    assert error.value.at_deadline
+    assert error.value.shortfall.verdict is Verdict.WAIT
+    assert "threshold of stake" in str(error.value)
+    assert "no validators" in error.value.shortfall.hints[0]
 
 
 def test_a_height_that_has_not_come_by_the_deadline_is_worth_waiting_for() -> None:
     driver = ResolverDriver()
     driver.sets.hangs = True
-    with pytest.raises(QuorumNotReached) as caught:
+    with pytest.raises(QuorumNotReached) as error:
         driver.resolve(request(height=HEIGHT + 5), patience_s=3.0)
-    assert caught.value.shortfall.height == HEIGHT + 5
+    assert error.value.shortfall.height == HEIGHT + 5
 
 
 def test_nodes_that_answer_too_late_are_unavailable() -> None:

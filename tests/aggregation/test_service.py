@@ -113,11 +113,11 @@ def test_the_advice_about_the_signing_subnet_reaches_the_caller() -> None:
         setup.chains.subnets[SUBNET] = Subnet(SUBNET, bytes(32), CHAIN, bytes(20))
         setup.sets.others[PRIMARY_NETWORK] = setup.members
         setup.network.scripts = dict.fromkeys(range(1, 6), silent)
-        with pytest.raises(QuorumNotReached) as caught:
+        with pytest.raises(QuorumNotReached) as raised_error:
             await setup.service.aggregate(
                 request(67, about=message(chain=P_CHAIN), justification=SUBNET, timeout_s=1.0)
             )
-        return caught.value
+        return raised_error.value
 
     error = run(main())
     assert f"name {id_text(SUBNET)} as the signing subnet" in error.detail()["hints"][0]
@@ -130,9 +130,9 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
         setup = AggregatorSetup(members([20] * 4, keyless=20))
         setup.network.disconnected = {node(1)}
         setup.network.unreachable_nodes = {node(1): Unreachable("no_address")}
-        with pytest.raises(QuorumNotReached) as caught:
+        with pytest.raises(QuorumNotReached) as error:
             await setup.service.aggregate(request(67))
-        return caught.value
+        return error.value
 
     detail = to_builtins(run(main()).detail())
     assert detail["verdict"] == "wait"
@@ -212,12 +212,12 @@ async def test_an_unreachable_quorum_of_a_thousand_fails_for_little_cpu() -> Non
         service = threaded(setup, executor)
         async with leaves_nothing_open(setup):
             started_s = time.thread_time()
-            with pytest.raises(QuorumNotReached) as caught:
+            with pytest.raises(QuorumNotReached) as error:
                 await service.aggregate(request(67, about=about))
             taken_s = time.thread_time() - started_s
-    assert not caught.value.at_deadline
-    assert caught.value.shortfall.counts["not_connected"] == 399
-    assert len(caught.value.shortfall.missing) == 50
+    assert not error.value.at_deadline
+    assert error.value.shortfall.counts["not_connected"] == 399
+    assert len(error.value.shortfall.missing) == 50
     assert taken_s < 0.5
 
 

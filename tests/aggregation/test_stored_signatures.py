@@ -371,9 +371,9 @@ def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
 
 def test_a_stored_only_failure_never_has_the_verdict_never() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        with pytest.raises(QuorumNotReached) as caught:
+        with pytest.raises(QuorumNotReached) as error:
             await setup.service.aggregate(request(67, stored_only=True))
-        assert caught.value.shortfall.verdict is Verdict.NEVER
+        assert error.value.shortfall.verdict is Verdict.NEVER
 
     run_steps(AggregatorSetup(members([20] * 2, keyless=60), archive=archive_of()), steps)
 

@@ -146,15 +146,15 @@ def test_in_a_batch_transactions_have_no_version_but_the_same_ids() -> None:
 def test_no_extra_data_is_no_transaction_and_an_empty_batch_is_refused() -> None:
     assert parse_atomic_txs(b"", batch=True) == parse_atomic_txs(b"", batch=False) == ()
     assert encode_atomic_txs(()) == b""
-    with pytest.raises(MalformedChainBytes, match="without an atomic transaction") as refused:
+    with pytest.raises(MalformedChainBytes, match="without an atomic transaction") as error:
         parse_atomic_txs(bytes(6), batch=True)
-    assert refused.value.offset == 2
+    assert error.value.offset == 2
 
 
 def test_a_count_beyond_the_bytes_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(MalformedChainBytes, match="4294967295 atomic transactions need at least") as refused:
+    with pytest.raises(MalformedChainBytes, match="4294967295 atomic transactions need at least") as error:
         parse_atomic_txs(bytes(2) + b"\xff\xff\xff\xff" + EXTRA[0][6:], batch=True)
-    assert refused.value.offset == 2
+    assert error.value.offset == 2
 
 
 @given(values.some(txs))

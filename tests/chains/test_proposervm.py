@@ -158,9 +158,9 @@ def test_errors_name_the_offset_and_the_reason() -> None:
         (BLOCK + b"\x00", len(BLOCK), "1 bytes left over"),
         (block(certificate=bytes(2049)).encode(), 54, "certificate has 2049 of at most 2048 bytes"),
     ):
-        with pytest.raises(MalformedChainBytes, match=reason) as refused:
+        with pytest.raises(MalformedChainBytes, match=reason) as error:
             parse_proposervm_block(raw)
-        assert refused.value.offset == offset
+        assert error.value.offset == offset
 
 
 def test_a_parent_id_of_another_length_is_not_encoded() -> None:
@@ -170,6 +170,6 @@ def test_a_parent_id_of_another_length_is_not_encoded() -> None:
 
 
 def test_other_types_are_unknown() -> None:
-    with pytest.raises(UnknownType) as refused:
+    with pytest.raises(UnknownType) as error:
         parse_proposervm_block(bytes.fromhex("000000000003") + bytes(100))
-    assert (refused.value.offset, refused.value.type_id) == (2, 3)
+    assert (error.value.offset, error.value.type_id) == (2, 3)

@@ -107,9 +107,9 @@ def test_outputs_of_an_operation_are_of_its_asset(base: BaseFields, operation: A
     ],
 )
 def test_errors_name_the_offset_and_the_reason(raw: bytes, offset: int, reason: str) -> None:
-    with pytest.raises(MalformedChainBytes, match=reason) as refused:
+    with pytest.raises(MalformedChainBytes, match=reason) as error:
         parse_x_tx(raw)
-    assert refused.value.offset == offset
+    assert error.value.offset == offset
 
 
 def test_unassigned_type_ids_are_unknown() -> None:
@@ -117,9 +117,9 @@ def test_unassigned_type_ids_are_unknown() -> None:
         (parse_x_tx, EMPTY[:2] + b"\x00\x00\x00\x15" + EMPTY[6:]),
         (parse_x_block, b"\x00\x00\x00\x00\x00\x63"),
     ):
-        with pytest.raises(UnknownType) as refused:
+        with pytest.raises(UnknownType) as error:
             parse(raw)
-        assert refused.value.offset == 2
+        assert error.value.offset == 2
 
 
 def test_a_transaction_is_no_block() -> None:

@@ -42,9 +42,9 @@ def write(folder: Path, content: Any) -> Path:
 
 
 def faults_of(folder: Path, content: Any, **environ: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(folder, content), {}, environ)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in error.value.faults]
 
 
 def test_all_thirteen_keys_of_the_reference_have_its_meaning(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_our_own_keys_have_no_bare_environment_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", REMOVED_KEYS)
 def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: str) -> None:
     assert name not in {key.name for key in KEYS}
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, name: 1}), {}, {})
-    assert f"{name}: removed: {REMOVED_KEYS[name]}" in str(refused.value)
+    assert f"{name}: removed: {REMOVED_KEYS[name]}" in str(error.value)
     variable = "WARPSEAL_" + name.upper().replace("-", "_")
     with pytest.raises(ConfigError, match=f"{variable}: removed: "):
         load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
@@ -254,9 +254,9 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
 
 def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
     environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_API_ADMIN_ENABLED": "loud"}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
-    assert {str(fault).partition(":")[0]: fault.source for fault in caught.value.faults} == {
+    assert {str(fault).partition(":")[0]: fault.source for fault in error.value.faults} == {
         "api-port": "environment WARPSEAL_API_PORT",
         "metrics-port": "flag --metrics-port",
         "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
@@ -270,9 +270,9 @@ def test_an_unknown_variable_is_a_fault_of_a_strict_check_only(tmp_path: Path) -
     (unknown,) = load(file, {}, environ).unknown_names
     assert str(unknown).startswith("WARPSEAL_API_PROT: unknown")
     assert str(unknown).endswith("did you mean WARPSEAL_API_PORT?")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(file, {}, environ, strict=True)
-    assert caught.value.faults == (unknown,)
+    assert error.value.faults == (unknown,)
 
 
 def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(tmp_path: Path) -> None:
@@ -380,15 +380,15 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
 def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) -> None:
     good = {"blockchain-id": "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj", "rpc": ["http://127.0.0.1:1/rpc"]}
     bad = {"blockchain-id": "x", "rpc": [], "ws": ["http://key.example/secret"], "deny-methods": ["a b"]}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [bad]}), {}, {})
-    assert str(caught.value.faults[0].path).startswith("evm-chains[0].")
-    with pytest.raises(ConfigError) as caught:
+    assert str(error.value.faults[0].path).startswith("evm-chains[0].")
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [{**good, "ws": ["http://key.example/secret"]}]}), {}, {})
-    assert "secret" not in str(caught.value)
-    with pytest.raises(ConfigError) as caught:
+    assert "secret" not in str(error.value)
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
-    assert [fault.path for fault in caught.value.faults] == ["evm-chains[1].blockchain-id"]
+    assert [fault.path for fault in error.value.faults] == ["evm-chains[1].blockchain-id"]
 
 
 @pytest.mark.parametrize(
@@ -449,9 +449,9 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url: str, advice: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "info-api": url}), {}, {})
-    (fault,) = caught.value.faults
+    (fault,) = error.value.faults
     assert (fault.path, fault.reason) == (
         "info-api",
         f"expected http:// or https:// and a host, found '{url}': {advice}",
@@ -459,16 +459,16 @@ def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url
 
 
 def test_a_url_with_a_possible_secret_is_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "info-api": "user:s3cr3t@node:9650"}), {}, {})
-    assert "s3cr3t" not in str(caught.value)
+    assert "s3cr3t" not in str(error.value)
 
 
 def test_a_malformed_node_id_is_named_with_its_fault_and_where_a_right_one_is_found(tmp_path: Path) -> None:
     peer = {"id": "NodeID-x", "ip": "127.0.0.1:9651"}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "manually-tracked-peers": [peer]}), {}, {})
-    (fault,) = caught.value.faults
+    (fault,) = error.value.faults
     assert fault.path == "manually-tracked-peers[0].id"
     assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in fault.reason
     assert fault.reason.endswith("; a node shows its own by info.getNodeID")

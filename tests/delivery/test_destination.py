@@ -137,11 +137,11 @@ async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the
     async with destinations_over(bare) as lookup:
         with pytest.raises(UnknownChain):
             await lookup.destinations.resolve(NO_CHAIN)
-        with pytest.raises(DestinationUnavailable, match="p-chain-api, in info-api, or in evm-chains") as caught:
+        with pytest.raises(DestinationUnavailable, match="p-chain-api, in info-api, or in evm-chains") as error:
             await lookup.destinations.resolve(L1_CHAIN)
         with pytest.raises(DestinationUnavailable, match="must serve /ext/bc/P/proposervm"):
             await lookup.destinations.resolve(P_CHAIN)
-        assert "127.0.0.1" not in f"{caught.value}{caught.value.detail()}"
+        assert "127.0.0.1" not in f"{error.value}{error.value.detail()}"
 
 
 async def hang(_: object) -> None:
@@ -159,12 +159,12 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
     elsewhere = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
     for nodes in ((ChainNode({method: answer}),), (elsewhere, ChainNode({method: answer}))):
         async with destinations_over(*nodes) as lookup:
-            with pytest.raises(DestinationUnavailable) as caught:
+            with pytest.raises(DestinationUnavailable) as error:
                 await lookup.destinations.resolve(L1_CHAIN)
         position = len(nodes) - 1
         text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
-        assert str(caught.value) == f"destination {id_text(L1_CHAIN)}: {text}"
-        assert caught.value.detail()["nodes"] == [{"position": position, "failure": failure}]
+        assert str(error.value) == f"destination {id_text(L1_CHAIN)}: {text}"
+        assert error.value.detail()["nodes"] == [{"position": position, "failure": failure}]
 
 
 async def test_a_node_that_hangs_is_passed_over_although_no_caller_waits_for_its_timeout() -> None:

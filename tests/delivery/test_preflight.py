@@ -219,9 +219,9 @@ async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(monkey
     body = await check(REGISTRATION, answers={SET: only(18)})
     assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)
     assert "signedWeight" not in at(body, "next")
-    with pytest.raises(NodeUnavailable) as caught:
+    with pytest.raises(NodeUnavailable) as error:
         await check(REGISTRATION, answers={SET: only(19)})
-    assert "127.0.0.1" not in str(caught.value)
+    assert "127.0.0.1" not in str(error.value)
     # The destination's node is ahead of the P-Chain's: the next epoch's set does not exist yet.
     body = await check(REGISTRATION, answers={PROPOSED: {"height": "21"}, SET: ahead_of(20)})
     assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)

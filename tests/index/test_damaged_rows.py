@@ -89,9 +89,9 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
         assert index.damage() is not None
     with pytest.raises(IndexDamaged, match="the schema is damaged"), open_writer(f"sqlite:///{copy}", params()):
         pass
-    with pytest.raises(sqlite3.DatabaseError) as caught:
+    with pytest.raises(sqlite3.DatabaseError) as error:
         open_file(copy, "ro")
-    assert caught.value.sqlite_errorcode == sqlite3.SQLITE_CORRUPT
+    assert error.value.sqlite_errorcode == sqlite3.SQLITE_CORRUPT
     with pytest.raises(StoreUnusable, match="the schema is damaged"), open_read_only(StoreUrl.for_file(copy)):
         pass
 

@@ -73,13 +73,13 @@ async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMes
     }
     if random.random() < 0.2:
         fields["pChainHeight"] = network.state.heights.current - random.randint(-2, 3)
-    asking = asyncio.create_task(daemon.aggregate_v1(message, **fields))
+    request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
     if random.random() < 0.1:
         await asyncio.sleep(random.uniform(0.0, 0.2))
-        asking.cancel()
-        await asyncio.wait((asking,))
+        request.cancel()
+        await asyncio.wait((request,))
         return "left"
-    return judged(network, message, await asking, quorum)
+    return judged(network, message, await request, quorum)
 
 
 def judged(network: SimulatedNetwork, message: SimMessage, reply: Reply, quorum: int) -> str:

@@ -30,14 +30,14 @@ async def test_a_request_that_comes_before_the_nodes_are_up_waits_for_them(tmp_p
         message = network.messages_of(PRIMARY_NETWORK)[0]
         network.nodes[0].rpc.outages = dict(DOWN)
         async with run_daemon(build_config(network, tmp_path)) as daemon:
-            asking = asyncio.create_task(daemon.aggregate_v1(message))
+            request = asyncio.create_task(daemon.aggregate_v1(message))
             await asyncio.sleep(0.4)
-            assert not asking.done()
+            assert not request.done()
             assert (await daemon.get("/ext/health/liveness")).status == 200
             assert (await daemon.get("/health")).status == 503
             assert (await daemon.get("/ready")).status == 503
             network.nodes[0].rpc.outages = {}
-            reply = await asking
+            reply = await request
         assert reply.status == 201
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
@@ -48,12 +48,12 @@ async def test_a_request_waits_for_validators_that_come_up_after_it(tmp_path: Pa
         for index in range(10):
             network.stop_validator(index)
         async with run_daemon(build_config(network, tmp_path)) as daemon:
-            asking = asyncio.create_task(daemon.aggregate(message))
+            request = asyncio.create_task(daemon.aggregate(message))
             await asyncio.sleep(0.3)
-            assert not asking.done()
+            assert not request.done()
             for index in range(8):
                 await network.start_validator(index)
-            reply = await asking
+            reply = await request
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 

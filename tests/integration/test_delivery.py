@@ -211,11 +211,11 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour(range(4, 8), "slow=2s")
-        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
+        request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
         await until(lambda: count_requests(network) >= 4)
         height = network.change_weight(l1, 4, 0)
         network.build_block(idle)
-        reply = await asking
+        reply = await request
         assert accepts(network, idle, reply.signed)
         assert reply.body["report"]["verifiesNow"] is True
         assert reply.body["report"]["pChainHeight"] == str(height)
@@ -230,12 +230,12 @@ async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_on
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
-        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
+        request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
         await until(lambda: count_requests(network) >= 4)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
         network.build_block(idle)
-        reply = await asking
+        reply = await request
         assert reply.status == 201, reply.body
         assert accepts(network, idle, reply.signed)
         assert reply.body["report"]["pChainHeight"] == str(height)
@@ -255,11 +255,11 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
             assert accepts(network, idle, first.signed)
             asked = count_requests(network)
-            asking = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
+            request = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
             await until(lambda: count_requests(network) > asked)
             height = network.change_weight(l1, 4, 0)
             network.build_block(idle)
-            reply = await asking
+            reply = await request
             assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
             assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
             assert accepts(network, idle, reply.signed)
@@ -280,12 +280,12 @@ async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_
             assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
             network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
             asked = count_requests(network)
-            asking = asyncio.create_task(daemon.aggregate_v1(message, **fields))
+            request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
             await until(lambda: count_requests(network) > asked)
             network.change_weight(l1, 4, 0)
             height = network.change_weight(l1, 5, 0)
             network.build_block(idle)
-            reply = await asking
+            reply = await request
             assert reply.status == 201, reply.body
             assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
             assert accepts(network, idle, reply.signed)
@@ -351,13 +351,13 @@ async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_answer(tmp_
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour((4, 5), "silent")
-        asking = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3))
+        request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3))
         await until(lambda: count_requests(network) >= 4)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
         network.build_block(idle)
         await until_proposed(daemon, height)
-        reply = await asking
+        reply = await request
         assert (reply.status, reply.body["code"]) == (503, "quorum_not_reached")
         assert "advice" not in reply.detail
         assert accepts(network, idle, (await deliver(daemon, l1_messages(network)[0], idle)).signed)

@@ -131,12 +131,12 @@ async def test_a_message_by_transaction_is_signed_for_the_epoch_that_begins_whil
         leaving = running.nodes_of_l1()[:2]
         network.set_behaviour(leaving, "refuse=-2/no handler+slow=2s")
         conversion = network.p_chain.conversion_of(running.l1)
-        asking = asyncio.create_task(running.daemon.l1_message(conversion, report="true"))
+        request = asyncio.create_task(running.daemon.l1_message(conversion, report="true"))
         await until(lambda: sum(network.validators[index].counts.app_requests for index in leaving) > 0)
         for index in leaving:
             network.change_weight(running.l1, index, 0)
         network.build_block(manager)
-        reply = await asking
+        reply = await request
         assert reply.status == 201, reply.body
         assert reply.body["report"]["verifiesNow"] is True
         assert network.verify_next(manager, bytes.fromhex(reply.signed)).accepted

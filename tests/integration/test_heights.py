@@ -158,11 +158,11 @@ async def test_a_height_far_beyond_the_tip_is_refused_at_once(tmp_path: Path) ->
 async def test_a_height_a_little_ahead_is_waited_for(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         message = l1_message(network)
-        asking = asyncio.create_task(daemon.aggregate(message, pchain_height=30))
+        request = asyncio.create_task(daemon.aggregate(message, pchain_height=30))
         await asyncio.sleep(0.2)
-        assert not asking.done()
+        assert not request.done()
         network.advance(10)
-        assert verified_height(network, message, await asking) == 30
+        assert verified_height(network, message, await request) == 30
 
 
 async def test_a_height_that_does_not_come_in_time_is_wait(tmp_path: Path) -> None:
@@ -206,11 +206,11 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         reply = await daemon.aggregate(message, timeout_seconds=1)
         assert reply.status == 504
         assert reply.body["code"] == "quorum_not_reached"
-        asking = asyncio.create_task(daemon.aggregate(message))
+        request = asyncio.create_task(daemon.aggregate(message))
         await asyncio.sleep(0.3)
-        assert not asking.done()
+        assert not request.done()
         network.advance()
-        assert verified_height(network, message, await asking) == 21
+        assert verified_height(network, message, await request) == 21
 
 
 async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:

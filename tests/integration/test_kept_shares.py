@@ -51,11 +51,11 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
         body = {"message": network.messages_of(l1)[0].unsigned.raw.hex()}
         async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:
             api_url, _ = await daemon.listening()
-            asking = asyncio.create_task(post(session, api_url, body))
+            request = asyncio.create_task(post(session, api_url, body))
             await until(lambda: shares_in(store_url) == 2)
             daemon.kill()
             with pytest.raises(aiohttp.ClientError):
-                await asking
+                await request
         network.set_behaviour(range(len(network.validators)), "")
         before = asked(network)
         async with start_command("serve", "--config", config) as daemon, aiohttp.ClientSession() as session:

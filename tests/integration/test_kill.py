@@ -71,12 +71,12 @@ class DaemonSeries:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
             api_url, _ = await daemon.listening()
-            asking = asyncio.create_task(self._ask(api_url))
+            request = asyncio.create_task(self._ask(api_url))
             enough = self.answers + self.rnd.randint(0, 4)
-            await until(lambda: self.answers >= enough or asking.done())
+            await until(lambda: self.answers >= enough or request.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
             daemon.kill()
-            await asking
+            await request
 
     async def repeat_all(self) -> list[int]:
         """Repeat every answered request at a last daemon; return the statuses."""

@@ -61,12 +61,12 @@ async def test_a_request_waits_for_stake_that_connects_late(tmp_path: Path) -> N
         async with run_daemon(build_config(network, tmp_path, aggregation=ASKED_ONCE)) as daemon:
             await daemon.until_connected(5)
             message = network.messages_of(PRIMARY_NETWORK)[0]
-            asking = asyncio.create_task(daemon.aggregate_v1(message))
+            request = asyncio.create_task(daemon.aggregate_v1(message))
             await asyncio.sleep(0.5)
-            assert not asking.done()
+            assert not request.done()
             for index in range(5):
                 await network.start_validator(index)
-            reply = await asking
+            reply = await request
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
         assert sum(validator.counts.app_requests for validator in network.validators) <= 10
 
@@ -76,9 +76,9 @@ async def test_a_request_uses_validators_that_reconnect_while_it_runs(tmp_path: 
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        asking = asyncio.create_task(daemon.aggregate(message))
+        request = asyncio.create_task(daemon.aggregate(message))
         await asyncio.sleep(0.1)
         for index in range(10):
             network.disconnect(index)
-        reply = await asking
+        reply = await request
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)

@@ -132,9 +132,9 @@ async def test_two_liars_that_agree_win_and_three_different_answers_are_none() -
         assert counted.counts == {(0, "platform.getValidatorsAt"): 1}
         lie(network, 2, "foreign-sets")
         async with open_platform(network, Counted()) as platform:
-            with pytest.raises(NodesDisagree) as caught:
+            with pytest.raises(NodesDisagree) as error:
                 await platform.validators_at(PRIMARY_NETWORK, tip)
-        assert [answer_class.positions for answer_class in caught.value.classes] == [(0,), (1,), (2,)]
+        assert [answer_class.positions for answer_class in error.value.classes] == [(0,), (1,), (2,)]
 
 
 async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true_validators(

@@ -340,8 +340,8 @@ async def test_a_refused_handshake_is_answered_as_any_other_request(
 ) -> None:
     async with node(tmp_path) as asked:
         await asked.until_healthy()
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             await asked.daemon.session.ws_connect(asked.daemon.api_url + path, headers=headers)
-        assert refused.value.status == status
-        assert refused.value.headers is not None
-        assert refused.value.headers["node-id"].startswith("NodeID-")
+        assert error.value.status == status
+        assert error.value.headers is not None
+        assert error.value.headers["node-id"].startswith("NodeID-")

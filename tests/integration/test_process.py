@@ -80,7 +80,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
         async with start_command("serve", "--config", write_config_file(network, tmp_path)) as daemon:
             api_url, _ = await daemon.listening()
-            asking = [asyncio.create_task(ask(api_url, first, path)) for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)]
+            tasks = [asyncio.create_task(ask(api_url, first, path)) for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)]
             await until(lambda: asked(network) == 6)
             daemon.send_signal(number)
             await daemon.until_logged("stopping")
@@ -88,7 +88,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
             await until(lambda: refuses_connections(api_url))
             with pytest.raises(aiohttp.ClientConnectionError):
                 await ask(api_url, second)
-            (kebab, kebab_body), (v1, v1_body) = await asyncio.gather(*asking)
+            (kebab, kebab_body), (v1, v1_body) = await asyncio.gather(*tasks)
             assert (kebab, v1) == (200, 201)
             verify_signed_message(network, kebab_body["signed-message"], first.unsigned.raw, PRIMARY_NETWORK, 67)
             verify_signed_message(network, v1_body["signedMessage"], first.unsigned.raw, PRIMARY_NETWORK, 67)
@@ -137,10 +137,10 @@ async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Pa
         file = write_config_file(network, tmp_path, {"grace-period-seconds": 0.3})
         async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
-            asking = asyncio.create_task(ask(api_url, message))
+            request = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
             daemon.terminate()
-            status, body = await asking
+            status, body = await request
             assert (status, body["code"]) == (503, "shutting_down")
             assert await daemon.ended() == 0
 
@@ -152,7 +152,7 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
         file = write_config_file(network, tmp_path, {"grace-period-seconds": 600})
         async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
-            asking = asyncio.create_task(ask(api_url, message))
+            request = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
             daemon.terminate()
             await daemon.until_logged("stopping")
@@ -160,7 +160,7 @@ async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
             daemon.terminate()
             assert await daemon.ended() == 130
             with pytest.raises(aiohttp.ClientError):
-                await asking
+                await request
 
 
 async def test_a_starting_daemon_stops_on_a_signal(tmp_path: Path) -> None:

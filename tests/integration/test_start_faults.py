@@ -151,9 +151,9 @@ async def fault_of(folder: Path, keys: Keys) -> str:
     """Return the sentence with which a daemon of these keys ends."""
     async with serve_nodes(NODE) as (url,):
         file = write_config(folder, url, keys)
-        with pytest.raises(StartupError) as caught:
+        with pytest.raises(StartupError) as error:
             await finish(serve(load(file, {}, {}).config, lambda *urls: None))
-    return str(caught.value)
+    return str(error.value)
 
 
 def write_config(folder: Path, url: str, keys: Keys) -> Path:
@@ -221,9 +221,9 @@ async def test_the_index_process_names_the_setting(keys: Keys, sentence: str, tm
     async with serve_nodes(fuji) as (url,):
         # A low priority would stay with the process of the tests.
         file = write_config(tmp_path, url, {"index-chains": ["x"], "index-low-priority": False, **keys})
-        with pytest.raises(StartupError) as caught:
+        with pytest.raises(StartupError) as error:
             await finish(run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None))
-    assert str(caught.value).startswith(sentence)
+    assert str(error.value).startswith(sentence)
 
 
 async def test_a_refused_start_ends_a_json_log_with_one_object_and_exits_with_1(tmp_path: Path) -> None:

@@ -159,9 +159,9 @@ async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_pat
     keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
     async with run_network(PLAN) as network, run_l1_daemon(network, tmp_path / "first", keys) as first:
         await first.daemon.until_ready()
-        with pytest.raises(StartupError) as caught:
+        with pytest.raises(StartupError) as error:
             async with run_daemon(build_config(network, tmp_path / "second", keys)) as second:
                 await second.ended
-        assert "store.db" in str(caught.value)
-        assert "in use" in str(caught.value)
+        assert "store.db" in str(error.value)
+        assert "in use" in str(error.value)
         await signed(first, network.messages_of(first.l1)[0])

@@ -136,13 +136,13 @@ async def test_no_message_errors_name_the_type_of_the_transaction(tmp_path: Path
             p_chain.increase_balance(validation_id_of(registration), 5),
             p_chain.disable(validation_id_of(registration)),
         ):
-            with pytest.raises(NoMessage) as caught:
+            with pytest.raises(NoMessage) as error:
                 await running.messages.get(build_request(transaction.tx_id))
-            assert (caught.value.kind, caught.value.chain) == (transaction.kind, "P-Chain")
+            assert (error.value.kind, error.value.chain) == (transaction.kind, "P-Chain")
         (tx_id, *_) = running.network.x_transactions
-        with pytest.raises(NoMessage) as caught:
+        with pytest.raises(NoMessage) as error:
             await running.messages.get(build_request(tx_id))
-        assert caught.value.chain == "X-Chain"
+        assert error.value.chain == "X-Chain"
 
 
 async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
         first = p_chain.set_weight(validation_id_of(registration), 2_000)
         p_chain.set_weight(validation_id_of(registration), 3_000)
         before = running.count_signature_requests()
-        with pytest.raises(MessageSuperseded) as caught:
+        with pytest.raises(MessageSuperseded) as error:
             await running.messages.get(build_request(first.tx_id))
-        result = caught.value.detail()
+        result = error.value.detail()
         assert result["verdict"] == "never"
         assert result["superseded"].now == PresentStatement(nonce="1", weight="3000")
         assert running.count_signature_requests() == before
@@ -185,11 +185,11 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
     async with started_l1_service(tmp_path, SILENT_PLAN, QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         first = running.network.p_chain.set_weight(validation_id_of(registration), 2_000)
-        asking = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
+        request = asyncio.create_task(running.messages.get(build_request(first.tx_id, timeout_s=LONGEST_S)))
         await until(lambda: running.count_signature_requests() > 0)
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
-            await finish(asking, LONGEST_S - 5.0)
+            await finish(request, LONGEST_S - 5.0)
         # The caller got one answer.
         assert [record.outcome for record in running.aggregator.recent] == ["message_superseded"]
 
@@ -200,10 +200,10 @@ async def test_an_aggregation_that_is_not_superseded_has_one_outcome(tmp_path: P
         with pytest.raises(QuorumNotReached):
             await running.messages.get(build_request(registration.tx_id, timeout_s=1.0))
         before = running.count_signature_requests()
-        asking = asyncio.create_task(running.messages.get(build_request(registration.tx_id, timeout_s=LONGEST_S)))
+        request = asyncio.create_task(running.messages.get(build_request(registration.tx_id, timeout_s=LONGEST_S)))
         await until(lambda: running.count_signature_requests() > before)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
         assert [record.outcome for record in running.aggregator.recent] == ["quorum_not_reached", "cancelled"]
 
 
@@ -242,9 +242,9 @@ async def test_lagging_validators_cause_quorum_not_reached_until_they_catch_up(t
         running.network.set_behaviour(seats, "lag=1")
 
         async def has_refusals_of_all() -> bool:
-            with pytest.raises(QuorumNotReached, match="threshold of stake") as caught:
+            with pytest.raises(QuorumNotReached, match="threshold of stake") as error:
                 await running.messages.get(build_request(registration.tx_id, timeout_s=3.0))
-            return {item.error_code for item in caught.value.shortfall.missing} == {11}
+            return {item.error_code for item in error.value.shortfall.missing} == {11}
 
         await until(has_refusals_of_all)
         running.network.set_behaviour(seats, "")
@@ -312,11 +312,11 @@ async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_tak
         registration = p_chain.register(running.l1)
         removal = p_chain.remove(validation_id_of(registration))
         running.follower["eta"] = 40
-        with pytest.raises(OriginNotIndexed) as caught:
+        with pytest.raises(OriginNotIndexed) as error:
             await running.messages.get(build_request(removal.tx_id))
-        assert caught.value.retry_after_s == 40
-        assert caught.value.detail()["progress"].follower == FollowerProgress(eta=40)
-        assert caught.value.detail()["progress"].initial_validators.subnets_tried >= 1
+        assert error.value.retry_after_s == 40
+        assert error.value.detail()["progress"].follower == FollowerProgress(eta=40)
+        assert error.value.detail()["progress"].initial_validators.subnets_tried >= 1
         with pytest.raises(ProofMismatch):
             await running.messages.get(build_request(removal.tx_id, registration_tx_id=other.tx_id))
         with pytest.raises(ProofMismatch):

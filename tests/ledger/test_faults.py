@@ -114,9 +114,9 @@ CASES: dict[str, tuple[Any, str]] = {
 def test_an_invalid_transaction_is_a_fault_that_names_it(case: str) -> None:
     unsigned, reason = CASES[case]
     chain = Chain()
-    with pytest.raises(LedgerFault, match=reason) as caught:
+    with pytest.raises(LedgerFault, match=reason) as error:
         chain.accept(unsigned)
-    assert (caught.value.height, caught.value.tx_id) in {(1, P_TX.build(unsigned).id), (1, None)}
+    assert (error.value.height, error.value.tx_id) in {(1, P_TX.build(unsigned).id), (1, None)}
 
 
 def test_an_output_cannot_be_spent_twice_in_a_block_nor_in_the_next() -> None:

@@ -90,9 +90,9 @@ def test_no_message_errors_name_the_type_of_the_recorded_transaction() -> None:
     refused = set()
     for tx in recorded_txs():
         if tx.kind not in WITNESSED:
-            with pytest.raises(NoMessage) as caught:
+            with pytest.raises(NoMessage) as error:
                 derive_attestation(tx, NETWORK_ID)
-            assert caught.value.detail() == {"transactionType": tx.kind, "chain": "P-Chain"}
+            assert error.value.detail() == {"transactionType": tx.kind, "chain": "P-Chain"}
             refused.add(tx.kind)
     assert {"DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "CreateChainTx", "ExportTx"} <= refused
 
@@ -120,6 +120,6 @@ def test_every_type_has_a_message_or_a_no_message_error(vector: Vector) -> None:
         attestation = derive_attestation(tx, NETWORK_ID)
         assert UnsignedMessage.parse(attestation.message.raw) == attestation.message
         return
-    with pytest.raises(NoMessage) as caught:
+    with pytest.raises(NoMessage) as error:
         derive_attestation(tx, NETWORK_ID)
-    assert caught.value.kind == vector.fields["kind"]
+    assert error.value.kind == vector.fields["kind"]

@@ -160,15 +160,15 @@ async def test_without_enough_equal_answers_the_error_has_the_classes_and_no_nod
     nodes = RecordedNode(), RecordedNode({SETS: heavier_set}), RecordedNode({SETS: {}})
     observer = Contradictions()
     async with open_agreeing(*nodes, observer=observer) as upstream:
-        with pytest.raises(NodesDisagree) as caught:
+        with pytest.raises(NodesDisagree) as error:
             await upstream.platform.validators_at(L1, TIP)
-    assert isinstance(caught.value, NodeUnavailable)
-    assert [reply_class.positions for reply_class in caught.value.classes] == [(0,), (1,), (2,)]
-    assert len({reply_class.digest for reply_class in caught.value.classes}) == 3
-    detail = caught.value.detail()
+    assert isinstance(error.value, NodeUnavailable)
+    assert [reply_class.positions for reply_class in error.value.classes] == [(0,), (1,), (2,)]
+    assert len({reply_class.digest for reply_class in error.value.classes}) == 3
+    detail = error.value.detail()
     assert detail["quorum"] == 2
     assert [reply_class["positions"] for reply_class in detail["classes"]] == [[0], [1], [2]]
-    assert "127.0.0.1" not in f"{caught.value}{detail}"
+    assert "127.0.0.1" not in f"{error.value}{detail}"
     assert observer.counts == {}
 
 
@@ -178,10 +178,10 @@ async def test_a_node_that_fails_is_replaced_and_too_few_answers_are_no_agreemen
         assert await upstream.platform.validators_at(L1, TIP)
         assert other.calls[SETS] == 1
     async with open_agreeing(broken, RecordedNode()) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.validators_at(L1, TIP)
-        assert [attempt.position for attempt in caught.value.attempts] == [0]
-        assert not isinstance(caught.value, NodesDisagree)
+        assert [attempt.position for attempt in error.value.attempts] == [0]
+        assert not isinstance(error.value, NodesDisagree)
 
 
 async def test_a_node_that_lags_neither_agrees_nor_differs() -> None:
@@ -189,9 +189,9 @@ async def test_a_node_that_lags_neither_agrees_nor_differs() -> None:
     async with open_agreeing(lagging, RecordedNode(), RecordedNode(), observer=observer) as upstream:
         assert await upstream.platform.validators_at(L1, TIP)
     async with open_agreeing(lagging, RecordedNode(), observer=observer) as upstream:
-        with pytest.raises(HeightAhead) as caught:
+        with pytest.raises(HeightAhead) as error:
             await upstream.platform.validators_at(L1, TIP)
-        assert caught.value.tip == TIP - 1
+        assert error.value.tip == TIP - 1
     assert observer.counts == {}
 
 
@@ -205,9 +205,9 @@ async def test_the_proposed_height_is_the_one_that_enough_nodes_have_reached() -
             assert await upstream.platform.height() == expected
     down = RecordedNode({PROPOSED: {"height": "-1"}})
     async with open_agreeing(at(20), down) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.proposed_height()
-        assert [attempt.position for attempt in caught.value.attempts] == [1]
+        assert [attempt.position for attempt in error.value.attempts] == [1]
 
 
 async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
@@ -311,9 +311,9 @@ async def test_balances_that_two_heights_explain_are_no_contradiction() -> None:
 async def test_a_balance_that_differs_at_the_same_height_is_a_contradiction() -> None:
     liar, observer = RecordedNode({CURRENT: with_balance("1")}), Contradictions()
     async with open_agreeing(liar, RecordedNode(), observer=observer) as upstream:
-        with pytest.raises(NodesDisagree) as caught:
+        with pytest.raises(NodesDisagree) as error:
             await upstream.platform.current_validations(L1)
-        assert [reply_class.positions for reply_class in caught.value.classes] == [(0,), (1,)]
+        assert [reply_class.positions for reply_class in error.value.classes] == [(0,), (1,)]
     async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
         current = await upstream.platform.current_validations(L1)
     assert current[0].balance == 99_999_999_949

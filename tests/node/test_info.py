@@ -31,9 +31,9 @@ async def test_the_first_node_that_answers_decides_the_network_once() -> None:
 
 async def test_without_an_info_node_the_network_is_unknown() -> None:
     async with open_session() as session:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await connect(session, build_settings(refusing_uri())).info.network_id()
-    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
+    assert error.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
 
 
 async def test_peers_are_listed_with_the_address_they_claim_together_with_the_node_itself() -> None:
@@ -75,9 +75,9 @@ async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
 async def test_peers_are_unavailable_when_no_node_answers() -> None:
     node = RecordedNode({"info.peers": {"peers": "all of them"}})
     async with open_upstream(node) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.info.peers()
-    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BAD_ANSWER),)
+    assert error.value.attempts == (NodeAttempt(0, NodeFailure.BAD_ANSWER),)
 
 
 async def test_each_node_can_be_probed_for_the_operator() -> None:

@@ -60,9 +60,9 @@ async def test_the_same_answer_again_gives_the_same_tuple() -> None:
 
 async def test_the_error_for_a_height_beyond_the_tip_names_the_tip() -> None:
     async with open_upstream(RecordedNode()) as upstream:
-        with pytest.raises(HeightAhead) as caught:
+        with pytest.raises(HeightAhead) as error:
             await upstream.platform.validators_at(L1, 1_019)
-    assert (caught.value.height, caught.value.tip) == (1_019, 19)
+    assert (error.value.height, error.value.tip) == (1_019, 19)
 
 
 async def test_sets_of_all_subnets_equal_the_sets_of_single_subnets() -> None:
@@ -212,18 +212,18 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
         return web.Response(text=body, content_type="application/json")
 
     async with open_upstream(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.validators_at(L1, 19)
-    assert [entry.failure for entry in caught.value.attempts] == [NodeFailure.BAD_ANSWER]
+    assert [entry.failure for entry in error.value.attempts] == [NodeFailure.BAD_ANSWER]
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
 async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> None:
     answer = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
     async with open_upstream(RecordedNode({"platform.getHeight": answer})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
 
 
 async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on() -> None:
@@ -231,10 +231,10 @@ async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on(
         raise RpcFault("database closed at /secret/place")
 
     async with open_upstream(RecordedNode({"platform.getHeight": refuse})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
-    assert "secret" not in str(caught.value) + str(caught.value.detail())
+    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert "secret" not in str(error.value) + str(error.value.detail())
 
 
 async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length() -> None:
@@ -242,9 +242,9 @@ async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length(
         return web.Response(body=_drip(), content_type="application/json")
 
     async with open_upstream(RecordedNode({"platform.getHeight": endless})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
 
 
 async def _drip() -> Any:
@@ -258,9 +258,9 @@ async def test_a_compressed_response_is_a_bad_response() -> None:
         return web.Response(body=body, headers={"Content-Encoding": "gzip"})
 
     async with open_upstream(RecordedNode({"platform.getHeight": bomb})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
 
 
 async def test_a_set_with_an_invalid_key_is_a_bad_response_if_keys_are_checked() -> None:

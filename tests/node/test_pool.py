@@ -55,15 +55,15 @@ async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -
     nodes = RecordedNode({"platform.getHeight": status(503)}), RecordedNode({"platform.getHeight": hang})
     async with serve_nodes(*nodes) as uris, open_session() as session:
         upstream = connect(session, build_settings(*uris, refusing_uri(), call_timeout_s=0.1))
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts == (
+    assert error.value.attempts == (
         NodeAttempt(0, NodeFailure.HTTP_STATUS),
         NodeAttempt(1, NodeFailure.TIMEOUT),
         NodeAttempt(2, NodeFailure.REFUSED),
     )
-    assert "127.0.0.1" not in str(caught.value) + str(caught.value.detail())
-    assert caught.value.__context__ is None
+    assert "127.0.0.1" not in str(error.value) + str(error.value.detail())
+    assert error.value.__context__ is None
 
 
 async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
@@ -167,9 +167,9 @@ async def test_an_error_about_another_network_does_not_identify_the_node() -> No
         settings = build_settings(uris[0], p_chain_api=build_settings(uris[1]).p_chain_api)
         upstream = connect(session, settings)
         await upstream.info.network_id()
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+    assert error.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
 
 
 async def test_no_response_is_used_before_the_network_is_known() -> None:
@@ -177,9 +177,9 @@ async def test_no_response_is_used_before_the_network_is_known() -> None:
     async with serve_nodes(node) as uris, open_session() as session:
         settings = build_settings(refusing_uri(), p_chain_api=build_settings(*uris).p_chain_api)
         upstream = connect(session, settings)
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert "info.getNetworkID" in str(caught.value)
+    assert "info.getNetworkID" in str(error.value)
     assert not node.seen
 
 
@@ -194,9 +194,9 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.height()
         other.answers = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+    assert error.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
 
 
 async def test_a_gateway_without_an_info_api_is_used_and_seldom_queried_for_it() -> None:
@@ -234,17 +234,17 @@ async def test_redirects_are_not_followed() -> None:
             return web.Response(status=307, headers={"Location": uris[0] + "/ext/P"})
 
         async with open_upstream(RecordedNode({"platform.getHeight": elsewhere})) as upstream:
-            with pytest.raises(NodeUnavailable) as caught:
+            with pytest.raises(NodeUnavailable) as error:
                 await upstream.platform.height()
-    assert caught.value.attempts[0].failure is NodeFailure.HTTP_STATUS
+    assert error.value.attempts[0].failure is NodeFailure.HTTP_STATUS
     assert not target.seen
 
 
 async def test_a_rate_limiting_node_is_busy() -> None:
     async with open_upstream(RecordedNode({"platform.getHeight": status(429)})) as upstream:
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert caught.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
+    assert error.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
 
 
 async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
@@ -257,9 +257,9 @@ async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
     behind, ahead = RecordedNode({"platform.getValidatorsAt": lagging}), RecordedNode()
     async with open_upstream(behind, ahead) as upstream:
         assert len(await upstream.platform.validators_at(L1, 19)) == 4
-        with pytest.raises(HeightAhead) as caught:
+        with pytest.raises(HeightAhead) as error:
             await upstream.platform.validators_at(L1, 1_019)
-    assert caught.value.tip == 19
+    assert error.value.tip == 19
 
 
 async def test_not_found_counts_only_when_no_node_finds_it() -> None:

@@ -57,9 +57,9 @@ async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(stat
         if not runs:
             assert await upstream.proposervm.current_epoch(L1_CHAIN) is None
             return
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.proposervm.current_epoch(L1_CHAIN)
-    assert [attempt.position for attempt in caught.value.attempts] == [1]
+    assert [attempt.position for attempt in error.value.attempts] == [1]
 
 
 @pytest.mark.parametrize(("code", "runs"), [(-32_601, False), (-32_000, True)])
@@ -71,9 +71,9 @@ async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(co
         if not runs:
             assert await upstream.proposervm.current_epoch(L1_CHAIN) is None
             return
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             await upstream.proposervm.current_epoch(L1_CHAIN)
-    assert caught.value.attempts == (NodeAttempt(1, NodeFailure.BAD_ANSWER),)
+    assert error.value.attempts == (NodeAttempt(1, NodeFailure.BAD_ANSWER),)
 
 
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:

@@ -87,9 +87,9 @@ def test_each_changed_field_fails(mutate: Mutation, reason: CloseReason) -> None
     changed.CopyFrom(FIRST)
     mutate(changed)
     assert changed != FIRST
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(ProtocolError) as error:
         check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
-    assert caught.value.reason is reason
+    assert error.value.reason is reason
 
 
 def test_the_point_outside_the_subgroup_is_on_the_curve() -> None:

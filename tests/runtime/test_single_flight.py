@@ -205,7 +205,7 @@ async def test_callers_in_a_task_group_fail_together_with_the_work() -> None:
             group.create_task(flight.run("key", work.run))
             group.create_task(flight.run("key", work.run))
 
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(ExceptionGroup) as error:
         await both()
-    assert caught.value.subgroup(OSError) is not None
+    assert error.value.subgroup(OSError) is not None
     assert work.began == 1

@@ -155,9 +155,9 @@ def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     message = hello(NETWORK).handshake
     own = HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), bls.derive_public_key(CLIENT.bls_secret))
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
-    with pytest.raises(MessageRejected) as refused:
+    with pytest.raises(MessageRejected) as error:
         check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
-    assert refused.value.fault is ViolationKind.BLS_PROOF
+    assert error.value.fault is ViolationKind.BLS_PROOF
 
 
 def test_a_validator_that_dials_must_prove_its_key() -> None:

@@ -277,10 +277,10 @@ async def test_without_room_for_the_copy_an_upgrade_is_refused_with_the_numbers(
     size = (tmp_path / "store.db").stat().st_size
     monkeypatch.setattr("warpseal.store.copies.shutil.disk_usage", lambda _: SimpleNamespace(free=size - 1))
     words = f"to schema version {HEAD} keeps a copy, for which {size} bytes are needed and {size - 1} are free"
-    with pytest.raises(StoreUnusable, match=words) as refused:
+    with pytest.raises(StoreUnusable, match=words) as error:
         async with store_at(previous):
             pass
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
     assert files(tmp_path) == ["store.db"]
     monkeypatch.undo()
     async with store_at(previous) as store:

@@ -27,10 +27,10 @@ from warpseal.store.values import ArchiveEntry
 
 async def test_a_second_daemon_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     async with store_at(sqlite_url(tmp_path)):
-        with pytest.raises(StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}") as refused:
+        with pytest.raises(StoreInUse, match=f"{tmp_path}/store.db is in use by process {os.getpid()}") as error:
             async with store_at(sqlite_url(tmp_path)):
                 pass
-        assert refused.value.pid == os.getpid()
+        assert error.value.pid == os.getpid()
     async with store_at(sqlite_url(tmp_path)) as store:
         assert store.status().is_up
 
@@ -46,9 +46,9 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
     any_store_url: str,
 ) -> None:
     async with store_at(any_store_url):
-        with pytest.raises(StoreInUse) as refused:
+        with pytest.raises(StoreInUse) as error:
             await asyncio.to_thread(hold_alone, any_store_url)
-        assert refused.value.pid == os.getpid()
+        assert error.value.pid == os.getpid()
     held, over = threading.Event(), threading.Event()
     holding = asyncio.create_task(asyncio.to_thread(hold_alone, any_store_url, held, over))
     await asyncio.to_thread(held.wait)
@@ -162,10 +162,10 @@ async def test_a_log_without_its_store_is_refused_and_stays(tmp_path: Path, cont
     log_file.write_bytes(b"log")
     if content is not None:
         store_file.write_bytes(content)
-    with pytest.raises(StoreUnusable, match=r"store.db-wal has data") as refused:
+    with pytest.raises(StoreUnusable, match=r"store.db-wal has data") as error:
         async with store_at(sqlite_url(tmp_path)):
             pass
-    assert ("is missing" if content is None else "is empty") in str(refused.value)
+    assert ("is missing" if content is None else "is empty") in str(error.value)
     assert log_file.read_bytes() == b"log"
     assert store_file.exists() is (content is not None)
 

@@ -49,9 +49,9 @@ def test_a_url_selects_a_store_and_is_displayed_without_its_secrets(
     ],
 )
 def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:
-    with pytest.raises(MalformedStoreUrl) as refused:
+    with pytest.raises(MalformedStoreUrl) as error:
         StoreUrl.parse(text)
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(error.value)
     assert "hush" not in redacted_url(text)
 
 

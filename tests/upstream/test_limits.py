@@ -85,10 +85,10 @@ def test_a_waiter_that_is_cancelled_while_it_waits_for_time_uses_up_no_start() -
 async def test_the_queue_is_bounded() -> None:
     limit, started, release = UpstreamLimit(1, per_s=100, max_waiting=2), list[int](), asyncio.Event()
     holders = await start_holders(limit, 3, started, release)
-    with pytest.raises(CallFailure) as caught:
+    with pytest.raises(CallFailure) as error:
         await limit.__aenter__()
-    assert caught.value.failure is NodeFailure.BUSY
-    assert not caught.value.blames_node
+    assert error.value.failure is NodeFailure.BUSY
+    assert not error.value.blames_node
     release.set()
     await asyncio.wait(holders)
     async with limit:

@@ -69,9 +69,9 @@ def test_the_metrics_database_is_beside_the_store_unless_it_has_a_url(metrics: s
 
 @pytest.mark.parametrize("url", ["off", "mysql://user@host/name"])
 def test_a_url_of_no_database_is_a_fault_that_names_the_forms(url: str) -> None:
-    with pytest.raises(InvalidSetting, match="metrics-db-url") as caught:
+    with pytest.raises(InvalidSetting, match="metrics-db-url") as error:
         metrics_url(url, "metrics-db-url")
-    assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(caught.value)
+    assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(error.value)
 
 
 def test_a_server_gives_it_a_schema_of_its_own() -> None:

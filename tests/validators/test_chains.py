@@ -51,9 +51,9 @@ async def test_concurrent_lookups_of_a_chain_share_one_call_and_stay_cached() ->
 async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
     async with started_services() as services:
         for _ in range(3):
-            with pytest.raises(UnknownChain) as caught:
+            with pytest.raises(UnknownChain) as error:
                 await services.chains.subnet_of(NO_CHAIN)
-        assert caught.value.detail()["blockchainId"] == id_text(NO_CHAIN)
+        assert error.value.detail()["blockchainId"] == id_text(NO_CHAIN)
         assert services.node.calls[VALIDATED_BY] == 1
         services.node.answers[VALIDATED_BY] = {"subnetID": id_text(L1)}
         services.clock.now += 2.0

@@ -44,9 +44,9 @@ async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height(
         assert services.heights.current() == 19
         services.clock.now += 0.1
         assert not services.heights.is_fresh
-        with pytest.raises(NodeUnavailable) as caught:
+        with pytest.raises(NodeUnavailable) as error:
             services.heights.current()
-        assert caught.value.attempts == (NodeAttempt(0, NodeFailure.HTTP_STATUS),)
+        assert error.value.attempts == (NodeAttempt(0, NodeFailure.HTTP_STATUS),)
         assert await services.heights.latest() == 19
         del services.node.answers[HEIGHT]
         await services.heights.poll()

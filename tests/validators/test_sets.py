@@ -56,11 +56,11 @@ async def test_a_thousand_concurrent_callers_make_one_fetch() -> None:
 
 async def test_a_caller_at_the_moment_of_the_response_starts_no_second_fetch() -> None:
     async with started_services(RecordedNode({SET: made_up_set(3)})) as services:
-        asking = [asyncio.create_task(services.sets.at(L1, 19, is_chosen=False))]
-        while not asking[0].done():
-            asking.append(asyncio.create_task(services.sets.at(L1, 19, is_chosen=False)))
+        tasks = [asyncio.create_task(services.sets.at(L1, 19, is_chosen=False))]
+        while not tasks[0].done():
+            tasks.append(asyncio.create_task(services.sets.at(L1, 19, is_chosen=False)))
             await asyncio.sleep(0)
-        await asyncio.gather(*asking)
+        await asyncio.gather(*tasks)
         assert services.set_calls() == 1
 
 
@@ -139,9 +139,9 @@ async def test_a_height_beyond_the_tip_is_awaited_up_to_the_deadline_of_the_call
 async def test_a_height_far_beyond_the_tip_is_refused_at_once() -> None:
     async with started_services(RecordedNode({SET: beyond_the_tip(19)})) as services:
         await services.heights.poll()
-        with pytest.raises(HeightTooNew) as caught:
+        with pytest.raises(HeightTooNew) as error:
             await services.sets.at(L1, 30, is_chosen=True)
-    assert (caught.value.height, caught.value.tip) == (30, 19)
+    assert (error.value.height, error.value.tip) == (30, 19)
 
 
 async def test_a_proposed_height_above_all_reachable_nodes_is_a_node_error() -> None:
@@ -153,10 +153,10 @@ async def test_a_proposed_height_above_all_reachable_nodes_is_a_node_error() -> 
 async def test_lookback_refuses_only_sets_that_are_not_cached() -> None:
     async with started_services(max_p_chain_lookback=5) as services:
         await services.heights.poll()
-        with pytest.raises(HeightTooOld) as caught:
+        with pytest.raises(HeightTooOld) as error:
             await services.sets.at(L1, 13, is_chosen=True)
-        assert caught.value.detail()["setting"] == "max-p-chain-lookback"
-        assert (caught.value.height, caught.value.oldest) == (13, 14)
+        assert error.value.detail()["setting"] == "max-p-chain-lookback"
+        assert (error.value.height, error.value.oldest) == (13, 14)
         assert len(await services.sets.at(L1, 14, is_chosen=True)) == 4
 
         await services.sets.at(L1, 13, is_chosen=False)

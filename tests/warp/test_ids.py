@@ -104,9 +104,9 @@ def test_an_id_reads_from_base58_check_and_hex(text: str) -> None:
     ],
 )
 def test_malformed_ids_are_refused(text: str) -> None:
-    with pytest.raises(MalformedID) as caught:
+    with pytest.raises(MalformedID) as error:
         parse_id(text)
-    assert len(str(caught.value)) < 400
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize(

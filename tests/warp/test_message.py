@@ -97,10 +97,10 @@ def test_messages_with_equal_bytes_are_equal() -> None:
     ],
 )
 def test_a_malformed_message_names_offset_and_reason(raw: bytes, offset: int, reason: str) -> None:
-    with pytest.raises(MalformedMessage) as caught:
+    with pytest.raises(MalformedMessage) as error:
         UnsignedMessage.parse(raw)
-    assert caught.value.offset == offset
-    assert reason in caught.value.reason
+    assert error.value.offset == offset
+    assert reason in error.value.reason
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_malformed_message_names_offset_and_reason(raw: bytes, offset: int, re
     ],
 )
 def test_a_signed_message_with_a_wrong_tail_is_refused(tail: bytes, offset: int) -> None:
-    with pytest.raises(MalformedMessage) as caught:
+    with pytest.raises(MalformedMessage) as error:
         SignedMessage.parse(UNSIGNED + tail)
-    assert caught.value.offset == offset
+    assert error.value.offset == offset
 
 
 def test_a_message_is_not_built_from_parts_of_a_wrong_length() -> None:

@@ -14,11 +14,11 @@ BODY = {"message": MESSAGE.raw.hex()}
 async def test_a_request_that_comes_before_the_network_is_known_waits_for_it() -> None:
     setup = ApiSetup(network_id=None)
     async with client_of(setup) as client:
-        asking = [asyncio.create_task(client.post(path, json=BODY)) for path in (V1, KEBAB)]
+        tasks = [asyncio.create_task(client.post(path, json=BODY)) for path in (V1, KEBAB)]
         await until(lambda: setup.gate.waits == 2)
         assert setup.aggregator.requests == []
         setup.open(NETWORK_ID)
-        assert [(await task).status for task in asking] == [201, 200]
+        assert [(await task).status for task in tasks] == [201, 200]
     for request in setup.aggregator.requests:
         assert request.timeout_s is not None
         assert 0 < request.timeout_s < 60.0
@@ -27,10 +27,10 @@ async def test_a_request_that_comes_before_the_network_is_known_waits_for_it() -
 async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> None:
     setup = ApiSetup(network_id=None)
     async with client_of(setup) as client:
-        asking = asyncio.create_task(client.post(V1, json=BODY))
+        request = asyncio.create_task(client.post(V1, json=BODY))
         await until(lambda: setup.gate.waits == 1)
         setup.open(1)
-        answer = await asking
+        answer = await request
         assert (answer.status, (await answer.json())["code"]) == (404, "network_not_served")
     assert setup.aggregator.requests == []
 

@@ -39,7 +39,7 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
     server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
-        asking = asyncio.create_task(client.post(KEBAB, data=BODY))
+        request = asyncio.create_task(client.post(KEBAB, data=BODY))
         idle = await asyncio.open_connection("127.0.0.1", server.port)
         await held.started.wait()
         port = server.port
@@ -47,9 +47,9 @@ async def test_stopping_finishes_what_is_in_flight() -> None:
         assert await finish(idle[0].read()) == b""
         with pytest.raises(OSError, match=r"."):
             await asyncio.open_connection("127.0.0.1", port)
-        assert not asking.done()
+        assert not request.done()
         held.released.set()
-        assert (await asking).status == 200
+        assert (await request).status == 200
         await finish(running)
         idle[1].close()
 
@@ -61,10 +61,10 @@ async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) ->
     server = HttpServer(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), Listener("127.0.0.1", 0), settings)
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession(server.url) as client:
-        asking = asyncio.create_task(client.post(path, data=BODY))
+        request = asyncio.create_task(client.post(path, data=BODY))
         await held.started.wait()
         server.stop()
-        answer = await asking
+        answer = await request
         assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
         assert "Retry-After" in answer.headers
     await finish(running)
@@ -74,9 +74,9 @@ async def test_cancelling_the_server_ends_everything_at_once() -> None:
     held = HeldAggregation()
     settings = replace(SETTINGS, grace_period_s=LONG_S)
     async with serving(ApiSetup(aggregator=ScriptedAggregator(held.act)).app(), settings) as server:
-        asking = asyncio.create_task(exchange(server.port, post(), within_s=LONG_S))
+        request = asyncio.create_task(exchange(server.port, post(), within_s=LONG_S))
         await held.started.wait()
-    await finish(asyncio.wait([asking]))
+    await finish(asyncio.wait([request]))
 
 
 async def test_a_taken_port_is_a_startup_error() -> None:

@@ -34,16 +34,16 @@ def test_params_match_keys_in_any_case_and_take_the_first_element_of_an_array(pa
 
 @pytest.mark.parametrize("params", [7, "x", True, [7], {"alias": 7}, {"alias": []}, {"chainNames": "x"}, [[{}]]])
 def test_params_of_a_wrong_type_are_refused_with_the_error_text_of_the_node(params: object) -> None:
-    with pytest.raises(JsonRpcError) as refused:
+    with pytest.raises(JsonRpcError) as error:
         parsed_params(params)
-    assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
+    assert (error.value.code, str(error.value)) == (-32000, BAD_ARGUMENT)
 
 
 @pytest.mark.parametrize("params", [b'{"alias":"\xff"}', b'{"\xff":1}', b'[{"\xff":1}]'])
 def test_params_that_are_not_utf_8_are_of_a_wrong_type(params: bytes) -> None:
-    with pytest.raises(JsonRpcError) as refused:
+    with pytest.raises(JsonRpcError) as error:
         arguments(msgspec.Raw(params), Params)
-    assert (refused.value.code, str(refused.value)) == (-32000, BAD_ARGUMENT)
+    assert (error.value.code, str(error.value)) == (-32000, BAD_ARGUMENT)
 
 
 def test_what_is_not_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
@@ -74,18 +74,18 @@ def test_an_id_of_any_type_is_echoed_unchanged(raw_id: str) -> None:
 )
 def test_a_method_without_service_and_function_is_refused(method: str, result: str) -> None:
     request = parse(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode())
-    with pytest.raises(JsonRpcError) as refused:
+    with pytest.raises(JsonRpcError) as error:
         request.called()
-    assert (refused.value.code, str(refused.value)) == (-32000, result)
+    assert (error.value.code, str(error.value)) == (-32000, result)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b" \n", b"{", b"[]", b"1", b'"x"', b"tru", b"{]", b"\xff", b'{"a":}', b'{"method":7}', b'{"a":1,}']
 )
 def test_a_body_without_a_request_is_a_parse_error_with_a_null_id(body: bytes) -> None:
-    with pytest.raises(JsonRpcError) as refused:
+    with pytest.raises(JsonRpcError) as error:
         parse(body)
-    reply = json.loads(failure(None, refused.value))
+    reply = json.loads(failure(None, error.value))
     assert (reply["error"]["code"], reply["error"]["data"], reply["id"]) == (-32700, None, None)
 
 
@@ -106,9 +106,9 @@ def test_bytes_after_the_first_json_value_are_ignored() -> None:
     ids=["open", "closed", "objects", "id", "params"],
 )
 def test_deep_nesting_is_a_parse_error_without_a_crash(body: bytes) -> None:
-    with pytest.raises(JsonRpcError) as refused:
+    with pytest.raises(JsonRpcError) as error:
         parse(body)
-    assert refused.value.code == -32700
+    assert error.value.code == -32700
 
 
 @pytest.mark.parametrize(

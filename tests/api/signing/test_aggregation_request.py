@@ -48,9 +48,9 @@ def parse_raw(body: str | bytes) -> AggregationRequest:
 
 
 def reference_text_of(body: str | bytes) -> str:
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest) as error:
         parse_raw(body)
-    text: str = json.loads(bytes(error_response(caught.value, Dialect.KEBAB).body))["error"]
+    text: str = json.loads(bytes(error_response(error.value, Dialect.KEBAB).body))["error"]
     reference_text, separator, reason = text.partition(": ")
     assert separator
     assert reason
@@ -201,10 +201,10 @@ def test_two_spellings_with_different_values_are_refused(fields: str) -> None:
     ],
 )
 def test_unknown_keys_are_refused_with_the_nearest_known_name(key: str, nearest: str | None) -> None:
-    with pytest.raises(UnknownField) as caught:
+    with pytest.raises(UnknownField) as error:
         parse(message=HEX, **{key: 1})
-    assert caught.value.field == key
-    assert caught.value.reason == "no such field" + (f"; did you mean {nearest}?" if nearest else "")
+    assert error.value.field == key
+    assert error.value.reason == "no such field" + (f"; did you mean {nearest}?" if nearest else "")
 
 
 def test_unknown_keys_can_be_ignored_as_the_reference_does() -> None:
@@ -214,10 +214,10 @@ def test_unknown_keys_can_be_ignored_as_the_reference_does() -> None:
 
 
 def test_a_very_long_key_is_not_echoed() -> None:
-    with pytest.raises(UnknownField) as caught:
+    with pytest.raises(UnknownField) as error:
         parse(**{"k\n" * 100_000: 1})
-    assert len(str(caught.value)) < 300
-    assert "\n" not in str(caught.value)
+    assert len(str(error.value)) < 300
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +285,9 @@ def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
     ],
 )
 def test_faults_have_the_texts_of_the_reference(fields: dict[str, Any], fault: type[InvalidRequest], text: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest) as error:
         parse(**fields)
-    assert type(caught.value) is fault
+    assert type(error.value) is fault
     assert reference_text_of(json.dumps(fields)) == text
 
 

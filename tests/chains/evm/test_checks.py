@@ -76,9 +76,9 @@ def with_log_index(index: int, log: int, log_index: str) -> Callable[[Block], Bl
 
 def reason(block: Block, chain_rules: BlockRules) -> BlockFault:
     """Return the reason for which a block is refused."""
-    with pytest.raises(BlockContradiction) as caught:
+    with pytest.raises(BlockContradiction) as error:
         block_facts(*block, chain_rules)
-    return caught.value.reason
+    return error.value.reason
 
 
 def chain_facts(network: str, chain: str) -> list[EvmBlockFacts]:
@@ -237,9 +237,9 @@ def linked_blocks() -> list[EvmBlockFacts]:
 
 def parent_fault(blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None) -> tuple[BlockFault, int]:
     """Return the reason for which a batch is refused, and the block."""
-    with pytest.raises(BlockContradiction) as caught:
+    with pytest.raises(BlockContradiction) as error:
         check_parents(blocks, number, parent)
-    return caught.value.reason, caught.value.number
+    return error.value.reason, error.value.number
 
 
 def test_blocks_of_a_batch_follow_each_other_and_the_block_before() -> None:

@@ -100,20 +100,20 @@ class History:
         common = {"report": wants_report, "timeoutSeconds": 8, **fields}
         if subject.is_for_manager(self.world) and transaction is not None and "signingSubnetId" not in fields:
             query = {**common, "report": str(wants_report).lower()}
-            asking = asyncio.create_task(daemon.l1_message(transaction, **query))
+            request = asyncio.create_task(daemon.l1_message(transaction, **query))
         else:
             message = {
                 "message": subject.unsigned.raw.hex(),
                 "justification": subject.justification.hex(),
                 "destinationBlockchainId": id_text(subject.destination_id),
             }
-            asking = asyncio.create_task(daemon.post(AGGREGATE_V1_PATH, {**message, **common}))
+            request = asyncio.create_task(daemon.post(AGGREGATE_V1_PATH, {**message, **common}))
         self.asked_at, self.was_hurried = time.time(), False
-        while not asking.done():
-            if await clock.is_idle(asking):
+        while not request.done():
+            if await clock.is_idle(request):
                 self.was_hurried = True
                 clock.skip(_HURRY_S)
-        return asking.result()
+        return request.result()
 
     async def _check_foreign_signature(self, subject: Subject) -> None:
         """Check the preflight of a message that validators signed at some height without the daemon."""
@@ -132,11 +132,11 @@ class History:
         network, chain_id = self.world.network, subject.destination_id
         clock.skip(self.rng.choice((0, EPOCH_S)))
         await self.world.settle()
-        asking = asyncio.create_task(self._ask(subject, {}))
+        request = asyncio.create_task(self._ask(subject, {}))
         await asyncio.sleep(self.rng.uniform(0, 0.02))
         for _ in range(3):
             network.build_block(chain_id)
-        reply = await asking
+        reply = await request
         self.counts[f"raced: {reply.status}"] += 1
         if reply.status != 201:
             return

@@ -50,9 +50,9 @@ async def test_an_evm_chain_fails_over_between_two_nodes() -> None:
     async with anvil() as node, open_proxy(node.port) as first_proxy, open_proxy(node.port) as second_proxy:
         urls = (first_proxy.url.removesuffix("/rpc"), second_proxy.url.removesuffix("/rpc"))
         async with serve_chain(*urls) as endpoint:
-            asking = [asyncio.create_task(endpoint.rpc(("eth_blockNumber", []))) for _ in range(20)]
+            tasks = [asyncio.create_task(endpoint.rpc(("eth_blockNumber", []))) for _ in range(20)]
             first_proxy.cut()
-            assert {(await answer).json["result"] for answer in asking} == {"0x0"}
+            assert {(await answer).json["result"] for answer in tasks} == {"0x0"}
             assert (await endpoint.rpc(("eth_gasPrice", []))).status == 200
             second_proxy.cut()
             assert (await endpoint.rpc(("eth_gasPrice", []))).json["error"]["code"] == -32000

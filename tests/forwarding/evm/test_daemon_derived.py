@@ -130,11 +130,11 @@ async def test_callers_without_a_key_have_limits_that_count_each_entry(tmp_path:
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch[0])
             assert (await client.receive_json(timeout=TIMEOUT_S))["error"]["code"] == -32005
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             await daemon.session.ws_connect(url + "/ws")
-        assert refused.value.status == 429
-        assert refused.value.headers is not None
-        assert int(refused.value.headers["retry-after"]) > 0
+        assert error.value.status == 429
+        assert error.value.headers is not None
+        assert int(error.value.headers["retry-after"]) > 0
 
 
 async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
@@ -155,9 +155,9 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
                 await client.send_json(call)
                 assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x3039"
             for query, status in (("", 401), ("?apikey=nope", 403)):
-                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                with pytest.raises(aiohttp.WSServerHandshakeError) as error:
                     await daemon.session.ws_connect(f"{url}/ws{query}")
-                assert refused.value.status == status
+                assert error.value.status == status
     assert f"/ext/bc/{chain_id}/rpc" in written.getvalue()
     assert key not in written.getvalue()
     assert key not in json.dumps([dict(headers) for headers in node.headers])

@@ -379,9 +379,9 @@ async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
 async def test_web_pages_of_other_origins_get_no_websocket() -> None:
     node, data = Node(), DataApiSettings(http_allowed_origins=("https://good.example",))
     async with serve_node(node), serve_chain(node.url, ws=(ws_of(node),), data=data) as endpoint:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             await endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://bad.example"})
-        assert refused.value.status == 403
+        assert error.value.status == 403
         async with endpoint.session.ws_connect(endpoint.url + PATH + "/ws", headers={"origin": "https://good.example"}):
             pass
         with pytest.raises(aiohttp.WSServerHandshakeError) as unknown:
