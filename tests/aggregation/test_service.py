@@ -39,6 +39,8 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 
 MANY = 1_000
+# In floats, this time + 55 - this time is 55.00000000000001.
+INEXACT_NOW = 107.449
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, 55.1, float("nan")])
@@ -48,6 +50,14 @@ def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
             await AggregatorSetup(members([1])).service.aggregate(request(timeout_s=timeout_s))
 
     run(main())
+
+
+def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_a_deadline() -> None:
+    settings = AggregationSettings()
+    deadline = INEXACT_NOW + settings.max_timeout_s
+    assert deadline - INEXACT_NOW > settings.max_timeout_s
+    assert settings.timeout_s(settings.remaining_s(deadline, INEXACT_NOW)) == settings.max_timeout_s
+    assert settings.timeout_s(settings.remaining_s(INEXACT_NOW - 1, INEXACT_NOW)) == 0.001
 
 
 def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:

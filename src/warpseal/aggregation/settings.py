@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from warpseal.aggregation.errors import InvalidTimeout
 from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds, setting
+
+_MIN_TIMEOUT_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +81,10 @@ class AggregationSettings:
             reason = f"{timeout_s:g} is not within 0..{self.max_timeout_s:g} seconds"
             raise InvalidTimeout("timeoutSeconds", reason)
         return timeout_s
+
+    def remaining_s(self, deadline: float, now: float) -> float:
+        """Return the timeout of a request that has to end at a deadline; it may have passed.
+
+        At most `max_timeout_s`, because `now + 55 - now` may be more than 55 for floats.
+        """
+        return min(max(_MIN_TIMEOUT_S, deadline - now), self.max_timeout_s)

@@ -58,7 +58,6 @@ log = logging.getLogger(__name__)
 MAX_PERCENTAGE: Final = 100
 MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
-_MIN_TIMEOUT_S: Final = 0.001
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
 # The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
@@ -189,7 +188,7 @@ class DeliveryService:
                 buffer=min(original.buffer, MAX_PERCENTAGE - terms.quorum),
                 height=terms.height,
                 is_epoch_height=terms.height_source != "request",
-                timeout_s=_remaining_s(deadline),
+                timeout_s=self._remaining_s(deadline),
             )
             self._prefetch(destination, terms.verifying_subnet_id)
             try:
@@ -280,7 +279,7 @@ class DeliveryService:
             destination, subnet_id = latest, latest.subnet_id
             self._prefetch(destination, subnet_id)
             try:
-                signed = await self._deps.l1_messages.get(replace(original, timeout_s=_remaining_s(deadline)))
+                signed = await self._deps.l1_messages.get(replace(original, timeout_s=self._remaining_s(deadline)))
             except MISSED as error:
                 latest = await self._latest(destination, deadline)
                 if epochs_left and original.height is None and _has_moved(destination, latest, deadline):
@@ -392,8 +391,11 @@ class DeliveryService:
         is_ending = sealed_from is not None and self._unix_now() + self._settings.window_s >= sealed_from
         return is_ending and report.serves_next is False and report.p_chain_height_source != "request"
 
+    def _remaining_s(self, deadline: float) -> float:
+        return self._limits.remaining_s(deadline, asyncio.get_running_loop().time())
+
     def _next_timeout_s(self, deadline: float) -> float:
-        return min(_remaining_s(deadline), self._settings.next_timeout_s)
+        return min(self._remaining_s(deadline), self._settings.next_timeout_s)
 
     async def _with_advice(
         self, destination: Destination, report: DestinationReport, subnet_id: SubnetID
@@ -523,7 +525,3 @@ async def _next_message(height: int, sign: Callable[[], Awaitable[Aggregation | 
         )
     except WarpsealError as error:
         return NextSignedMessage(predicted=True, p_chain_height=str(height), error=error.code)
-
-
-def _remaining_s(deadline: float) -> float:
-    return max(_MIN_TIMEOUT_S, deadline - asyncio.get_running_loop().time())

@@ -35,7 +35,6 @@ from warpseal.warp.ids import ChainID, id_text
 STATE_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
 # For stored signatures only the validator set may have to be fetched.
 _STORED_TIMEOUT_S: Final = 5.0
-_MIN_TIMEOUT_S: Final = 0.001
 _MAX_PERCENTAGE: Final = 100
 
 
@@ -218,13 +217,15 @@ class L1MessageService:
 
     async def _aggregate(self, request: AggregationRequest, deadline: float) -> Aggregation:
         """Aggregate for the chosen height; for the proposed height if the epoch height has no usable set."""
-        request = replace(request, timeout_s=_remaining_s(deadline))
+        loop = asyncio.get_running_loop()
+        request = replace(request, timeout_s=self._limits.remaining_s(deadline, loop.time()))
         try:
             return await self._aggregator.aggregate(request)
         except (HeightTooNew, NoValidators):
             if not request.is_epoch_height:
                 raise
-        request = replace(request, height=None, is_epoch_height=False, timeout_s=_remaining_s(deadline))
+        timeout_s = self._limits.remaining_s(deadline, loop.time())
+        request = replace(request, height=None, is_epoch_height=False, timeout_s=timeout_s)
         return await self._aggregator.aggregate(request)
 
 
@@ -256,7 +257,3 @@ def _result(
         cached=aggregation.cached,
         superseded=superseded,
     )
-
-
-def _remaining_s(deadline: float) -> float:
-    return max(_MIN_TIMEOUT_S, deadline - asyncio.get_running_loop().time())
