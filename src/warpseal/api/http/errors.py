@@ -35,7 +35,7 @@ class BodyTooLarge(WarpsealError):
 
     def __init__(self, limit_bytes: int) -> None:
         text = f"the request body is longer than the {limit_bytes} bytes that are allowed"
-        super().__init__(text, limitBytes=limit_bytes)
+        super().__init__(text, limit_bytes=limit_bytes)
 
 
 class HeaderTooLarge(WarpsealError):
@@ -46,7 +46,7 @@ class HeaderTooLarge(WarpsealError):
 
     def __init__(self, limit_bytes: int) -> None:
         text = f"the request header is longer than the {limit_bytes} bytes that are allowed"
-        super().__init__(text, limitBytes=limit_bytes)
+        super().__init__(text, limit_bytes=limit_bytes)
 
 
 class ReceiveTimeout(WarpsealError):
@@ -56,7 +56,7 @@ class ReceiveTimeout(WarpsealError):
     http_status = 400
 
     def __init__(self, allowed_s: float) -> None:
-        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowedSeconds=allowed_s)
+        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowed_seconds=allowed_s)
 
 
 class MalformedHTTP(WarpsealError):
@@ -85,8 +85,8 @@ class MethodNotAllowed(WarpsealError):
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
         text = f"method {method[:32]} is not allowed here; use {' or '.join(allowed)}"
-        super().__init__(text, allowed=list(allowed))
         self.allowed = tuple(allowed)
+        super().__init__(text, allowed=self.allowed)
 
 
 class UnknownTransferCoding(WarpsealError):
@@ -119,7 +119,7 @@ class NetworkNotServed(WarpsealError):
     def __init__(self, name: str, served: Sequence[str], network_id: int) -> None:
         names = ", ".join(served)
         text = f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
-        super().__init__(text, served=list(served))
+        super().__init__(text, served=tuple(served))
 
 
 class TooManyRequests(WarpsealError):
@@ -168,7 +168,7 @@ class RateLimited(WarpsealError):
 
     def __init__(self, limit_units: int, window_s: int, retry_after_s: float) -> None:
         text = f"rate limit exceeded: {limit_units} compute units in {window_s} s"
-        super().__init__(text, limitUnits=limit_units, windowSeconds=window_s)
+        super().__init__(text, limit_units=limit_units, window_seconds=window_s)
         self.retry_after_s = retry_after_s
 
 
