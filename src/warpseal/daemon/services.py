@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -101,11 +101,6 @@ class Services(Struct, frozen=True):
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
         current = self.current.latest(subnet_id) or ()
         return tuple(map(describe_underfunded, underfunded_validations(current, self.min_balance_navax)))
-
-    def background_status(self) -> Mapping[str, Any]:
-        """Return the state of the store and of the P-Chain follower, JSON-ready."""
-        store = self.store.status()
-        return {"store": {"url": store.url, "up": store.is_up}, "follower": self.follower.status().as_json()}
 
 
 class Upstreams(Struct, frozen=True):

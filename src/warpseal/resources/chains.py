@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.ids import P_CHAIN, ChainID, parse_id
 
 
@@ -57,6 +58,26 @@ class ChainFreshness(Struct, frozen=True):
         if self.height >= self.node_height and not self.is_node_behind:
             return 0
         return max(0, int(now) - self.time)
+
+
+class IndexedChainState(Resource, frozen=True, gc=False, kw_only=True):
+    """How far a chain is indexed. waiting: why it waits. stopped: why no more blocks are read.
+
+    internal_height: of an EVM chain, the block up to which creations inside of transactions are complete. internal_gap:
+    the first block that no node can trace.
+    """
+
+    height: str | UnsetType = UNSET
+    node_height: str | UnsetType = UNSET
+    lag_blocks: int | UnsetType = UNSET
+    first_height: str | UnsetType = UNSET
+    waiting: str | UnsetType = UNSET
+    blocks_per_second: float | UnsetType = UNSET
+    eta_seconds: int | UnsetType = UNSET
+    stopped: str | UnsetType = UNSET
+    stopped_at: str | UnsetType = UNSET
+    internal_height: str | UnsetType = UNSET
+    internal_gap: str | UnsetType = UNSET
 
 
 def _chains(x: str, c: str) -> PrimaryChains:

@@ -23,7 +23,7 @@ from tests.l1.follower.fixtures import (
     recorded_l1_txs,
 )
 from warpseal.l1.errors import FollowerProgress
-from warpseal.l1.follower.follower import PChainFollower
+from warpseal.l1.follower.follower import FollowerState, PChainFollower
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
 
@@ -341,4 +341,7 @@ async def test_following_can_be_switched_off() -> None:
         follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
-    assert (follower.status().progress(), follower.status().as_json()) == (FollowerProgress(off=True), {"off": True})
+    assert (follower.status().progress(), follower.status().state()) == (
+        FollowerProgress(off=True),
+        FollowerState(off=True),
+    )

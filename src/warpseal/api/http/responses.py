@@ -1,4 +1,4 @@
-"""HTTP responses of the Data API: entity tags, caching, compression, and headers that are set before the response.
+"""HTTP responses: entity tags, caching, compression, and headers that are set before the response.
 
 Source of truth: RFC 9110 sections 8.8.3 and 13.1.2 (entity tags, If-None-Match) and 12.5.3 (Accept-Encoding), RFC 9111.
 """
@@ -10,8 +10,9 @@ import gzip
 import re
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -26,6 +27,11 @@ _GZIP_LEVEL: Final = 1
 _IN_THREAD_FROM_BYTES: Final = 65_536
 _TAG_BYTES: Final = 12
 _ZERO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*(?:0+\.?0*|\.0+)\s*")
+
+
+def json_response(body: Any, status: int = 200) -> Response:
+    """Return a body that msgspec encodes, as it goes out to every client."""
+    return Response(msgspec.json.encode(body), status, media_type=JSON)
 
 
 async def respond(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:

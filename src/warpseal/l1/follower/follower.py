@@ -29,7 +29,7 @@ from warpseal.l1.follower.block_reader import (
 from warpseal.l1.settings import FollowerSettings
 from warpseal.metrics.samples import FollowerSample
 from warpseal.node.blocks import PBlocksClient
-from warpseal.resources.base import UNSET, or_unset
+from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
@@ -40,6 +40,29 @@ from warpseal.warp.ids import P_CHAIN, ChainID
 
 if TYPE_CHECKING:
     from warpseal.l1.follower.indexed_blocks import IndexedBlocks
+
+
+class FollowerState(Resource, frozen=True, gc=False, kw_only=True):
+    """How far the daemon has read the P-Chain for L1 transactions; unknown fields are left out.
+
+    off: it does not read it. first_height: all blocks from there to `height` were read. target_height: the end of the
+    backfill. backfilled: 0 to 1. leader: whether this daemon reads for all that share the store. stopped: why it reads
+    no more blocks. waiting_for: nodes or store.
+    """
+
+    off: bool | UnsetType = UNSET
+    height: str | UnsetType = UNSET
+    node_height: str | UnsetType = UNSET
+    lag_blocks: int | UnsetType = UNSET
+    first_height: str | UnsetType = UNSET
+    target_height: str | UnsetType = UNSET
+    backfilled: float | UnsetType = UNSET
+    blocks_per_second: float | UnsetType = UNSET
+    eta_seconds: int | UnsetType = UNSET
+    leader: bool | UnsetType = UNSET
+    stopped: str | UnsetType = UNSET
+    stopped_at: str | UnsetType = UNSET
+    waiting_for: str | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +85,24 @@ class FollowerStatus(FollowerSample):
     is_off: bool = False
     block_id: bytes | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the known fields for the body of /ready; heights as text."""
+    def state(self) -> FollowerState:
+        """Return the known fields for the body of /ready."""
         if self.is_off:
-            return {"off": True}
-        fields = {
-            "height": _text(self.height),
-            "nodeHeight": _text(self.node_height),
-            "lagBlocks": self.lag_blocks,
-            "firstHeight": _text(self.first_height),
-            "targetHeight": _text(self.target_height),
-            "backfilled": round(self.backfilled, 4),
-            "blocksPerSecond": None if self.rate_blocks_s is None else round(self.rate_blocks_s, 1),
-            "etaSeconds": None if self.eta_s is None else round(self.eta_s),
-            "leader": self.is_leader,
-            "stopped": self.stopped,
-            "stoppedAt": _text(self.stopped_at),
-            "waitingFor": self.waiting_for,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+            return FollowerState(off=True)
+        return FollowerState(
+            height=_text(self.height),
+            node_height=_text(self.node_height),
+            lag_blocks=or_unset(self.lag_blocks),
+            first_height=_text(self.first_height),
+            target_height=_text(self.target_height),
+            backfilled=round(self.backfilled, 4),
+            blocks_per_second=UNSET if self.rate_blocks_s is None else round(self.rate_blocks_s, 1),
+            eta_seconds=UNSET if self.eta_s is None else round(self.eta_s),
+            leader=self.is_leader,
+            stopped=or_unset(self.stopped),
+            stopped_at=_text(self.stopped_at),
+            waiting_for=or_unset(self.waiting_for),
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a log line about the backfill."""
@@ -98,16 +120,16 @@ class FollowerStatus(FollowerSample):
         if self.is_off:
             return FollowerProgress(off=True)
         return FollowerProgress(
-            from_=or_unset(_text(self.first_height)),
-            to=or_unset(_text(self.target_height)),
+            from_=_text(self.first_height),
+            to=_text(self.target_height),
             percent=round(100 * self.backfilled, 1),
             eta=UNSET if self.eta_s is None else round(self.eta_s),
             stopped=or_unset(self.stopped),
         )
 
 
-def _text(height: int | None) -> str | None:
-    return None if height is None else str(height)
+def _text(height: int | None) -> str | UnsetType:
+    return UNSET if height is None else str(height)
 
 
 log = logging.getLogger(__name__)
