@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
-from warpseal.ops.health.registry import HealthRegistry, HealthReport
+from warpseal.ops.health.registry import HealthRegistry, NodeHealth
 
 NAME: Final = "health"
 MAX_TAGS: Final = 64
 _JSON: Final = {"content-type": "application/json"}
 
-Report = Callable[[Sequence[str]], Awaitable[HealthReport]]
+Report = Callable[[Sequence[str]], Awaitable[NodeHealth]]
 """Makes a report of the checks with these tags, or of all checks if there are none."""
 
 
@@ -36,15 +36,15 @@ class HealthEndpoint:
 
     def __init__(self, registry: HealthRegistry, settings: ApiSettings) -> None:
         # The last results of all checks, or of those with a tag; whether the daemon has started up; no checks.
-        async def health(tags: Sequence[str]) -> HealthReport:
+        async def health(tags: Sequence[str]) -> NodeHealth:
             await registry.run_old_checks(tags)
             return registry.health(tags)
 
-        async def readiness(tags: Sequence[str]) -> HealthReport:
+        async def readiness(tags: Sequence[str]) -> NodeHealth:
             return registry.readiness(tags)
 
-        async def liveness(tags: Sequence[str]) -> HealthReport:
-            return registry.liveness()
+        async def liveness(tags: Sequence[str]) -> NodeHealth:
+            return NodeHealth({}, healthy=True)
 
         reports: dict[str, Report] = {"health": health, "readiness": readiness, "liveness": liveness}
         self._gets = {name: _get_app(report) for name, report in reports.items()}
@@ -66,14 +66,15 @@ class HealthEndpoint:
 def _get_app(report: Report) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         result = await report(_tags(scope))
-        await Response(result.body + b"\n", 200 if result.is_healthy else 503, _JSON)(scope, receive, send)
+        body = msgspec.json.encode(result) + b"\n"
+        await Response(body, 200 if result.healthy else 503, _JSON)(scope, receive, send)
 
     return app
 
 
-def _rpc_call(report: Report) -> Callable[[Any], Awaitable[msgspec.Raw]]:
-    async def call(params: Any) -> msgspec.Raw:
-        return msgspec.Raw((await report(getattr(params, "tags", ())[:MAX_TAGS])).body)
+def _rpc_call(report: Report) -> Callable[[Any], Awaitable[NodeHealth]]:
+    async def call(params: Any) -> NodeHealth:
+        return await report(getattr(params, "tags", ())[:MAX_TAGS])
 
     return call
 

@@ -18,8 +18,9 @@ from warpseal.api.openapi.describe import (
     describe_query,
     refer_to,
 )
+from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
 from warpseal.forwarding.primary.methods import ROUTES
-from warpseal.ops.health.registry import CheckResult
+from warpseal.ops.health.registry import NodeHealth
 from warpseal.resources.base import UNSET, Resource, UnsetType
 
 NODE: Final = "Node Interfaces"
@@ -37,30 +38,6 @@ class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
     id: int | str
     method: str
     params: dict[str, Any] | list[Any] | UnsetType = UNSET
-
-
-class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
-    """The error of a JSON-RPC call."""
-
-    code: int
-    message: str
-    data: Any | UnsetType = UNSET
-
-
-class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
-    """The reply to a JSON-RPC call: a result or an error. id: null if that of the call cannot be read."""
-
-    jsonrpc: str
-    id: int | str | None
-    result: Any | UnsetType = UNSET
-    error: JsonRpcFailure | UnsetType = UNSET
-
-
-class NodeHealth(Resource, frozen=True, gc=False, kw_only=True):
-    """The latest results of the health checks, by name."""
-
-    checks: Mapping[str, CheckResult]
-    healthy: bool
 
 
 RESOURCES: Final = (JsonRpcCall, JsonRpcReply, NodeHealth)
