@@ -29,6 +29,7 @@ class WarpsealError(Exception):
     detail: facts for programs beyond the code: fields of `ErrorDetail` in api/http/error_bodies.py.
     http_status: of the response.
     v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None means `http_status`.
+    default_text: the text of an error that is raised without one.
     reference_text: what the reference aggregator says; its dialect has this text before the reason.
     retry_after_s: seconds of Retry-After; None sends no such header. An error may set its own.
     max_retry_after_s: bound of what the error sets.
@@ -37,12 +38,13 @@ class WarpsealError(Exception):
     code: ClassVar[str] = "internal_error"
     http_status: int = 500
     v1_status: ClassVar[int | None] = None
+    default_text: ClassVar[str] = ""
     reference_text: ClassVar[str | None] = None
     retry_after_s: float | None = None
     max_retry_after_s: ClassVar[int] = 60
 
     def __init__(self, text: str = "", **detail: Any) -> None:
-        super().__init__(text)
+        super().__init__(text or self.default_text)
         self.detail = detail
 
 

@@ -254,7 +254,10 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
     """Return the functions that the metrics page calls at each scrape."""
     return MetricSources(
         validators=lambda: _validators(services.network),
-        subnets=lambda: _subnets(services.subnet_tracker),
+        subnets=lambda: (
+            SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
+            for subnet in services.subnet_tracker.all_readiness()
+        ),
         network=lambda: _network(services.network, config.peers.advertised_version, config.peers.slot_timeout_s),
         caches=lambda: (
             *services.aggregator.caches(),
@@ -270,11 +273,6 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
     for node_id, peer in list(network.statistics.items()):
         counts = (peer.requests, peer.responses, peer.errors, peer.refused)
         yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
-
-
-def _subnets(subnet_tracker: SubnetTracker) -> Iterator[SubnetSample]:
-    for subnet in subnet_tracker.all_readiness():
-        yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
 
 
 def _store(store: Store) -> StoreSample | None:

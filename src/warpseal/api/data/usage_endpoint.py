@@ -6,7 +6,7 @@ Source of truth: the specification's endpoint 16; docs/usage-metrics.md for what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,7 +98,7 @@ async def get_usage(context: RequestContext) -> Response:
     group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
     buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
     # There may be 50,000 values.
-    metrics = await asyncio.to_thread(_metrics, buckets, level, grouping, now)
+    metrics = await asyncio.to_thread(lambda: tuple([_metric(bucket, level, grouping, now) for bucket in buckets]))
     network = UsageNetwork.MAINNET if context.services.is_mainnet else UsageNetwork.TESTNET
     return await context.respond(UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network))
 
@@ -165,12 +165,6 @@ def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
         for name in aliases.aliases_of(chain_id) if chain_id is not None else ():
             yield "/" + "/".join([*segments[:2], name, *segments[3:]])
     yield "/" + "/".join(segments)
-
-
-def _metrics(
-    buckets: Sequence[UsageBucket], level: Level, grouping: UsageGrouping, now: int
-) -> tuple[UsageMetric, ...]:
-    return tuple(_metric(bucket, level, grouping, now) for bucket in buckets)
 
 
 def _metric(bucket: UsageBucket, level: Level, grouping: UsageGrouping, now: int) -> UsageMetric:

@@ -21,9 +21,7 @@ class StillStarting(WarpsealError):
     code = "starting"
     http_status = 503
     retry_after_s: float = RETRY_SOON_S
-
-    def __init__(self) -> None:
-        super().__init__("the daemon is starting; no node has reported the network id yet")
+    default_text = "the daemon is starting; no node has reported the network id yet"
 
 
 class BodyTooLarge(WarpsealError):
@@ -64,9 +62,7 @@ class MalformedHTTP(WarpsealError):
 
     code = "malformed_http"
     http_status = 400
-
-    def __init__(self) -> None:
-        super().__init__("the request is not valid HTTP/1.1")
+    default_text = "the request is not valid HTTP/1.1"
 
 
 class NotFound(WarpsealError):
@@ -105,9 +101,7 @@ class TooManyConnections(WarpsealError):
     code = "too_many_connections"
     http_status = 429
     retry_after_s: float = RETRY_SOON_S
-
-    def __init__(self) -> None:
-        super().__init__("too many connections are open; try again later")
+    default_text = "too many connections are open; try again later"
 
 
 class NetworkNotServed(WarpsealError):
@@ -140,9 +134,7 @@ class ApiKeyRequired(WarpsealError):
 
     code = "api_key_required"
     http_status = 401
-
-    def __init__(self) -> None:
-        super().__init__("an API key is required: send it as x-service-api-key or x-glacier-api-key")
+    default_text = "an API key is required: send it as x-service-api-key or x-glacier-api-key"
 
 
 class ApiKeyRefused(WarpsealError):
@@ -150,9 +142,7 @@ class ApiKeyRefused(WarpsealError):
 
     code = "api_key_refused"
     http_status = 403
-
-    def __init__(self) -> None:
-        super().__init__("this API key is unknown or revoked")
+    default_text = "this API key is unknown or revoked"
 
 
 class RateLimited(WarpsealError):
@@ -177,9 +167,7 @@ class AdminTokenRequired(WarpsealError):
 
     code = "admin_token_required"
     http_status = 401
-
-    def __init__(self) -> None:
-        super().__init__("the admin token is required: send it as Authorization: Bearer")
+    default_text = "the admin token is required: send it as Authorization: Bearer"
 
 
 class AdminTokenRefused(WarpsealError):
@@ -187,6 +175,4 @@ class AdminTokenRefused(WarpsealError):
 
     code = "admin_token_refused"
     http_status = 403
-
-    def __init__(self) -> None:
-        super().__init__("only the administrator may read this")
+    default_text = "only the administrator may read this"

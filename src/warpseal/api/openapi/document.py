@@ -5,7 +5,6 @@ Source of truth: OpenAPI 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +30,6 @@ from warpseal.api.openapi.describe import (
     with_plain_types,
 )
 from warpseal.api.openapi.examples import (
-    OperationExample,
     RunningNetwork,
     examples_of,
     load_examples,
@@ -105,19 +103,17 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "security": [{}, *({name: []} for name in KEY_HEADERS)],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
-        "paths": {path: _with_examples(item, examples) for path, item in paths.items()},
+        "paths": {
+            path: {
+                key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
+                for key, value in item.items()
+            }
+            for path, item in paths.items()
+        },
         "components": {
             "schemas": with_kebab_twins(with_plain_types(components)),
             "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
-    }
-
-
-def _with_examples(item: dict[str, Any], examples: Mapping[str, OperationExample]) -> dict[str, Any]:
-    """Return the operations of a path with their examples."""
-    return {
-        key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
-        for key, value in item.items()
     }
 
 
