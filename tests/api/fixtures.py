@@ -34,14 +34,13 @@ from warpseal.delivery.report import DeliveryAdvice, DestinationQuorum, Destinat
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest, NextSignedMessage
 from warpseal.errors import WarpsealError
 from warpseal.l1.explain import ExplainedTransaction, Explanation
-from warpseal.l1.follower.follower import FollowerState
 from warpseal.l1.request import L1Request, L1SignedMessage
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.checks import quorum_check
 from warpseal.ops.health.registry import HealthCheck, HealthRegistry
 from warpseal.ops.settings import HealthSettings
-from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.chains import FollowerState, PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage

@@ -23,7 +23,8 @@ from tests.l1.follower.fixtures import (
     recorded_l1_txs,
 )
 from warpseal.l1.errors import FollowerProgress
-from warpseal.l1.follower.follower import FollowerState, PChainFollower
+from warpseal.l1.follower.follower import PChainFollower
+from warpseal.resources.chains import FollowerState
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
 

@@ -21,7 +21,6 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
 from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
-from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
 from warpseal.api.data.sdk_resources import copy_resource
@@ -70,8 +69,7 @@ async def list_nft_holders(context: EvmContext) -> Response:
         return _known(context, await index.nft_holders(contract, page, at_block), at_block)
 
     holders = await complete_page(context, read)
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
-    name, symbol = wording.names(contract, holders.name, holders.symbol)
+    name, symbol = context.wording.names(contract, holders.name, holders.symbol)
     body = NftHolders(
         next_page_token=await _next_token(context, query, holders),
         addresses=await _entries(holders.items),

@@ -23,7 +23,7 @@ from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.node.access import has_token
 from warpseal.errors import InvalidRequest
 from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.base import UNSET
+from warpseal.resources.base import or_unset
 from warpseal.usage.calls import Dimension
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
@@ -177,7 +177,7 @@ def _value(group: UsageGroup, grouping: UsageGrouping, elapsed_s: int) -> UsageV
     sums = group.sums
     return UsageValue(
         grouped_by=grouping,
-        group_value=UNSET if group.value is None else group.value,
+        group_value=or_unset(group.value),
         total_requests=sums.requests,
         requests_per_second=round(sums.requests / elapsed_s, _RATE_DIGITS),
         success_rate_percent=sums.success_rate_percent,

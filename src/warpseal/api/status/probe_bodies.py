@@ -7,9 +7,8 @@ from typing import Literal
 
 from msgspec import field
 
-from warpseal.l1.follower.follower import FollowerState
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.resources.chains import IndexedChainState
+from warpseal.resources.chains import FollowerState, IndexedChainState
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 

@@ -29,7 +29,8 @@ from warpseal.l1.follower.block_reader import (
 from warpseal.l1.settings import FollowerSettings
 from warpseal.metrics.samples import FollowerSample
 from warpseal.node.blocks import PBlocksClient
-from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
+from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.chains import FollowerState
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
@@ -40,29 +41,6 @@ from warpseal.warp.ids import P_CHAIN, ChainID
 
 if TYPE_CHECKING:
     from warpseal.l1.follower.indexed_blocks import IndexedBlocks
-
-
-class FollowerState(Resource, frozen=True, gc=False, kw_only=True):
-    """How far the daemon has read the P-Chain for L1 transactions; unknown fields are left out.
-
-    off: it does not read it. first_height: all blocks from there to `height` were read. target_height: the end of the
-    backfill. backfilled: 0 to 1. leader: whether this daemon reads for all that share the store. stopped: why it reads
-    no more blocks. waiting_for: nodes or store.
-    """
-
-    off: bool | UnsetType = UNSET
-    height: str | UnsetType = UNSET
-    node_height: str | UnsetType = UNSET
-    lag_blocks: int | UnsetType = UNSET
-    first_height: str | UnsetType = UNSET
-    target_height: str | UnsetType = UNSET
-    backfilled: float | UnsetType = UNSET
-    blocks_per_second: float | UnsetType = UNSET
-    eta_seconds: int | UnsetType = UNSET
-    leader: bool | UnsetType = UNSET
-    stopped: str | UnsetType = UNSET
-    stopped_at: str | UnsetType = UNSET
-    waiting_for: str | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)
