@@ -27,8 +27,8 @@ Paths = dict[str, dict[str, Any]]
 """Descriptions of operations by path and method."""
 
 
-class Endpoint(NamedTuple):
-    """An endpoint. name: the operation id. body: the schema of the request's JSON; None: it has none."""
+class OperationRow(NamedTuple):
+    """An operation, as a row of a table. name: its id. body: the schema of the request's JSON; None: it has none."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Endpoint(NamedTuple):
     body: Mapping[str, Any] | None = None
 
     def describe(self, tag: str) -> dict[str, Any]:
-        """Return the description of the endpoint."""
+        """Return the description of the operation."""
         in_path = [
             {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
             for name in _IN_PATH.findall(self.path)
@@ -55,11 +55,11 @@ class Endpoint(NamedTuple):
         }
 
 
-def describe_paths(tag: str, endpoints: Iterable[Endpoint]) -> Paths:
-    """Return the descriptions of endpoints with this tag."""
+def describe_paths(tag: str, operations: Iterable[OperationRow]) -> Paths:
+    """Return the descriptions of operations with this tag."""
     paths: Paths = {}
-    for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint.describe(tag)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = operation.describe(tag)
     return paths
 
 

@@ -18,7 +18,7 @@ from warpseal.api.openapi.describe import (
     COMPONENT,
     METHODS,
     Content,
-    Endpoint,
+    OperationRow,
     Paths,
     describe_answer,
     describe_json,
@@ -134,8 +134,8 @@ def _describe(operation: Operation) -> dict[str, Any]:
     """Return the description of an endpoint of the history."""
     parameters = [_parameter(parameter) for parameter in operation.parameters]
     errors = _METRICS_API_ERRORS if operation.tag == METRICS_API else _ERRORS
-    endpoint = Endpoint(operation.method, operation.path, operation.name, operation.summary, errors, parameters)
-    described = endpoint.describe(operation.tag)
+    row = OperationRow(operation.method, operation.path, operation.name, operation.summary, errors, parameters)
+    described = row.describe(operation.tag)
     if operation.method == "POST":
         created = {"description": "Accepted.", "headers": _HEADERS}
         return {
@@ -164,14 +164,14 @@ def _signing_paths() -> Paths:
     reference = "The same as the reference aggregator answers: keys in kebab case, status 200."
     verify = "Whether the next block of a destination would accept a signed message, and why not."
     kebab = "/aggregate-signatures"
-    endpoints = (
-        Endpoint("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
-        Endpoint("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, _L1_PARAMETERS),
-        Endpoint("post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body),
-        Endpoint("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
-        Endpoint("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
+    operations = (
+        OperationRow("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
+        OperationRow("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, _L1_PARAMETERS),
+        OperationRow("post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body),
+        OperationRow("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
+        OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
     )
-    return describe_paths(_SIGNING, endpoints)
+    return describe_paths(_SIGNING, operations)
 
 
 def _service_paths() -> Paths:
@@ -180,12 +180,12 @@ def _service_paths() -> Paths:
     ready_summary = "Whether enough weight is connected to sign."
     subnet = describe_query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
     ready: dict[int, Content] = {200: Readiness, 503: Readiness, 400: KebabError}
-    endpoints = (
-        Endpoint("get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}),
-        Endpoint("get", "/ready", "ready", ready_summary, ready, (subnet,)),
-        Endpoint("get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}),
+    operations = (
+        OperationRow("get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}),
+        OperationRow("get", "/ready", "ready", ready_summary, ready, (subnet,)),
+        OperationRow("get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}),
     )
-    return describe_paths(_SERVICE, endpoints)
+    return describe_paths(_SERVICE, operations)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from warpseal.api.http.error_bodies import KebabError
 from warpseal.api.openapi.describe import (
     JSON,
     Content,
-    Endpoint,
+    OperationRow,
     Paths,
     describe_paths,
     describe_query,
@@ -69,18 +69,18 @@ def describe_node_paths() -> Paths:
     )
     evm_answers: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
     denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
-    endpoints = (
-        Endpoint("get", health, "getNodeHealth", checks_summary, report, (tag,)),
-        Endpoint("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
-        Endpoint("get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)),
-        Endpoint("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
+    operations = (
+        OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)),
+        OperationRow("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
         _calls(health, "callHealth", health_summary),
         _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
         _calls(f"{chain}/validators", "callValidators", validators_summary),
-        Endpoint("post", f"{chain}/rpc", "callEvm", evm_summary, evm_answers, (_API_KEY,), evm_call),
-        Endpoint("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
+        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_answers, (_API_KEY,), evm_call),
+        OperationRow("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
     )
-    paths = describe_paths(NODE, endpoints)
+    paths = describe_paths(NODE, operations)
     paths[_ADMIN]["post"]["security"] = [{}, {ADMIN_TOKEN: []}]
     return paths
 
@@ -99,16 +99,16 @@ def describe_pages() -> Paths:
     asset: dict[int, Content] = {200: "text/css", 304: None, 404: KebabError}
     link: dict[int, Content] = {307: None, 404: KebabError}
     metrics_summary = "All metrics, on the metrics port, to which this page sends nothing."
-    endpoints = (
-        Endpoint("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
-        Endpoint("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
-        Endpoint("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
-        Endpoint("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
-        Endpoint("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
-        Endpoint("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
-        Endpoint("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
+    operations = (
+        OperationRow("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
+        OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
+        OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
+        OperationRow("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
+        OperationRow("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
+        OperationRow("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
+        OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
     )
-    paths = describe_paths(PAGES, endpoints)
+    paths = describe_paths(PAGES, operations)
     paths["/metrics"]["servers"] = [_METRICS_SERVER]
     return paths
 
@@ -119,9 +119,9 @@ def _calls(
     summary: str,
     errors: Mapping[int, Content] = _CALL_ERRORS,
     parameters: Iterable[dict[str, Any]] = (),
-) -> Endpoint:
+) -> OperationRow:
     """Return a JSON-RPC service."""
-    return Endpoint("post", path, name, summary, {200: JsonRpcReply, **errors}, parameters, refer_to(JsonRpcCall))
+    return OperationRow("post", path, name, summary, {200: JsonRpcReply, **errors}, parameters, refer_to(JsonRpcCall))
 
 
 _INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
