@@ -35,7 +35,7 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.aggregation_request import parse_aggregation_request
-from warpseal.api.signing.bodies import SignedL1Message
+from warpseal.api.signing.bodies import KebabSignedMessage, SignedL1Message, SignedMessage
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.l1_request import L1Query, parse_l1_query
 from warpseal.api.signing.preflight_request import parse_preflight_request
@@ -65,6 +65,7 @@ _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
 
 T = TypeVar("T")
+M = TypeVar("M", bound=SignedMessage)
 R = TypeVar("R", AggregationRequest, L1Request)
 
 
@@ -118,7 +119,7 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(json_response(_signed_message(signed), 201), signed.headers)
+            return _add_headers(json_response(_signed_message(signed, SignedMessage), 201), signed.headers)
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -127,7 +128,7 @@ class AggregatorEndpoints:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed)))
+            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed, KebabSignedMessage)))
             return _add_headers(json_response(kebab, 200), signed.headers)
         return _encode(signed, b"signed-message", 200)
 
@@ -220,7 +221,7 @@ class AggregatorEndpoints:
             headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(height_header)
         else:
             delivery = await services.deliver_l1_message(replace(query.delivery, l1=request))
-            signed, content, headers = delivery.result, _signed_message(delivery), delivery.headers
+            signed, content, headers = delivery.result, _signed_message(delivery, SignedL1Message), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
@@ -346,9 +347,9 @@ def _with_timeout(request: R, timeout_s: float | None) -> R:
     return request if timeout_s == request.timeout_s else replace(request, timeout_s=timeout_s)
 
 
-def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage]) -> SignedL1Message:
+def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage], kind: type[M]) -> M:
     """Return the body: the message alone, or with the report if one was asked for."""
-    return SignedL1Message(
+    return kind(
         signed_message=delivery.result.signed_message.hex(),
         report=delivery.report if delivery.is_reported else UNSET,
         next=or_unset(delivery.next),
