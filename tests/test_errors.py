@@ -71,7 +71,7 @@ from warpseal.l1.errors import (
 from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
 from warpseal.store.errors import StoreDown
-from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodeFailure, NodesDisagree, NodeUnavailable
+from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
 from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
@@ -132,7 +132,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     TooManyRequests(500, per_client=True),
     TooManyRequests(1000, per_client=False),
     Overloaded(21.4, 1200),
-    NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.HTTP_STATUS)]),
+    NodeUnavailable("the height", [NodeAttempt(0, PublicFailure.HTTP_STATUS)]),
     DestinationUnavailable("c", "no configured node reports its epoch"),
     NodesDisagree("the set", 2, [AnswerClass((0, 2), "ab12"), AnswerClass((1,), "cd34")]),
     QuorumNotReached(NEVER, at_deadline=True),

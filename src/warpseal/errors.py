@@ -15,7 +15,6 @@ A new error is a class in its package's `errors.py`, and a row in docs/errors.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 RETRY_SOON_S: Final = 2
@@ -27,9 +26,10 @@ DAY_S: Final = 86_400
 class WarpsealError(Exception):
     """Base of every error that reaches a caller. `code` is stable; the text is for people.
 
-    detail: facts for programs beyond the code, of types that msgspec encodes.
+    detail: facts for programs beyond the code: fields of `ErrorDetail` in api/http/error_bodies.py.
     http_status: of the response.
     v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None means `http_status`.
+    default_text: the text of an error that is raised without one.
     reference_text: what the reference aggregator says; its dialect has this text before the reason.
     retry_after_s: seconds of Retry-After; None sends no such header. An error may set its own.
     max_retry_after_s: bound of what the error sets.
@@ -38,21 +38,14 @@ class WarpsealError(Exception):
     code: ClassVar[str] = "internal_error"
     http_status: int = 500
     v1_status: ClassVar[int | None] = None
+    default_text: ClassVar[str] = ""
     reference_text: ClassVar[str | None] = None
     retry_after_s: float | None = None
     max_retry_after_s: ClassVar[int] = 60
 
     def __init__(self, text: str = "", **detail: Any) -> None:
-        super().__init__(text)
-        self._detail = detail
-
-    def detail(self) -> Mapping[str, Any]:
-        """Return the facts for programs beyond the code."""
-        return self._detail
-
-    def add_detail(self, **detail: Any) -> None:
-        """Add to the detail of this error."""
-        self._detail |= detail
+        super().__init__(text or self.default_text)
+        self.detail = detail
 
 
 class StartupError(Exception):

@@ -130,9 +130,9 @@ def test_the_advice_about_the_signing_subnet_reaches_the_caller() -> None:
         return raised_error.value
 
     error = run(main())
-    assert f"name {id_text(SUBNET)} as the signing subnet" in error.detail()["hints"][0]
-    assert error.detail()["signingSubnetId"] == id_text(PRIMARY_NETWORK)
-    assert error.detail()["validators"][0].reason == "no_answer"
+    assert f"name {id_text(SUBNET)} as the signing subnet" in error.detail["hints"][0]
+    assert error.detail["signing_subnet_id"] == id_text(PRIMARY_NETWORK)
+    assert error.detail["validators"][0].reason == "no_answer"
 
 
 def test_the_details_of_a_failure_are_ready_for_json() -> None:
@@ -144,10 +144,10 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
             await setup.service.aggregate(request(67))
         return error.value
 
-    detail = to_builtins(run(main()).detail())
+    detail = to_builtins(run(main()).detail)
     assert detail["verdict"] == "wait"
-    assert (detail["signedWeight"], detail["requiredWeight"], detail["totalWeight"]) == ("0", "67", "100")
-    assert detail["pChainHeight"] == str(HEIGHT)
+    assert (detail["signed_weight"], detail["required_weight"], detail["total_weight"]) == ("0", "67", "100")
+    assert detail["p_chain_height"] == str(HEIGHT)
     assert detail["counts"] == {"no_bls_key": 1, "no_address": 1, "not_asked": 3}
     assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key"} in detail["validators"]
 

@@ -26,6 +26,7 @@ from warpseal.api.routes import api_app
 from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
@@ -39,7 +40,7 @@ from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.checks import quorum_check
 from warpseal.ops.health.registry import HealthCheck, HealthRegistry
 from warpseal.ops.settings import HealthSettings
-from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.chains import FollowerState, PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -169,6 +170,7 @@ class ScriptedDeliveries:
         return Explanation(transaction=ExplainedTransaction(tx_hash="a"), checks=(), failing=None)
 
 
+BACKGROUND = BackgroundState(store=StoreState(url="sqlite:///store.db", up=True), follower=FollowerState(off=True))
 PRIMARY_TEXT = id_text(PRIMARY_NETWORK)
 PREFLIGHT: Mapping[str, Any] = {
     "verifiesNow": True,
@@ -255,7 +257,7 @@ class ApiSetup:
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
     deliveries: ScriptedDeliveries = field(default_factory=lambda: ScriptedDeliveries())
     preflight: ScriptedPreflight = field(default_factory=ScriptedPreflight)
-    background: dict[str, Any] = field(default_factory=dict)
+    background: BackgroundState = BACKGROUND
     readiness: ScriptedReadiness = field(default_factory=ScriptedReadiness)
     refresh_status: Callable[[], Awaitable[None]] | None = None
     counted: tuple[SubnetID, ...] = ()

@@ -33,6 +33,7 @@ from warpseal.delivery.destination import Destination
 from warpseal.delivery.errors import DestinationUnavailable, WarpDisabled
 from warpseal.delivery.warp_rules import WarpRules
 from warpseal.node.chain_apis import NO_EPOCH
+from warpseal.upstream.errors import NodeAttempt, PublicFailure
 from warpseal.validators.errors import UnknownChain
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, parse_id
 
@@ -141,7 +142,7 @@ async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the
             await lookup.destinations.resolve(L1_CHAIN)
         with pytest.raises(DestinationUnavailable, match="must serve /ext/bc/P/proposervm"):
             await lookup.destinations.resolve(P_CHAIN)
-        assert "127.0.0.1" not in f"{error.value}{error.value.detail()}"
+        assert "127.0.0.1" not in f"{error.value}{error.value.detail}"
 
 
 async def hang(_: object) -> None:
@@ -164,7 +165,7 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
         position = len(nodes) - 1
         text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
         assert str(error.value) == f"destination {id_text(L1_CHAIN)}: {text}"
-        assert error.value.detail()["nodes"] == [{"position": position, "failure": failure}]
+        assert error.value.detail["nodes"] == (NodeAttempt(position, PublicFailure(failure)),)
 
 
 async def test_a_node_that_hangs_is_passed_over_although_no_caller_waits_for_its_timeout() -> None:

@@ -16,7 +16,8 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.indexer.status import EvmIndexStatus, IndexStatus
 from warpseal.metrics.samples import IndexSample
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.base import UNSET
+from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
 from warpseal.resources.evm import CollectibleQuery
 from warpseal.resources.queries import PageRequest
 
@@ -48,23 +49,24 @@ def status_of(index: Any = None) -> IndexStatus:
     return status
 
 
+def states_of(status: IndexStatus) -> Mapping[str, IndexedChainState]:
+    """Return the states of the chains; fails without an index."""
+    states = status.states()
+    assert states is not None
+    return states
+
+
 def test_without_an_index_the_status_is_empty() -> None:
-    assert status_of().extend({"store": "up"}) == {"store": "up"}
+    assert status_of().states() is None
     assert list(status_of().samples()) == []
     assert status_of().stopped_chains() == []
 
 
 def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta() -> None:
-    assert status_of(CatchingUpIndex()).extend({})["index"] == {
-        "p-chain": {
-            "height": "70",
-            "nodeHeight": "100",
-            "lagBlocks": 30,
-            "firstHeight": "5",
-            "blocksPerSecond": 15.0,
-            "etaSeconds": 2,
-        }
-    }
+    state = IndexedChainState(
+        height="70", node_height="100", lag_blocks=30, first_height="5", blocks_per_second=15.0, eta_seconds=2
+    )
+    assert states_of(status_of(CatchingUpIndex())) == {"p-chain": state}
 
 
 def test_a_chain_that_waits_says_why_even_if_none_of_its_blocks_is_written() -> None:
@@ -72,9 +74,9 @@ def test_a_chain_that_waits_says_why_even_if_none_of_its_blocks_is_written() -> 
     waiting = ChainStatus(PrimaryChain.C, 0, False, waiting="no node answers")
     statuses = {**index.chain_statuses(), PrimaryChain.C: waiting}
     index.chain_statuses = lambda: statuses  # type: ignore[method-assign]
-    body = status_of(index).extend({})["index"]
-    assert body["c-chain"] == {"waiting": "no node answers"}
-    assert "waiting" not in body["p-chain"]
+    states = states_of(status_of(index))
+    assert states["c-chain"] == IndexedChainState(waiting="no node answers")
+    assert states["p-chain"].waiting is UNSET
 
 
 def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> None:
@@ -85,8 +87,8 @@ def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> No
     waiting = "the indexer does not run: its last report is 70 s old"
     (sample,) = status.samples()
     assert (sample.rate, sample.eta_s, sample.waiting) == (None, None, waiting)
-    body = status.extend({})["index"]["p-chain"]
-    assert (body["waiting"], "blocksPerSecond" in body) == (waiting, False)
+    state = states_of(status)["p-chain"]
+    assert (state.waiting, state.blocks_per_second) == (waiting, UNSET)
 
 
 def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:

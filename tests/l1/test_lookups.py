@@ -150,7 +150,7 @@ async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(sta
     for _ in range(2):
         with pytest.raises(TransactionNotFound) as error:
             await transactions.find(HISTORY.first.tx_id)
-        assert error.value.detail()["status"] == status.value
+        assert error.value.detail["status"] == status.value
     assert nodes.calls == 1
     clock.now, nodes.transactions = 1.5, committed(HISTORY.first.raw)
     assert (await transactions.find(HISTORY.first.tx_id)).attestation is not None

@@ -154,7 +154,7 @@ async def test_a_superseded_message_without_a_stored_signature_is_refused(tmp_pa
         before = running.count_signature_requests()
         with pytest.raises(MessageSuperseded) as error:
             await running.messages.get(build_request(first.tx_id))
-        result = error.value.detail()
+        result = error.value.detail
         assert result["verdict"] == "never"
         assert result["superseded"].now == PresentStatement(nonce="1", weight="3000")
         assert running.count_signature_requests() == before
@@ -315,8 +315,8 @@ async def test_the_removal_of_a_registered_validator_waits_for_its_origin_or_tak
         with pytest.raises(OriginNotIndexed) as error:
             await running.messages.get(build_request(removal.tx_id))
         assert error.value.retry_after_s == 40
-        assert error.value.detail()["progress"].follower == FollowerProgress(eta=40)
-        assert error.value.detail()["progress"].initial_validators.subnets_tried >= 1
+        assert error.value.detail["progress"].follower == FollowerProgress(eta=40)
+        assert error.value.detail["progress"].initial_validators.subnets_tried >= 1
         with pytest.raises(ProofMismatch):
             await running.messages.get(build_request(removal.tx_id, registration_tx_id=other.tx_id))
         with pytest.raises(ProofMismatch):

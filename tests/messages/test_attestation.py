@@ -92,7 +92,7 @@ def test_no_message_errors_name_the_type_of_the_recorded_transaction() -> None:
         if tx.kind not in WITNESSED:
             with pytest.raises(NoMessage) as error:
                 derive_attestation(tx, NETWORK_ID)
-            assert error.value.detail() == {"transactionType": tx.kind, "chain": "P-Chain"}
+            assert error.value.detail == {"transaction_type": tx.kind, "chain": "P-Chain"}
             refused.add(tx.kind)
     assert {"DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "CreateChainTx", "ExportTx"} <= refused
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from tests import paths
 from tests.node.recorded_node import C_CHAIN, L1, NETWORK_ID, RecordedNode, open_upstream, recorded_result
@@ -50,7 +51,8 @@ async def verify(
     message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **answers: Any
 ) -> dict[str, Any]:
     async with open_upstream(RecordedNode(answers)) as upstream:
-        return await verify_at(upstream.platform, message, subnet_id, height)
+        result: dict[str, Any] = to_builtins(await verify_at(upstream.platform, message, subnet_id, height))
+        return result
 
 
 @pytest.mark.parametrize(("message", "heights"), [(CONVERSION, [7]), (REMOVAL, [*range(7, 19)])])
@@ -63,13 +65,13 @@ def test_delivered_messages_verify_at_the_heights_of_the_set_that_signed(
 
 
 def test_signers_and_non_signers_are_reported_with_their_weights() -> None:
-    result = verify_signed(CONVERSION, members_at(7)).as_json()
-    assert [signer["index"] for signer in result["signed"]] == [0, 2, 4]
-    assert [signer["index"] for signer in result["notSigned"]] == [1, 3]
-    assert result["signedPercentage"] == "99.90"
-    assert sum(int(signer["weight"]) for signer in result["signed"]) == int(result["signedWeight"])
-    assert result["totalWeight"] == str(members_at(7).total_weight)
-    assert all(signer["nodeIds"][0].startswith("NodeID-") for signer in result["signed"])
+    report = verify_signed(CONVERSION, members_at(7)).report(SubnetID(L1), 7)
+    assert [signer.index for signer in report.signed] == [0, 2, 4]
+    assert [member.index for member in report.not_signed] == [1, 3]
+    assert report.signed_percentage == "99.90"
+    assert sum(int(signer.weight) for signer in report.signed) == int(report.signed_weight)
+    assert report.total_weight == str(members_at(7).total_weight)
+    assert all(signer.node_ids[0].startswith("NodeID-") for signer in report.signed)
 
 
 def test_a_quorum_that_the_weight_does_not_reach_is_not_met() -> None:
@@ -91,7 +93,7 @@ def test_a_signature_of_other_validators_is_refused_with_the_reason(signers: tup
     result = verify_signed(message, members_at(7))
     assert words in (result.fault or "")
     assert not result.meets_quorum
-    assert result.as_json()["fault"] == result.fault
+    assert result.report(SubnetID(L1), 7).fault == result.fault
 
 
 async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed_height() -> None:
@@ -177,7 +179,7 @@ def test_a_valid_signature_of_too_little_weight_is_refused_for_its_weight_alone(
     result = verify_signed(REMOVAL, members_at(18), quorum=100)
     assert (result.fault, result.refusal) == (None, "weight")
     assert str(result.required_weight) in (result.refusal_text or "")
-    assert result.as_json()["reason"] == "weight"
+    assert result.report(SubnetID(L1), 7).reason == "weight"
 
 
 def test_a_huge_bit_set_is_refused_at_once() -> None:

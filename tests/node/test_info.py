@@ -17,7 +17,7 @@ from tests.node.recorded_node import (
     serve_nodes,
 )
 from warpseal.node.info import PeerHint
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.upstream.node import open_session
 
 
@@ -33,7 +33,7 @@ async def test_without_an_info_node_the_network_is_unknown() -> None:
     async with open_session() as session:
         with pytest.raises(NodeUnavailable) as error:
             await connect(session, build_settings(refusing_uri())).info.network_id()
-    assert error.value.attempts == (NodeAttempt(0, NodeFailure.REFUSED),)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.REFUSED),)
 
 
 async def test_peers_are_listed_with_the_address_they_claim_together_with_the_node_itself() -> None:
@@ -77,7 +77,7 @@ async def test_peers_are_unavailable_when_no_node_answers() -> None:
     async with open_upstream(node) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.info.peers()
-    assert error.value.attempts == (NodeAttempt(0, NodeFailure.BAD_ANSWER),)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.BAD_ANSWER),)
 
 
 async def test_each_node_can_be_probed_for_the_operator() -> None:
@@ -87,7 +87,7 @@ async def test_each_node_can_be_probed_for_the_operator() -> None:
         networks, heights = await upstream.info.probe(), await upstream.platform.probe()
     assert [(result.position, result.display, result.value, result.failure) for result in networks] == [
         (0, uris[0], NETWORK_ID, None),
-        (1, dead, None, NodeFailure.REFUSED),
+        (1, dead, None, PublicFailure.REFUSED),
     ]
     assert [result.value for result in heights] == [19, None]
 

@@ -23,7 +23,7 @@ from tests.node.recorded_node import (
 )
 from warpseal.bls import parse_public_key
 from warpseal.node.p_chain import Subnet, ValidatorEntry, decode_validators_at
-from warpseal.upstream.errors import HeightAhead, MethodMissing, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import HeightAhead, MethodMissing, NodeUnavailable, PublicFailure
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
 from warpseal.warp.validator_set import build_canonical_set
 
@@ -214,7 +214,7 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
     async with open_upstream(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.validators_at(L1, 19)
-    assert [entry.failure for entry in error.value.attempts] == [NodeFailure.BAD_ANSWER]
+    assert [entry.failure for entry in error.value.attempts] == [PublicFailure.BAD_ANSWER]
 
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
@@ -223,7 +223,7 @@ async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> N
     async with open_upstream(RecordedNode({"platform.getHeight": answer})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is PublicFailure.BAD_ANSWER
 
 
 async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on() -> None:
@@ -233,8 +233,8 @@ async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on(
     async with open_upstream(RecordedNode({"platform.getHeight": refuse})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
-    assert "secret" not in str(error.value) + str(error.value.detail())
+    assert error.value.attempts[0].failure is PublicFailure.BAD_ANSWER
+    assert "secret" not in str(error.value) + str(error.value.detail)
 
 
 async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length() -> None:
@@ -244,7 +244,7 @@ async def test_a_response_beyond_the_limit_is_refused_without_a_declared_length(
     async with open_upstream(RecordedNode({"platform.getHeight": endless})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is PublicFailure.BAD_ANSWER
 
 
 async def _drip() -> Any:
@@ -260,7 +260,7 @@ async def test_a_compressed_response_is_a_bad_response() -> None:
     async with open_upstream(RecordedNode({"platform.getHeight": bomb})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts[0].failure is NodeFailure.BAD_ANSWER
+    assert error.value.attempts[0].failure is PublicFailure.BAD_ANSWER
 
 
 async def test_a_set_with_an_invalid_key_is_a_bad_response_if_keys_are_checked() -> None:

@@ -21,7 +21,7 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
-from warpseal.upstream.errors import HeightAhead, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import HeightAhead, NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import open_session
 
@@ -58,11 +58,11 @@ async def test_an_error_about_all_nodes_has_only_positions_and_error_classes() -
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
     assert error.value.attempts == (
-        NodeAttempt(0, NodeFailure.HTTP_STATUS),
-        NodeAttempt(1, NodeFailure.TIMEOUT),
-        NodeAttempt(2, NodeFailure.REFUSED),
+        NodeAttempt(0, PublicFailure.HTTP_STATUS),
+        NodeAttempt(1, PublicFailure.TIMEOUT),
+        NodeAttempt(2, PublicFailure.REFUSED),
     )
-    assert "127.0.0.1" not in str(error.value) + str(error.value.detail())
+    assert "127.0.0.1" not in str(error.value) + str(error.value.detail)
     assert error.value.__context__ is None
 
 
@@ -169,7 +169,7 @@ async def test_an_error_about_another_network_does_not_identify_the_node() -> No
         await upstream.info.network_id()
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.WRONG_NETWORK),)
 
 
 async def test_no_response_is_used_before_the_network_is_known() -> None:
@@ -196,7 +196,7 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
         other.answers = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts == (NodeAttempt(0, NodeFailure.WRONG_NETWORK),)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.WRONG_NETWORK),)
 
 
 async def test_a_gateway_without_an_info_api_is_used_and_seldom_queried_for_it() -> None:
@@ -236,7 +236,7 @@ async def test_redirects_are_not_followed() -> None:
         async with open_upstream(RecordedNode({"platform.getHeight": elsewhere})) as upstream:
             with pytest.raises(NodeUnavailable) as error:
                 await upstream.platform.height()
-    assert error.value.attempts[0].failure is NodeFailure.HTTP_STATUS
+    assert error.value.attempts[0].failure is PublicFailure.HTTP_STATUS
     assert not target.seen
 
 
@@ -244,7 +244,7 @@ async def test_a_rate_limiting_node_is_busy() -> None:
     async with open_upstream(RecordedNode({"platform.getHeight": status(429)})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
-    assert error.value.attempts == (NodeAttempt(0, NodeFailure.BUSY),)
+    assert error.value.attempts == (NodeAttempt(0, PublicFailure.BUSY),)
 
 
 async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:

@@ -22,7 +22,7 @@ from tests.node.recorded_node import (
 from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.upstream.node import open_session
 from warpseal.warp.ids import P_CHAIN, id_text
 
@@ -73,7 +73,7 @@ async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(co
             return
         with pytest.raises(NodeUnavailable) as error:
             await upstream.proposervm.current_epoch(L1_CHAIN)
-    assert error.value.attempts == (NodeAttempt(1, NodeFailure.BAD_ANSWER),)
+    assert error.value.attempts == (NodeAttempt(1, PublicFailure.BAD_ANSWER),)
 
 
 async def test_the_second_node_is_called_if_the_first_does_not_run_the_chain() -> None:

@@ -66,7 +66,7 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
             try:
                 texts.append(str(await upstream.platform.validated_by(L1_CHAIN, origin=origin)))
             except NodeUnavailable as error:
-                texts += [str(error), repr(error), str(error.detail())]
+                texts += [str(error), repr(error), str(error.detail)]
     texts += [str(vars(record)) + record.getMessage() for record in caplog.records]
     assert [text for text in texts if CANARY in text] == []
     sent = node.requests[-1]

@@ -53,7 +53,7 @@ async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
         for _ in range(3):
             with pytest.raises(UnknownChain) as error:
                 await services.chains.subnet_of(NO_CHAIN)
-        assert error.value.detail()["blockchainId"] == id_text(NO_CHAIN)
+        assert error.value.detail["blockchain_id"] == id_text(NO_CHAIN)
         assert services.node.calls[VALIDATED_BY] == 1
         services.node.answers[VALIDATED_BY] = {"subnetID": id_text(L1)}
         services.clock.now += 2.0

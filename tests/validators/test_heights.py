@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.eventually import until
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import HEIGHT, Clock, started_services
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.validators.heights import ProposedHeight
 
 
@@ -46,7 +46,7 @@ async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height(
         assert not services.heights.is_fresh
         with pytest.raises(NodeUnavailable) as error:
             services.heights.current()
-        assert error.value.attempts == (NodeAttempt(0, NodeFailure.HTTP_STATUS),)
+        assert error.value.attempts == (NodeAttempt(0, PublicFailure.HTTP_STATUS),)
         assert await services.heights.latest() == 19
         del services.node.answers[HEIGHT]
         await services.heights.poll()

@@ -155,7 +155,7 @@ async def test_lookback_refuses_only_sets_that_are_not_cached() -> None:
         await services.heights.poll()
         with pytest.raises(HeightTooOld) as error:
             await services.sets.at(L1, 13, is_chosen=True)
-        assert error.value.detail()["setting"] == "max-p-chain-lookback"
+        assert error.value.detail["setting"] == "max-p-chain-lookback"
         assert (error.value.height, error.value.oldest) == (13, 14)
         assert len(await services.sets.at(L1, 14, is_chosen=True)) == 4
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from warpseal.errors import RETRY_SOON_S, InvalidRequest, WarpsealError
 from warpseal.warp.quorum_shortfall import QuorumShortfall
@@ -44,7 +43,7 @@ class WrongNetwork(WarpsealError):
 
     def __init__(self, message_network_id: int, network_id: int) -> None:
         text = f"the message is of network {message_network_id}; this daemon serves network {network_id}"
-        super().__init__(text, messageNetworkId=message_network_id, networkId=network_id)
+        super().__init__(text, message_network_id=message_network_id, network_id=network_id)
 
 
 class SubnetNotConverted(WarpsealError):
@@ -65,7 +64,7 @@ class NoValidators(WarpsealError):
 
     def __init__(self, subnet_id: str, height: int) -> None:
         text = f"subnet {subnet_id} has no validators at P-Chain height {height}"
-        super().__init__(text, signingSubnetId=subnet_id, pChainHeight=str(height))
+        super().__init__(text, signing_subnet_id=subnet_id, p_chain_height=str(height))
 
 
 class Overloaded(WarpsealError):
@@ -83,7 +82,7 @@ class Overloaded(WarpsealError):
             f"the daemon cannot keep up: {waiting} new messages wait, and this one could not be signed within the "
             f"timeout of its request; try again in {ceil(expected_s)} s"
         )
-        super().__init__(text, expectedSeconds=ceil(expected_s), waiting=waiting)
+        super().__init__(text, expected_seconds=ceil(expected_s), waiting=waiting)
         self.retry_after_s = expected_s
 
 
@@ -100,19 +99,17 @@ class QuorumNotReached(WarpsealError):
     deadline_status: ClassVar[int] = 504
 
     def __init__(self, shortfall: QuorumShortfall, *, at_deadline: bool) -> None:
-        super().__init__(
+        text = (
             f"failed to reach a threshold of stake: {shortfall.signed_weight} of {shortfall.required_weight} "
             f"required weight has signed (total {shortfall.total_weight})"
         )
+        super().__init__(text, **shortfall.detail())
         self.shortfall = shortfall
         self.at_deadline = at_deadline
         if at_deadline:
             self.http_status = self.deadline_status
         if shortfall.retry_after_s is not None:
             self.retry_after_s = shortfall.retry_after_s
-
-    def detail(self) -> Mapping[str, Any]:
-        return {**self.shortfall.detail(), **self._detail}
 
 
 class QuorumImpossible(WarpsealError):
@@ -122,11 +119,9 @@ class QuorumImpossible(WarpsealError):
     http_status = 400
 
     def __init__(self, shortfall: QuorumShortfall) -> None:
-        super().__init__(
+        text = (
             f"this quorum cannot be reached: of total weight {shortfall.total_weight}, "
             f"{shortfall.required_weight} is required, and too much of it is lost for good"
         )
+        super().__init__(text, **shortfall.detail())
         self.shortfall = shortfall
-
-    def detail(self) -> Mapping[str, Any]:
-        return {**self.shortfall.detail(), **self._detail}

@@ -217,6 +217,7 @@ class SignatureAggregator:
                 hint = None if goal.stored_only else await self._resolver.advise_subnet(resolved, error.shortfall)
                 if hint is not None:
                     error.shortfall = replace(error.shortfall, hints=(hint, *error.shortfall.hints))
+                    error.detail["hints"] = error.shortfall.hints
                     caller.shortfall = error.shortfall
                 raise
             finally:

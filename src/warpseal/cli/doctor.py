@@ -57,7 +57,16 @@ def _doctor(args: argparse.Namespace) -> int:
     findings = run_on_loop(run_checks(config, args.wait))
     if args.json:
         can_sign = all(finding.grade is not Grade.BAD for finding in findings)
-        print(json.dumps({"canSign": can_sign, "findings": [finding.as_json() for finding in findings]}, indent=2))
+        entries = [
+            {
+                "grade": finding.grade.value,
+                "finding": finding.text,
+                **({"advice": finding.advice} if finding.advice else {}),
+                **finding.detail,
+            }
+            for finding in findings
+        ]
+        print(json.dumps({"canSign": can_sign, "findings": entries}, indent=2))
         return 0 if can_sign else 1
     for finding in findings:
         print(f"  {MARKS[finding.grade]}  {printable(finding.text)}")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from msgspec import to_builtins
+
 from warpseal.cli.process import argument, run_on_loop
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError, WarpsealError
@@ -166,7 +168,8 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
     try:
-        verification = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
+        report = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
+        verification: dict[str, Any] = to_builtins(report)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.
         verification = _unchecked(str(error))

@@ -97,6 +97,23 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
     """Return the forecast of a tracked subnet for the status."""
     outlook, today = forecast.outlook, forecast.outlook.today
     first_loss = today.losses[0] if today.losses else None
+    nodes = {row.validator.id: row.validator.node_id for row in outlook.validators}
+    losses = [
+        LossStatus(
+            at=utc_text(loss.at_s),
+            validators=len(loss.ids),
+            node_ids=[node_id_text(nodes[name]) for name in loss.ids[:MAX_LOSS_NODES]],
+            weight_lost=str(loss.weight_lost),
+            active_weight=str(loss.active_weight),
+            required_weight=str(required_weight(loss.total_weight, DEFAULT_QUORUM)),
+            total_weight=str(loss.total_weight),
+        )
+        for loss in today.losses[:MAX_LOSSES]
+    ]
+    top_ups = [
+        TopUpStatus(node_id_text(nodes[top_up.validation_id]), id_text(top_up.validation_id), str(top_up.amount_navax))
+        for top_up in (today.top_ups or ())[:MAX_TOP_UPS]
+    ]
     return ForecastStatus(
         subnet_id=id_text(forecast.subnet_id),
         kind=forecast.kind.value,
@@ -112,9 +129,9 @@ def forecast_status(forecast: SubnetForecast) -> ForecastStatus:
         first_loss_weight=None if first_loss is None else str(first_loss.weight_lost),
         quorum_impossible_at=_impossible_at(today),
         quorum_impossible_at_capacity=None if outlook.at_capacity is None else _impossible_at(outlook.at_capacity),
-        losses=_losses(forecast, today),
+        losses=losses,
         omitted_losses=max(0, len(today.losses) - MAX_LOSSES),
-        top_ups=_top_ups(forecast, today),
+        top_ups=top_ups,
         omitted_top_ups=max(0, len(today.top_ups or ()) - MAX_TOP_UPS),
         top_up_total=str(today.top_up_total_navax),
     )
@@ -127,27 +144,3 @@ def _urgency(row: ValidatorOutlook) -> tuple[bool, int]:
 
 def _impossible_at(course: Course) -> str | None:
     return None if course.quorum_impossible_at_s is None else utc_text(course.quorum_impossible_at_s)
-
-
-def _losses(forecast: SubnetForecast, course: Course) -> list[LossStatus]:
-    nodes = {row.validator.id: row.validator.node_id for row in forecast.outlook.validators}
-    return [
-        LossStatus(
-            at=utc_text(loss.at_s),
-            validators=len(loss.ids),
-            node_ids=[node_id_text(nodes[name]) for name in loss.ids[:MAX_LOSS_NODES]],
-            weight_lost=str(loss.weight_lost),
-            active_weight=str(loss.active_weight),
-            required_weight=str(required_weight(loss.total_weight, DEFAULT_QUORUM)),
-            total_weight=str(loss.total_weight),
-        )
-        for loss in course.losses[:MAX_LOSSES]
-    ]
-
-
-def _top_ups(forecast: SubnetForecast, course: Course) -> list[TopUpStatus]:
-    nodes = {row.validator.id: row.validator.node_id for row in forecast.outlook.validators}
-    return [
-        TopUpStatus(node_id_text(nodes[top_up.validation_id]), id_text(top_up.validation_id), str(top_up.amount_navax))
-        for top_up in (course.top_ups or ())[:MAX_TOP_UPS]
-    ]

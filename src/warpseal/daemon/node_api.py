@@ -155,7 +155,7 @@ class NodeApi:
             self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))
         if config.node.has_evm_index:
             evm = index.evm
-            self.health.register(evm_index_check(evm.refresh_if_old, evm.as_json, evm.stopped_chains))
+            self.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stopped_chains))
         network.subscribe(lambda node_id, connected: self.health.trigger())
         services.heights.watch(self.health.trigger)
         services.subnet_tracker.watch(self.health.trigger)

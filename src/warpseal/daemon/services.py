@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -101,11 +101,6 @@ class Services(Struct, frozen=True):
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far as known."""
         current = self.current.latest(subnet_id) or ()
         return tuple(map(describe_underfunded, underfunded_validations(current, self.min_balance_navax)))
-
-    def background_status(self) -> Mapping[str, Any]:
-        """Return the state of the store and of the P-Chain follower, JSON-ready."""
-        store = self.store.status()
-        return {"store": {"url": store.url, "up": store.is_up}, "follower": self.follower.status().as_json()}
 
 
 class Upstreams(Struct, frozen=True):
@@ -259,7 +254,10 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
     """Return the functions that the metrics page calls at each scrape."""
     return MetricSources(
         validators=lambda: _validators(services.network),
-        subnets=lambda: _subnets(services.subnet_tracker),
+        subnets=lambda: (
+            SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
+            for subnet in services.subnet_tracker.all_readiness()
+        ),
         network=lambda: _network(services.network, config.peers.advertised_version, config.peers.slot_timeout_s),
         caches=lambda: (
             *services.aggregator.caches(),
@@ -275,11 +273,6 @@ def _validators(network: PeerNetwork) -> Iterator[ValidatorSample]:
     for node_id, peer in list(network.statistics.items()):
         counts = (peer.requests, peer.responses, peer.errors, peer.refused)
         yield ValidatorSample(node_id_text(node_id), *counts, peer.latency_s)
-
-
-def _subnets(subnet_tracker: SubnetTracker) -> Iterator[SubnetSample]:
-    for subnet in subnet_tracker.all_readiness():
-        yield SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
 
 
 def _store(store: Store) -> StoreSample | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from warpseal.api.node.admin import CHAINS
 from warpseal.api.node.app import NodeInterfaces
 from warpseal.api.node.validators import ValidatorsEndpoint
 from warpseal.api.signing.endpoints import SigningServices
+from warpseal.api.status.probe_bodies import BackgroundState, StoreState
 from warpseal.config.keys import Config
 from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator_samples
 from warpseal.daemon.ports import DaemonPorts
@@ -41,6 +42,7 @@ from warpseal.node.upstream import Upstream
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
+from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
@@ -124,9 +126,14 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             metrics.watch(sources)
             ports.status.open(StatusSources(network_id, node_id, bls.BACKEND, services, index_status, forecasts))
 
-            def background_status() -> Mapping[str, Any]:
-                status = index_status.extend(services.background_status())
-                return status if usage is None else usage.extend(status)
+            def background() -> BackgroundState:
+                store = services.store.status()
+                return BackgroundState(
+                    store=StoreState(url=store.url, up=store.is_up),
+                    follower=services.follower.status().state(),
+                    index=or_unset(index_status.states()),
+                    usage=UNSET if usage is None else usage.state(),
+                )
 
             signing_services = SigningServices(
                 network_id=network_id,
@@ -139,7 +146,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 first_signed=lambda: services.aggregator.first_signed,
                 primary_chains=partial(upstream.view.primary_chains, network_id),
                 readiness=services.subnet_tracker.readiness,
-                background_status=background_status,
+                background=background,
                 missing_connection=services.network.missing_connection,
                 underfunded=services.underfunded,
                 refresh_status=index_status.evm.refresh_if_old,

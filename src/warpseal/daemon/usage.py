@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from warpseal.api.status.probe_bodies import UsageState
 from warpseal.config.keys import Config
 from warpseal.errors import StartupError
 from warpseal.ops.health.checks import usage_check
 from warpseal.ops.health.registry import HealthCheck
+from warpseal.resources.base import UNSET
 from warpseal.runtime.process import running
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
@@ -135,10 +137,9 @@ class UsageRecording:
         """Return the check of the metrics database."""
         return usage_check(self._flusher.status)
 
-    def extend(self, status: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of the background work with that of the recording, JSON-ready."""
+    def state(self) -> UsageState:
+        """Return the state of the recording."""
         flusher = self._flusher.status()
-        state: dict[str, Any] = {"url": self._database.url.redacted, "up": flusher.reason is None}
-        if flusher.reason is not None:
-            state["waitingBytes"] = flusher.waiting_bytes
-        return {**status, "usage": state}
+        is_up = flusher.reason is None
+        waiting_bytes = UNSET if is_up else flusher.waiting_bytes
+        return UsageState(url=self._database.url.redacted, up=is_up, waiting_bytes=waiting_bytes)

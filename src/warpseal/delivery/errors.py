@@ -28,5 +28,5 @@ class DestinationUnavailable(WarpsealError):
     retry_after_s: float = RETRY_SOON_S
 
     def __init__(self, chain_id: str, reason: str, attempts: Sequence[NodeAttempt] = ()) -> None:
-        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
-        super().__init__(f"destination {chain_id}: {reason}", destinationBlockchainId=chain_id, nodes=nodes)
+        text = f"destination {chain_id}: {reason}"
+        super().__init__(text, destination_blockchain_id=chain_id, nodes=tuple(attempts))

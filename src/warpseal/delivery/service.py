@@ -416,7 +416,7 @@ class DeliveryService:
             destination, terms.verifying_subnet_id, lambda now: _can_reach(now, terms.quorum, failed)
         )
         if advice is not None:
-            error.add_detail(advice=advice)
+            error.detail["advice"] = advice
 
     async def _advise(
         self,
@@ -454,7 +454,7 @@ def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
     """Check that the message of a transaction is for its destination. chain: that of the L1's manager."""
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
-        raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=chain)
+        raise DestinationMismatch(DESTINATION_FIELD, reason, manager_blockchain_id=chain)
 
 
 def _has_moved(before: Destination, latest: Destination, deadline: float) -> bool:

@@ -31,7 +31,7 @@ from warpseal.store.eviction import measure
 from warpseal.store.migrate import HEAD, find_quick_upgrades, read_version
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import OFF, StoreUrl, resolve_url
-from warpseal.upstream.errors import NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.node import open_session
 from warpseal.upstream.pool import NodeResult
@@ -144,7 +144,7 @@ def _check_nodes(
         if result.failure is not None:
             grade = Grade.BAD if len(results) == 1 else Grade.WARNING
             advice = answer.meaning or "is the node up, the URL right, and the key (if any) valid?"
-            if result.failure is NodeFailure.WRONG_NETWORK:
+            if result.failure is PublicFailure.WRONG_NETWORK:
                 advice = "it is of another network than the first node of info-api: name nodes of one network"
             yield Finding(grade, f"{where}: {result.failure} ({answer})", advice, detail)
         else:

@@ -27,11 +27,11 @@ from warpseal.node.blocks import (
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
-from warpseal.upstream.errors import NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, PublicFailure
 
 T = TypeVar("T")
 
-_TOO_LARGE_FAILURES: Final = (NodeFailure.BAD_ANSWER, NodeFailure.TIMEOUT)
+_TOO_LARGE_FAILURES: Final = (PublicFailure.BAD_ANSWER, PublicFailure.TIMEOUT)
 _FIRST_SPAN: Final = 64
 # The first block of a chain was never accepted like the others, so it has no container.
 _FIRST_CONTAINER_HEIGHT: Final = 1
@@ -211,7 +211,7 @@ class LinearSource(BlockSource[RawBlock]):
         try:
             self._last_found = (height, await self._single_blocks.block_at(height))
         except NodeUnavailable as error:
-            if error.attempts and all(attempt.failure is not NodeFailure.BAD_ANSWER for attempt in error.attempts):
+            if error.attempts and all(attempt.failure is not PublicFailure.BAD_ANSWER for attempt in error.attempts):
                 raise
             return False
         return True

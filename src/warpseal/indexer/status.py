@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.metrics.samples import IndexSample
-from warpseal.resources.chains import ChainFreshness, PrimaryChain
+from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
@@ -49,32 +50,28 @@ class ChainReport(Struct, frozen=True):
         """The reason why the chain waits; empty without one."""
         return self.error or (self.status.waiting if self.status is not None else "")
 
-    def as_json(self) -> dict[str, Any]:
+    def state(self) -> IndexedChainState:
         """Return the heights of the chain, and what it waits for or why it stopped."""
-        body: dict[str, Any] = {}
-        freshness, status = self.freshness, self.status
-        if freshness is not None:
-            body["height"] = str(freshness.height)
-            body["nodeHeight"] = str(freshness.node_height)
-            body["lagBlocks"] = max(0, freshness.node_height - freshness.height)
-            if freshness.first_height:
-                body["firstHeight"] = str(freshness.first_height)
-        if self.waiting:
-            body["waiting"] = self.waiting
-        if status is not None and status.rate_blocks_s is not None:
-            body["blocksPerSecond"] = round(status.rate_blocks_s, 1)
-        if status is not None and status.eta_s is not None:
-            body["etaSeconds"] = round(status.eta_s)
-        if status is not None and status.stopped:
-            body["stopped"] = status.stopped
-            if status.stopped_at is not None:
-                body["stoppedAt"] = str(status.stopped_at)
-        if isinstance(freshness, EvmFreshness):
-            if freshness.traced_height is not None:
-                body["internalHeight"] = str(freshness.traced_height)
-            if freshness.trace_gap is not None:
-                body["internalGap"] = str(freshness.trace_gap)
-        return body
+        freshness, status = self.freshness, self.status or ChainStatus("", 0, False)
+        state = IndexedChainState(
+            waiting=self.waiting or UNSET,
+            blocks_per_second=UNSET if status.rate_blocks_s is None else round(status.rate_blocks_s, 1),
+            eta_seconds=UNSET if status.eta_s is None else round(status.eta_s),
+            stopped=status.stopped or UNSET,
+            stopped_at=_text(status.stopped_at if status.stopped else None),
+        )
+        if freshness is None:
+            return state
+        evm = freshness if isinstance(freshness, EvmFreshness) else None
+        return replace(
+            state,
+            height=str(freshness.height),
+            node_height=str(freshness.node_height),
+            lag_blocks=max(0, freshness.node_height - freshness.height),
+            first_height=_text(freshness.first_height or None),
+            internal_height=UNSET if evm is None else _text(evm.traced_height),
+            internal_gap=UNSET if evm is None else _text(evm.trace_gap),
+        )
 
     def sample(self, chain: str, now: float) -> IndexSample:
         """Return the metrics of the chain. chain: its name in the metrics."""
@@ -126,9 +123,9 @@ class EvmIndexStatus:
         reports = await asyncio.gather(*map(self._read, indexes.values()))
         self.reports = dict(zip(indexes, reports, strict=True))
 
-    def as_json(self) -> dict[str, Any]:
+    def states(self) -> dict[str, IndexedChainState]:
         """Return the chains with their heights, and what they wait for or why they stopped."""
-        return {chain: report.as_json() for chain, report in self.reports.items()}
+        return {chain: report.state() for chain, report in self.reports.items()}
 
     def stopped_chains(self) -> list[str]:
         """Return one sentence for each chain that stopped, with the block and the reason; damaged indexes first."""
@@ -163,16 +160,13 @@ class IndexStatus:
         self.evm = EvmIndexStatus(now)
         self._now = now
 
-    def extend(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of /ready with the status of the index."""
-        extended = dict(body)
+    def states(self) -> dict[str, IndexedChainState] | None:
+        """Return the chains for the body of /ready; None without an index."""
         reports = self._read_primary().items()
         # A chain that stopped before its first block is listed under "degraded" only.
-        chains = {chain: report.as_json() for chain, report in reports if report.freshness or report.waiting}
-        chains |= self.evm.as_json()
-        if self.index is not None or chains:
-            extended["index"] = chains
-        return extended
+        chains = {chain: report.state() for chain, report in reports if report.freshness or report.waiting}
+        chains |= self.evm.states()
+        return chains if self.index is not None or chains else None
 
     def stopped_chains(self) -> list[str]:
         """Return one sentence for each chain that stopped: where and why; before them, whether the index is damaged."""
@@ -203,6 +197,10 @@ class IndexStatus:
             for chain in PrimaryChain
             if chain in freshness or chain in statuses
         }
+
+
+def _text(height: int | None) -> str | UnsetType:
+    return UNSET if height is None else str(height)
 
 
 def _describe_stops(statuses: Iterable[ChainStatus | None]) -> list[str]:

@@ -27,7 +27,7 @@ class TransactionNotFound(WarpsealError):
 
     def __init__(self, tx_id: str, status: str | None = None) -> None:
         status_text = f"is not accepted yet ({status})" if status else "is not known to the P-Chain (yet)"
-        super().__init__(f"transaction {tx_id} {status_text}", txHash=tx_id, **({"status": status} if status else {}))
+        super().__init__(f"transaction {tx_id} {status_text}", tx_hash=tx_id, status=status or UNSET)
         self.status = status
 
 
@@ -44,8 +44,8 @@ class MessageSuperseded(WarpsealError):
         super().__init__(
             f"the message of transaction {tx_id} is not true any more, so that no validator signs it, "
             "and too few of its signatures are stored",
-            verdict=Verdict.NEVER.value,
-            txHash=tx_id,
+            verdict=Verdict.NEVER,
+            tx_hash=tx_id,
             superseded=superseded,
         )
 
@@ -93,5 +93,5 @@ class OriginNotIndexed(WarpsealError):
 
     def __init__(self, validation_id: str, progress: OriginProgress, retry_after_s: float) -> None:
         text = f"where validation {validation_id} began is not known yet"
-        super().__init__(text, validationId=validation_id, progress=progress)
+        super().__init__(text, validation_id=validation_id, progress=progress)
         self.retry_after_s = retry_after_s

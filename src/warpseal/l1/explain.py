@@ -258,7 +258,7 @@ class _Explanation:
             self._parts[check] = ExplainedJustification(hex=_hex(origin.origin.justification), source=origin.source)
             self._check(check, True, f"the origin of the validation is known ({origin.source})")
             return
-        progress = origin.detail()["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
+        progress = origin.detail["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
         self._parts[check] = ExplainedJustification(hex=None, progress=progress)
         self._check(check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin))
 

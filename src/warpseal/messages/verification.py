@@ -6,10 +6,9 @@ Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -46,6 +45,34 @@ class SignatureRefusal(StrEnum):
     WEIGHT = "weight"
     NO_SIGNERS = "no_signers"
     SIGNATURE = "signature"
+
+
+class MemberWeight(Struct, frozen=True, rename="camel"):
+    """A validator of a canonical set, and its weight."""
+
+    index: int
+    node_ids: list[str]
+    public_key: str
+    weight: str
+    percentage: str
+
+
+class VerificationReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The result of a verification for programs, with all validators of the set. The subnet id is CB58 and hex."""
+
+    signing_subnet_id: Mapping[str, str]
+    p_chain_height: str
+    signature_valid: bool
+    fault: str | None = None
+    reason: SignatureRefusal | None = None
+    quorum_percentage: int
+    quorum_met: bool
+    signed_weight: str
+    total_weight: str
+    signed_percentage: str
+    signed: list[MemberWeight]
+    not_signed: list[MemberWeight]
+    weight_without_key: str
 
 
 class MessageVerification(Struct, frozen=True):
@@ -97,33 +124,34 @@ class MessageVerification(Struct, frozen=True):
             f"and {self.quorum} percent is {self.required_weight}"
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the result with all validators."""
-        signed = set(self.signers)
-        indices = range(len(self.members))
-        return {
-            "signatureValid": self.fault is None,
-            **({"fault": self.fault} if self.fault else {}),
-            **({"reason": self.refusal.value} if self.refusal else {}),
-            "quorumPercentage": self.quorum,
-            "quorumMet": self.meets_quorum,
-            "signedWeight": str(self.signed_weight),
-            "totalWeight": str(self.members.total_weight),
-            "signedPercentage": percentage_text(self.signed_weight, self.members.total_weight),
-            "signed": [self._validator(index) for index in indices if index in signed],
-            "notSigned": [self._validator(index) for index in indices if index not in signed],
-            "weightWithoutKey": str(self.members.keyless_weight),
-        }
-
-    def _validator(self, index: int) -> dict[str, Any]:
-        validator = self.members.validators[index]
-        return {
-            "index": index,
-            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids],
-            "publicKey": hex_text(validator.public_key),
-            "weight": str(validator.weight),
-            "percentage": percentage_text(validator.weight, self.members.total_weight),
-        }
+    def report(self, subnet_id: SubnetID, height: int) -> VerificationReport:
+        """Return the result for the validators of a subnet at a height."""
+        signed, total_weight = set(self.signers), self.members.total_weight
+        members = [
+            MemberWeight(
+                index,
+                [node_id_text(node_id) for node_id in validator.node_ids],
+                hex_text(validator.public_key),
+                str(validator.weight),
+                percentage_text(validator.weight, total_weight),
+            )
+            for index, validator in enumerate(self.members.validators)
+        ]
+        return VerificationReport(
+            signing_subnet_id=id_forms(subnet_id),
+            p_chain_height=str(height),
+            signature_valid=self.fault is None,
+            fault=self.fault,
+            reason=self.refusal,
+            quorum_percentage=self.quorum,
+            quorum_met=self.meets_quorum,
+            signed_weight=str(self.signed_weight),
+            total_weight=str(total_weight),
+            signed_percentage=percentage_text(self.signed_weight, total_weight),
+            signed=[member for member in members if member.index in signed],
+            not_signed=[member for member in members if member.index not in signed],
+            weight_without_key=str(self.members.keyless_weight),
+        )
 
 
 def verify_signed(
@@ -151,8 +179,8 @@ async def verify_at(
     subnet_id: SubnetID | None = None,
     height: int | None = None,
     quorum: int = DEFAULT_QUORUM,
-) -> dict[str, Any]:
-    """Verify with the sets that a node returns; return the result as JSON, with the subnet and the height.
+) -> VerificationReport:
+    """Verify with the sets that a node returns.
 
     subnet_id: None for the subnet that the message determines; height: None for the proposed height.
     The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose signature is valid counts.
@@ -164,9 +192,7 @@ async def verify_at(
     for signing_subnet_id in subnets:
         members = build_canonical_set(await platform.validators_at(signing_subnet_id, height))
         result = verify_signed(signed, members, quorum)
-        results.append(
-            {"signingSubnetId": id_forms(signing_subnet_id), "pChainHeight": str(height), **result.as_json()}
-        )
+        results.append(result.report(signing_subnet_id, height))
         if result.fault is None:
             return results[-1]
     return results[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Literal
 
 from msgspec import Struct
 
@@ -27,8 +26,15 @@ _METHOD_MISSING = re.compile(r"rpc: can't find (?:method|service)|method .{0,200
 _NOTHING_FOUND = re.compile(r"not found\s*$|is not a (?:blockchain|subnet)\s*$", re.IGNORECASE)
 
 
-PublicFailure = Literal["timeout", "refused", "http_status", "wrong_network", "bad_answer", "busy"]
-"""The failures that callers of the daemon get."""
+class PublicFailure(StrEnum):
+    """Why a node gave no usable reply, as callers of the daemon get it."""
+
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    HTTP_STATUS = "http_status"
+    WRONG_NETWORK = "wrong_network"
+    BAD_ANSWER = "bad_answer"
+    BUSY = "busy"
 
 
 class NodeFailure(StrEnum):
@@ -45,15 +51,15 @@ class NodeFailure(StrEnum):
     TOO_LARGE = "too_large"
 
     @property
-    def public(self) -> NodeFailure:
+    def public(self) -> PublicFailure:
         """The failure as callers of the daemon get it: the state of a connection is the operator's business."""
-        return _PUBLIC.get(self, self)
+        return PublicFailure(_PUBLIC.get(self, self.value))
 
 
 _PUBLIC = {
-    NodeFailure.UNREACHABLE: NodeFailure.REFUSED,
-    NodeFailure.LOST: NodeFailure.REFUSED,
-    NodeFailure.TOO_LARGE: NodeFailure.BAD_ANSWER,
+    NodeFailure.UNREACHABLE: PublicFailure.REFUSED,
+    NodeFailure.LOST: PublicFailure.REFUSED,
+    NodeFailure.TOO_LARGE: PublicFailure.BAD_ANSWER,
 }
 
 
@@ -61,7 +67,7 @@ class NodeAttempt(Struct, frozen=True):
     """One failed try: the node's position in its configured list (from 0) and the class of failure."""
 
     position: int
-    failure: NodeFailure
+    failure: PublicFailure
 
 
 class NodeUnavailable(WarpsealError):
@@ -73,9 +79,8 @@ class NodeUnavailable(WarpsealError):
 
     def __init__(self, subject: str, attempts: Sequence[NodeAttempt] = ()) -> None:
         tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
-        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
-        super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=nodes)
         self.attempts = tuple(attempts)
+        super().__init__(f"no usable answer for {subject}" + (f" ({tried})" if tried else ""), nodes=self.attempts)
 
 
 class AnswerClass(Struct, frozen=True):
@@ -95,11 +100,8 @@ class NodesDisagree(NodeUnavailable):
     ) -> None:
         digests = "; ".join(f"{answer.digest}: node {', '.join(map(str, answer.positions))}" for answer in classes)
         text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
-        class_details = [{"positions": list(answer.positions), "digest": answer.digest} for answer in classes]
-        nodes = [{"position": a.position, "failure": a.failure.value} for a in attempts]
-        WarpsealError.__init__(self, text, quorum=quorum, classes=class_details, nodes=nodes)
-        self.attempts = tuple(attempts)
-        self.classes = tuple(classes)
+        self.attempts, self.classes = tuple(attempts), tuple(classes)
+        WarpsealError.__init__(self, text, quorum=quorum, classes=self.classes, nodes=self.attempts)
 
 
 class RpcRefusal(Exception):

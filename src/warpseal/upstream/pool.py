@@ -24,6 +24,7 @@ from warpseal.upstream.errors import (
     NodeFailure,
     NodeUnavailable,
     NotFoundByNode,
+    PublicFailure,
     RpcRefusal,
 )
 from warpseal.upstream.identity import NodeIdentity
@@ -54,7 +55,7 @@ class NodeResult(Struct, Generic[T], frozen=True):
     position: int
     display: str
     value: T | None
-    failure: NodeFailure | None
+    failure: PublicFailure | None
     disagrees: bool = False
 
 
@@ -89,7 +90,7 @@ class PoolNode:
         self.verified_until = float("-inf")
         self.checks: SingleFlight[None, None] = SingleFlight()
         self._pool = pool
-        self._failure_logged: tuple[NodeFailure, float] | None = None
+        self._failure_logged: tuple[PublicFailure, float] | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -141,7 +142,7 @@ class PoolNode:
         self._pool.note_success(self)
         return result
 
-    def log_failure(self, failure: NodeFailure, method: str, detail: str) -> None:
+    def log_failure(self, failure: PublicFailure, method: str, detail: str) -> None:
         """Log a failure: as a warning once, and again if it is another one, or after a minute."""
         last = self._failure_logged
         is_new = last is None or last[0] is not failure or _now() - last[1] >= _WARN_AGAIN_AFTER_S
@@ -495,7 +496,7 @@ class NodePool(Generic[IdentityT]):
 
 def attempt_of(node: PoolNode, error: CallFailure | RpcRefusal) -> NodeAttempt:
     """Return a failed try as callers of the daemon may know it."""
-    failure = error.failure.public if isinstance(error, CallFailure) else NodeFailure.BAD_ANSWER
+    failure = error.failure.public if isinstance(error, CallFailure) else PublicFailure.BAD_ANSWER
     return NodeAttempt(node.position, failure)
 
 

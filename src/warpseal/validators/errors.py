@@ -16,10 +16,10 @@ class UnknownChain(WarpsealError):
 
     def __init__(self, chain_id: str = "", *, evm_name: str | None = None) -> None:
         if evm_name is None:
-            super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchainId=chain_id)
+            super().__init__(f"no blockchain with id {chain_id} is known to the P-Chain", blockchain_id=chain_id)
         else:
             text = f"no EVM chain {evm_name[:64]!r} is served here; GET /v1/chains lists those of this daemon"
-            super().__init__(text, chainId=evm_name[:64])
+            super().__init__(text, chain_id=evm_name[:64])
 
 
 class UnknownSubnet(WarpsealError):
@@ -29,7 +29,7 @@ class UnknownSubnet(WarpsealError):
     http_status = 400
 
     def __init__(self, subnet_id: str) -> None:
-        super().__init__(f"no subnet with id {subnet_id} is known to the P-Chain", signingSubnetId=subnet_id)
+        super().__init__(f"no subnet with id {subnet_id} is known to the P-Chain", signing_subnet_id=subnet_id)
 
 
 class HeightTooOld(WarpsealError):
@@ -41,7 +41,7 @@ class HeightTooOld(WarpsealError):
     def __init__(self, height: int, oldest: int, lookback: int) -> None:
         super().__init__(
             f"P-Chain height {height} is older than {oldest}, the oldest that max-p-chain-lookback={lookback} allows",
-            pChainHeight=str(height),
+            p_chain_height=str(height),
             oldest=str(oldest),
             setting="max-p-chain-lookback",
         )
@@ -57,6 +57,6 @@ class HeightTooNew(WarpsealError):
 
     def __init__(self, height: int, tip: int) -> None:
         text = f"P-Chain height {height} does not exist yet; the P-Chain is at {tip}"
-        super().__init__(text, pChainHeight=str(height), tip=str(tip))
+        super().__init__(text, p_chain_height=str(height), tip=str(tip))
         self.height = height
         self.tip = tip

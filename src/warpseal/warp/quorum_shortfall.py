@@ -72,19 +72,17 @@ class QuorumShortfall(Struct, frozen=True):
 
     def detail(self) -> dict[str, Any]:
         """Return the detail of the error."""
-        content: dict[str, Any] = {
-            "verdict": self.verdict.value,
-            "signedWeight": str(self.signed_weight),
-            "requiredWeight": str(self.required_weight),
-            "totalWeight": str(self.total_weight),
-            "pChainHeight": str(self.height),
-            "signingSubnetId": self.signing_subnet_id,
+        return {
+            "verdict": self.verdict,
+            "signed_weight": str(self.signed_weight),
+            "required_weight": str(self.required_weight),
+            "total_weight": str(self.total_weight),
+            "p_chain_height": str(self.height),
+            "signing_subnet_id": self.signing_subnet_id,
             "counts": self.counts,
             "validators": self.missing,
+            "hints": self.hints or UNSET,
         }
-        if self.hints:
-            content["hints"] = self.hints
-        return content
 
 
 def rfc3339(unix_s: float) -> str:

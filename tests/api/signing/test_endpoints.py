@@ -34,10 +34,11 @@ from tests.api.fixtures import (
 from tests.eventually import finish
 from warpseal.aggregation.errors import NoValidators, QuorumImpossible, QuorumNotReached, WrongNetwork
 from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.http.error_bodies import ErrorDetail
 from warpseal.api.http.error_response import kebab_name
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.runtime.request_id import request_id
-from warpseal.upstream.errors import NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.validators.errors import HeightTooNew, UnknownChain, UnknownSubnet
 from warpseal.warp.ids import id_text
 from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict
@@ -135,7 +136,7 @@ OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
     (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=False), 503, 503, "quorum_not_reached"),
     (QuorumNotReached(shortfall(Verdict.WAIT), at_deadline=True), 503, 504, "quorum_not_reached"),
     (
-        NodeUnavailable("the height", [NodeAttempt(0, NodeFailure.TIMEOUT)]),
+        NodeUnavailable("the height", [NodeAttempt(0, PublicFailure.TIMEOUT)]),
         502,
         502,
         "node_unavailable",
@@ -153,15 +154,13 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
         async with client.post(V1, json=BODY) as answer:
             reply = await answer.json()
             assert (answer.status, reply["statusCode"], reply["error"]) == (v1, v1, answer.reason)
-            assert (reply["message"], reply["code"], reply["detail"]) == (
-                str(error),
-                code,
-                json.loads(encode(error.detail())),
-            )
+            assert (reply["message"], reply["code"]) == (str(error), code)
+            detail = reply["detail"]
+            assert detail == json.loads(encode(ErrorDetail(**error.detail)))
         async with client.post(KEBAB, json=BODY) as answer:
             reply = await answer.json()
             assert (answer.status, reply["code"]) == (kebab, code)
-            assert set(reply["detail"]) == {kebab_name(name) for name in error.detail()}
+            assert set(reply["detail"]) == set(map(kebab_name, detail))
             assert set(reply) == {"error", "code", "detail"}
             assert answer.headers["content-type"] == "application/json"
 

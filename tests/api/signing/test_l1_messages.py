@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.api.fixtures import SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
+from tests.api.fixtures import BACKGROUND, SIGNED, SUBNET, V1, ApiSetup, client_of, shortfall
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.api.signing.errors import MalformedTransactionHash
+from warpseal.api.status.probe_bodies import StoreState
 from warpseal.delivery.request import L1DeliveryRequest
 from warpseal.errors import WarpsealError
 from warpseal.l1.errors import (
@@ -22,6 +23,7 @@ from warpseal.l1.errors import (
 )
 from warpseal.l1.request import L1Request, PresentStatement, SupersededStatement
 from warpseal.messages.errors import NoMessage
+from warpseal.resources.chains import IndexedChainState
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import id_text
 from warpseal.warp.quorum_shortfall import Verdict
@@ -170,10 +172,11 @@ async def test_a_post_is_refused_with_the_allowed_method() -> None:
 
 
 async def test_ready_shows_background_services_without_depending_on_them() -> None:
-    setup = ApiSetup(background={"degraded": ["the store is down"], "index": {"lagBlocks": 7}})
+    store = StoreState(url="sqlite:///store.db", up=False)
+    setup = ApiSetup(background=replace(BACKGROUND, store=store, index={"p-chain": IndexedChainState(lag_blocks=7)}))
     async with client_of(setup) as client, client.get("/ready") as response:
         assert response.status == 200
         body = await response.json()
     assert body["ready"]
-    assert body["degraded"] == ["the store is down"]
-    assert body["index"] == {"lagBlocks": 7}
+    assert (body["store"]["up"], body["follower"]) == (False, {"off": True})
+    assert body["index"] == {"p-chain": {"lagBlocks": 7}}

@@ -7,10 +7,12 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.api.fixtures import SUBNET, ApiSetup, ScriptedReadiness, client_of
+from tests.api.fixtures import BACKGROUND, SUBNET, ApiSetup, ScriptedReadiness, client_of
 from warpseal.api.status import probes
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.resources.chains import FollowerState
 from warpseal.validators.balances import describe_underfunded
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, id_text, node_id_text
@@ -168,17 +170,19 @@ async def test_probes_may_use_head() -> None:
 
 async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "_REFRESH_TIMEOUT_S", 0.1)
-    setup = ApiSetup(background={"height": 1})
+    setup, height = ApiSetup(), 1
 
     async def refresh() -> None:
-        setup.background["height"] += 1
-        if setup.background["height"] == 3:
+        nonlocal height
+        height += 1
+        setup.background = replace(BACKGROUND, follower=FollowerState(height=str(height)))
+        if height == 3:
             await asyncio.sleep(3_600)
 
     setup.refresh_status = refresh
     async with client_of(setup) as client:
-        heights = [(await (await client.get("/ready")).json())["height"] for _ in range(3)]
-    assert heights == [2, 3, 4]
+        heights = [(await (await client.get("/ready")).json())["follower"]["height"] for _ in range(3)]
+    assert heights == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tests.l1.follower.fixtures import (
 )
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.follower.follower import PChainFollower
+from warpseal.resources.chains import FollowerState
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
 
@@ -341,4 +342,7 @@ async def test_following_can_be_switched_off() -> None:
         follower = PChainFollower(blocks, MemoryStore(), SettableLeadership(), replace(FAST, follow_p_chain=False))
         await follower.run()
     assert node.calls.total() == 0
-    assert (follower.status().progress(), follower.status().as_json()) == (FollowerProgress(off=True), {"off": True})
+    assert (follower.status().progress(), follower.status().state()) == (
+        FollowerProgress(off=True),
+        FollowerState(off=True),
+    )

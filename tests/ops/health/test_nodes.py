@@ -12,10 +12,10 @@ from tests.eventually import until
 from warpseal.ops.health.chains import STALE_HEIGHT, NodeMonitor
 from warpseal.ops.health.registry import CheckOutcome
 from warpseal.ops.settings import HealthSettings
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodeResult
 
-NodeReply = int | NodeFailure
+NodeReply = int | PublicFailure
 
 
 @dataclass
@@ -51,7 +51,7 @@ class FakeNodes:
 def node_results(replies: list[NodeReply]) -> list[NodeResult[int]]:
     return [
         NodeResult(place, "http://h", None, item)
-        if isinstance(item, NodeFailure)
+        if isinstance(item, PublicFailure)
         else NodeResult(place, "", item, None)
         for place, item in enumerate(replies)
     ]
@@ -83,7 +83,7 @@ async def test_a_stale_proposed_height_fails_even_if_the_nodes_answer() -> None:
 
 
 async def test_a_failed_node_is_reported_but_is_no_failure_while_another_works() -> None:
-    outcome = await poll_and_check(FakeNodes([NodeFailure.TIMEOUT, 12]))
+    outcome = await poll_and_check(FakeNodes([PublicFailure.TIMEOUT, 12]))
     assert outcome.error is None
     assert outcome.message["nodes"]["p-chain-api[0]"] == {"error": "timeout"}
 
@@ -91,9 +91,9 @@ async def test_a_failed_node_is_reported_but_is_no_failure_while_another_works()
 @pytest.mark.parametrize(
     ("nodes", "result"),
     [
-        (FakeNodes([NodeFailure.TIMEOUT, NodeFailure.REFUSED]), "no node of p-chain-api can be used"),
-        (FakeNodes([12], [NodeFailure.HTTP_STATUS]), "no node of info-api can be used"),
-        (FakeNodes([12, NodeFailure.WRONG_NETWORK]), "p-chain-api[1] is of another network"),
+        (FakeNodes([PublicFailure.TIMEOUT, PublicFailure.REFUSED]), "no node of p-chain-api can be used"),
+        (FakeNodes([12], [PublicFailure.HTTP_STATUS]), "no node of info-api can be used"),
+        (FakeNodes([12, PublicFailure.WRONG_NETWORK]), "p-chain-api[1] is of another network"),
     ],
 )
 async def test_a_list_without_a_usable_node_fails_and_so_does_a_node_of_another_network(
@@ -136,7 +136,7 @@ async def test_a_node_that_forges_heights_does_not_make_the_others_late_if_sever
 
 
 async def test_fewer_usable_nodes_than_must_agree_fail() -> None:
-    nodes = FakeNodes([12, NodeFailure.TIMEOUT, NodeFailure.REFUSED])
+    nodes = FakeNodes([12, PublicFailure.TIMEOUT, PublicFailure.REFUSED])
     outcome = await poll_and_check(nodes, nodes.monitor(quorum=2))
     assert outcome.error == "1 of 3 nodes of p-chain-api can be used, and 2 must agree"
     nodes.heights[2] = 11
@@ -160,7 +160,7 @@ async def test_the_callback_runs_when_a_result_changes() -> None:
     try:
         await until(lambda: nodes.polls >= 3)
         assert not changed.is_set()
-        nodes.heights = [NodeFailure.TIMEOUT]
+        nodes.heights = [PublicFailure.TIMEOUT]
         await until(changed.is_set)
         changed.clear()
         nodes.heights = [13]

@@ -311,6 +311,3 @@ class UsageMetrics(Resource, frozen=True, gc=False, kw_only=True):
     aggregate_duration: TimeInterval
     metrics: tuple[UsageMetric, ...]
     network: UsageNetwork
-
-
-_Percent = Annotated[int, Meta(ge=0, le=100)]

@@ -59,7 +59,7 @@ class NotAPrimaryChain(WarpsealError):
 
     def __init__(self, name: str, primary_chains: Mapping[str, str]) -> None:
         text = f"blockchain {name[:64]!r} is none of the primary chains: {', '.join(primary_chains)}"
-        super().__init__(text, blockchainIds=dict(primary_chains))
+        super().__init__(text, blockchain_ids=dict(primary_chains))
 
 
 class IndexStale(WarpsealError):
@@ -71,7 +71,7 @@ class IndexStale(WarpsealError):
 
     def __init__(self, chain: str, lag_s: int, limit_s: float) -> None:
         text = f"the index of the {chain} lags {lag_s} s behind, and {limit_s:g} s are allowed"
-        super().__init__(text, chain=chain, lagSeconds=lag_s, allowedSeconds=limit_s)
+        super().__init__(text, chain=chain, lag_seconds=lag_s, allowed_seconds=limit_s)
 
 
 class IndexBehind(WarpsealError):
@@ -83,7 +83,7 @@ class IndexBehind(WarpsealError):
 
     def __init__(self, chain: str, height: int, node_height: int) -> None:
         text = f"the index of EVM chain {chain} has no such token at block {height}; the chain is at {node_height}"
-        super().__init__(text, chain=chain, height=str(height), nodeHeight=str(node_height))
+        super().__init__(text, chain=chain, height=str(height), node_height=str(node_height))
 
 
 class BlockNotFound(WarpsealError):
@@ -93,7 +93,7 @@ class BlockNotFound(WarpsealError):
     http_status = 404
 
     def __init__(self, block: str, chain: str) -> None:
-        super().__init__(f"EVM chain {chain} has no block {block} (yet)", blockId=block, chain=chain)
+        super().__init__(f"EVM chain {chain} has no block {block} (yet)", block_id=block, chain=chain)
 
 
 class TokenNotFound(WarpsealError):
@@ -103,7 +103,7 @@ class TokenNotFound(WarpsealError):
     http_status = 404
 
     def __init__(self, contract: str, token_id: str) -> None:
-        super().__init__(f"contract {contract} has no token {token_id}", address=contract, tokenId=token_id)
+        super().__init__(f"contract {contract} has no token {token_id}", address=contract, token_id=token_id)
 
 
 class ReindexedRecently(WarpsealError):
@@ -119,7 +119,7 @@ class ReindexedRecently(WarpsealError):
 
     def __init__(self, contract: str, token_id: str, retry_after_s: float) -> None:
         text = f"token {token_id} of {contract} was reindexed within the hour; try again in {ceil(retry_after_s)} s"
-        super().__init__(text, address=contract, tokenId=token_id)
+        super().__init__(text, address=contract, token_id=token_id)
         self.retry_after_s = retry_after_s
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from warpseal.api.data.errors import IndexNotEnabled, IndexNotReady, IndexStale
 from warpseal.api.data.evm_chains import EvmChainService
+from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.parameters import read_account, read_uint256
 from warpseal.api.data.request_context import HEADER, RequestContext
 from warpseal.api.http.responses import response_headers
@@ -81,6 +82,11 @@ class EvmContext(RequestContext, frozen=True):
     def is_indexer_heard(self) -> bool:
         """Whether the indexer reports heights of nodes; else it does not run, or reaches no node."""
         return self.freshness is not None and not self.freshness.is_node_behind
+
+    @property
+    def wording(self) -> EvmWording:
+        """The wording of answers about the chain."""
+        return EvmWording(self.services.evm.contracts_of(self.chain), for_sdk=self.for_sdk)
 
     def address(self) -> bytes:
         """Return the account or contract that the path names. Raises InvalidRequest."""

@@ -21,13 +21,13 @@ from warpseal.api.data.bodies import (
 from warpseal.api.data.errors import BlockNotFound
 from warpseal.api.data.evm_chains import MULTICALL, EvmChainService, PlatformFacts
 from warpseal.api.data.evm_context import EvmContext, complete_page
-from warpseal.api.data.evm_resources import EvmWording, block_of_node
+from warpseal.api.data.evm_resources import block_of_node
 from warpseal.api.data.parameters import read_block_id
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.responses import FINAL_S, response_headers
 from warpseal.api.rpc.evm import SOURCE
-from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.evm import EvmBlock
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis
@@ -66,7 +66,7 @@ async def get_block(context: EvmContext) -> Response:
     context.parameters()
     text = context.request.path_params["blockId"]
     block_id = read_block_id("blockId", text)
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    wording = context.wording
     block = await _indexed_block(context, block_id)
     if block is not None:
         # The number of all earlier transactions may become known later.
@@ -86,7 +86,7 @@ async def list_deployments(context: EvmContext) -> Response:
     query = await context.page_query(address)
     index = context.index()
     page = await complete_page(context, lambda: index.deployments(address, query.page))
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    wording = context.wording
     return await context.respond(
         DeployedContracts(
             next_page_token=await context.next_token(query, page.next),
@@ -135,14 +135,14 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
         platform_chain_id=info.platform_chain_id or id_text(chain.entry.blockchain_id),
         subnet_id=info.subnet_id or (UNSET if platform is None else shared_id_text(platform.subnet_id)),
         vm_id=info.vm_id or (UNSET if platform is None else shared_id_text(platform.vm_id)),
-        explorer_url=_text(info.explorer_url),
+        explorer_url=or_unset(info.explorer_url),
         rpc_url=info.rpc_url or f"http{own_host}{path}/rpc",
-        ws_url=_text(ws_url),
+        ws_url=or_unset(ws_url),
         is_testnet=not context.services.is_mainnet if info.is_testnet is None else info.is_testnet,
         utility_addresses=UNSET if multicall is None else UtilityAddresses(multicall=multicall),
         network_token=_network_token(chain, is_c_chain=is_c_chain),
-        chain_logo_uri=_text(info.chain_logo_uri),
-        private=UNSET if info.private is None else info.private,
+        chain_logo_uri=or_unset(info.chain_logo_uri),
+        private=or_unset(info.private),
         enabled_features=() if chain.index is None else (EvmFeature.NFT_INDEXING,),
     )
 
@@ -170,8 +170,8 @@ def _network_token(chain: EvmChainService, *, is_c_chain: bool) -> NetworkToken:
         name=name if token.name is None else token.name,
         symbol=symbol if token.symbol is None else token.symbol,
         decimals=_DECIMALS if token.decimals is None else token.decimals,
-        logo_uri=_text(token.logo_uri),
-        description=_text(token.description),
+        logo_uri=or_unset(token.logo_uri),
+        description=or_unset(token.description),
     )
 
 
@@ -207,7 +207,3 @@ async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockc
         with suppress(StoreDown):
             blockchain = await index.blockchain(chain_id)
     return blockchain or await context.services.node.blockchain(chain_id)
-
-
-def _text(value: str | None) -> str | UnsetType:
-    return UNSET if value is None else value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec.structs import replace
 
 from warpseal.api.data.contract_info import DescribedContracts
-from warpseal.resources.base import UNSET
+from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.evm import (
     ContractDescription,
     DeployedContract,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from warpseal.chains.evm.facts import EvmBlockFacts
 
 N = TypeVar("N", bound=NftToken)
+T = TypeVar("T")
 _DESCRIPTION: Final = ContractDescription.__struct_fields__
 
 
@@ -47,10 +48,7 @@ class EvmWording:
         changes: dict[str, Any] = {"metadata": self._metadata(token.metadata)}
         info = self._contracts.of(token.address)
         if info is not None:
-            if info.name is not UNSET:
-                changes["name"] = info.name
-            if info.symbol is not UNSET:
-                changes["symbol"] = info.symbol
+            changes |= {"name": _choose(info.name, token.name), "symbol": _choose(info.symbol, token.symbol)}
         return replace(token, **changes)
 
     def names(self, contract: bytes, name: str, symbol: str) -> tuple[str, str]:
@@ -58,7 +56,7 @@ class EvmWording:
         info = self._contracts.infos.get(contract)
         if info is None:
             return name, symbol
-        return name if info.name is UNSET else info.name, symbol if info.symbol is UNSET else info.symbol
+        return _choose(info.name, name), _choose(info.symbol, symbol)
 
     def transfer(self, transfer: Erc1155Transfer) -> Erc1155Transfer:
         """Return a transfer."""
@@ -86,12 +84,13 @@ class EvmWording:
         if info is None:
             return holder
         logo = UNSET if info.logo_asset is UNSET else info.logo_asset.image_uri
-        return replace(
-            holder,
-            name=holder.name if info.name is UNSET else info.name,
-            symbol=holder.symbol if info.symbol is UNSET else info.symbol,
-            logo_uri=holder.logo_uri if logo is UNSET else logo,
-        )
+        names = {"name": _choose(info.name, holder.name), "symbol": _choose(info.symbol, holder.symbol)}
+        return replace(holder, **names, logo_uri=_choose(logo, holder.logo_uri))
+
+
+def _choose(described: T | UnsetType, indexed: T) -> T:
+    """Return what the operator says, else what the index has."""
+    return indexed if described is UNSET else described
 
 
 def block_of_node(facts: EvmBlockFacts, chain_id: str) -> EvmBlock:

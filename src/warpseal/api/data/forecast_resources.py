@@ -6,7 +6,6 @@ years ahead, is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
@@ -14,7 +13,7 @@ from warpseal.warp.ids import id_text, node_id_text
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
-    from warpseal.validators.forecast.outlook import Course, QuorumOutlook, TopUp, ValidatorOutlook, WeightLoss
+    from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
     from warpseal.validators.forecast.service import FeeReading, SubnetForecast
 
 
@@ -107,7 +106,15 @@ def forecast_resource(forecast: SubnetForecast) -> Forecast:
         kind=forecast.kind.value,
         as_of=outlook.as_of_s,
         fee=UNSET if forecast.fee is None else _fee(forecast.fee),
-        quorum=_quorum(outlook, is_observed=is_observed),
+        quorum=ForecastQuorum(
+            percentage=DEFAULT_QUORUM,
+            total_weight=str(outlook.total_weight),
+            required_weight=str(outlook.required_weight),
+            active_weight=str(outlook.active_weight),
+            margin=float(outlook.margin),
+            answering_weight=str(outlook.answering_weight) if is_observed else UNSET,
+            answering_margin=float(outlook.answering_margin) if is_observed else UNSET,
+        ),
         validators=tuple([_validator(row, outlook.as_of_s, is_observed=is_observed) for row in outlook.validators]),
         today=_course(outlook.today, has_balances=at_capacity is not None),
         at_capacity=UNSET if at_capacity is None else _course(at_capacity, has_balances=True),
@@ -122,18 +129,6 @@ def _fee(fee: FeeReading) -> ForecastFee:
         source=fee.source.value,
         target=fee.config.target,
         capacity=fee.config.capacity,
-    )
-
-
-def _quorum(outlook: QuorumOutlook, *, is_observed: bool) -> ForecastQuorum:
-    return ForecastQuorum(
-        percentage=DEFAULT_QUORUM,
-        total_weight=str(outlook.total_weight),
-        required_weight=str(outlook.required_weight),
-        active_weight=str(outlook.active_weight),
-        margin=float(outlook.margin),
-        answering_weight=str(outlook.answering_weight) if is_observed else UNSET,
-        answering_margin=float(outlook.answering_margin) if is_observed else UNSET,
     )
 
 
@@ -160,26 +155,24 @@ def _validator(row: ValidatorOutlook, as_of_s: int, *, is_observed: bool) -> Val
 
 
 def _course(course: Course, *, has_balances: bool) -> ForecastCourse:
-    top_ups = course.top_ups if has_balances else None
+    losses = [
+        ForecastLoss(
+            at=loss.at_s,
+            validation_ids=tuple(map(id_text, loss.ids)),
+            weight_lost=str(loss.weight_lost),
+            active_weight=str(loss.active_weight),
+            total_weight=str(loss.total_weight),
+        )
+        for loss in course.losses
+    ]
+    top_ups = [
+        ForecastTopUp(validation_id=id_text(top_up.validation_id), amount=str(top_up.amount_navax))
+        for top_up in course.top_ups or ()
+    ]
+    has_top_ups = has_balances and course.top_ups is not None
     return ForecastCourse(
-        losses=tuple(map(_loss, course.losses)),
+        losses=tuple(losses),
         quorum_impossible_at=or_unset(course.quorum_impossible_at_s),
-        top_ups=UNSET if top_ups is None else _top_ups(top_ups),
-        top_up_total=UNSET if top_ups is None else str(course.top_up_total_navax),
-    )
-
-
-def _loss(loss: WeightLoss) -> ForecastLoss:
-    return ForecastLoss(
-        at=loss.at_s,
-        validation_ids=tuple(map(id_text, loss.ids)),
-        weight_lost=str(loss.weight_lost),
-        active_weight=str(loss.active_weight),
-        total_weight=str(loss.total_weight),
-    )
-
-
-def _top_ups(top_ups: Sequence[TopUp]) -> tuple[ForecastTopUp, ...]:
-    return tuple(
-        [ForecastTopUp(validation_id=id_text(up.validation_id), amount=str(up.amount_navax)) for up in top_ups]
+        top_ups=tuple(top_ups) if has_top_ups else UNSET,
+        top_up_total=str(course.top_up_total_navax) if has_top_ups else UNSET,
     )

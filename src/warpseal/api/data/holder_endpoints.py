@@ -21,9 +21,9 @@ from warpseal.api.data.bodies import (
 )
 from warpseal.api.data.errors import ExpiredPageToken, IndexNotEnabled, IndexNotReady
 from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
-from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import PAGE_TOKEN, THRESHOLD, time_range_in
+from warpseal.api.data.sdk_resources import copy_resource
 from warpseal.resources.base import UNSET, UnsetType
 from warpseal.resources.evm import Holder, HolderQuery
 from warpseal.resources.queries import PageRequest
@@ -53,7 +53,9 @@ async def list_token_holders(context: EvmContext) -> Response:
         addresses=await _entries(holders.items),
         events_inconsistent=holders.events_inconsistent or UNSET,
     )
-    return await context.respond(_sdk_addresses(body) if context.for_sdk else body)
+    if not context.for_sdk:
+        return await context.respond(body)
+    return await context.respond(copy_resource(body, SdkAddressesAboveThreshold, addresses=_sdk_entries(body)))
 
 
 async def list_nft_holders(context: EvmContext) -> Response:
@@ -67,8 +69,7 @@ async def list_nft_holders(context: EvmContext) -> Response:
         return _known(context, await index.nft_holders(contract, page, at_block), at_block)
 
     holders = await complete_page(context, read)
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
-    name, symbol = wording.names(contract, holders.name, holders.symbol)
+    name, symbol = context.wording.names(contract, holders.name, holders.symbol)
     body = NftHolders(
         next_page_token=await _next_token(context, query, holders),
         addresses=await _entries(holders.items),
@@ -78,7 +79,10 @@ async def list_nft_holders(context: EvmContext) -> Response:
         total_tokens=holders.total_tokens,
         events_inconsistent=holders.events_inconsistent or UNSET,
     )
-    return await context.respond(_sdk_nft_holders(body) if context.for_sdk else body)
+    if not context.for_sdk:
+        return await context.respond(body)
+    names = {"nft_collection_name": (name,) if name else (), "nft_symbol": (symbol,) if symbol else ()}
+    return await context.respond(copy_resource(body, SdkNftHolders, addresses=_sdk_entries(body), **names))
 
 
 def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
@@ -114,25 +118,5 @@ async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:
     return encode() if len(holders) < _IN_THREAD_FROM else await asyncio.to_thread(encode)
 
 
-def _sdk_addresses(body: AddressesAboveThreshold) -> SdkAddressesAboveThreshold:
-    return SdkAddressesAboveThreshold(
-        next_page_token=body.next_page_token,
-        addresses=_sdk_entries(body.addresses),
-        events_inconsistent=body.events_inconsistent,
-    )
-
-
-def _sdk_nft_holders(body: NftHolders) -> SdkNftHolders:
-    return SdkNftHolders(
-        next_page_token=body.next_page_token,
-        addresses=_sdk_entries(body.addresses),
-        nft_collection_name=(body.nft_collection_name,) if body.nft_collection_name else (),
-        nft_symbol=(body.nft_symbol,) if body.nft_symbol else (),
-        total_holders=body.total_holders,
-        total_tokens=body.total_tokens,
-        events_inconsistent=body.events_inconsistent,
-    )
-
-
-def _sdk_entries(entries: Sequence[HolderEntry]) -> tuple[SdkHolderEntry, ...]:
-    return tuple([SdkHolderEntry(address=entry.address, sort_key=str(entry.sort_key)) for entry in entries])
+def _sdk_entries(body: AddressesAboveThreshold | NftHolders) -> tuple[SdkHolderEntry, ...]:
+    return tuple([SdkHolderEntry(address=entry.address, sort_key=str(entry.sort_key)) for entry in body.addresses])

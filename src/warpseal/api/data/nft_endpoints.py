@@ -12,7 +12,6 @@ from starlette.responses import Response
 from warpseal.api.data.bodies import CollectibleBalances, Erc1155Transfers, NftTokens
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, ReindexedRecently, ReindexUnavailable, TokenNotFound
 from warpseal.api.data.evm_context import SETTING, EvmContext, complete_page
-from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.parameters import CONTRACT_ADDRESS, block_range_in, order_in
 from warpseal.errors import WarpsealError
 from warpseal.index.evm.records import ReindexOutcome
@@ -33,7 +32,7 @@ async def list_erc1155_transfers(context: EvmContext) -> Response:
     described = context.services.evm.contracts_of(context.chain)
     criteria = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
     page = await complete_page(context, lambda: index.erc1155_transfers(criteria, query.page))
-    wording = EvmWording(described, for_sdk=context.for_sdk)
+    wording = context.wording
     return await context.respond(
         Erc1155Transfers(
             next_page_token=await context.next_token(query, page.next),
@@ -54,7 +53,7 @@ async def list_collectibles(context: EvmContext) -> Response:
     items = page.items
     if context.freshness is not None and context.freshness.first_height:
         items = await _with_amounts(context, address, items)
-    wording = EvmWording(described, for_sdk=context.for_sdk)
+    wording = context.wording
     return await context.respond(
         CollectibleBalances(
             next_page_token=await context.next_token(query, page.next),
@@ -69,7 +68,7 @@ async def list_tokens(context: EvmContext) -> Response:
     query = await context.page_query(contract)
     index = context.index()
     page = await complete_page(context, lambda: index.tokens(contract, query.page))
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
+    wording = context.wording
     return await context.respond(
         NftTokens(
             next_page_token=await context.next_token(query, page.next),
@@ -85,8 +84,7 @@ async def get_token(context: EvmContext) -> Response:
     token = await complete_page(context, lambda: index.token(contract, token_id))
     if not token.items:
         raise _unknown_token(context, contract, token_id)
-    wording = EvmWording(context.services.evm.contracts_of(context.chain), for_sdk=context.for_sdk)
-    return await context.respond(wording.token(token.items[0]))
+    return await context.respond(context.wording.token(token.items[0]))
 
 
 async def reindex(context: EvmContext) -> Response:

@@ -27,7 +27,7 @@ from warpseal.api.data.parameters import (
 )
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
-from warpseal.api.http.responses import JSON, respond, response_headers
+from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings
@@ -139,7 +139,7 @@ class RequestContext(Struct, frozen=True):
         """
         shared = "private" if self.settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
-        return await respond(self.request, _ENCODER.encode(resource), JSON, cache_control)
+        return await EncodedBody(_ENCODER.encode(resource)).respond(self.request, JSON, cache_control)
 
 
 _PARTS: Final = RequestContext.__struct_fields__

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from warpseal.api.data import operations
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
@@ -20,29 +21,6 @@ from warpseal.api.data.nft_endpoints import (
     list_tokens,
     reindex,
 )
-from warpseal.api.data.operations import (
-    AVG_TPS,
-    BLOCKCHAIN,
-    BLOCKS,
-    CHAIN_IDS,
-    COLLECTIBLES,
-    DEPLOYMENTS,
-    ERC1155_TRANSFERS,
-    EVM_BLOCK,
-    EVM_CHAIN,
-    EVM_CHAINS,
-    FORECAST,
-    NFT_HOLDERS,
-    REINDEX,
-    REWARDS,
-    RPC_USAGE,
-    TOKEN,
-    TOKEN_HOLDERS,
-    TOKENS,
-    TRANSACTIONS,
-    VALIDATOR,
-    Operation,
-)
 from warpseal.api.data.primary_context import PrimaryNetworkContext
 from warpseal.api.data.request_context import ContextFactory, RequestContext
 from warpseal.api.data.services import DataServices
@@ -53,6 +31,10 @@ from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
 from warpseal.api.http.access import ApiAccess, MetricsApiAccess
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
+
+Handle = Callable[[RequestContext], Awaitable[Response]]
+Admit = Callable[[Request, int], Awaitable[None]]
+"""Counts a request that costs so many compute units, or raises a WarpsealError."""
 
 
 class DataApi:
@@ -80,68 +62,58 @@ class DataApi:
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 16, and of the forecast."""
         return [
-            self._primary_route(TRANSACTIONS, list_transactions),
-            self._primary_route(BLOCKS, list_blocks),
-            self._primary_route(BLOCKCHAIN, get_blockchain),
-            self._primary_route(CHAIN_IDS, list_chain_ids),
-            self._primary_route(REWARDS, list_rewards),
-            self._primary_route(VALIDATOR, get_validator),
-            self._primary_route(FORECAST, get_forecast),
-            self._route(EVM_CHAINS, list_chains),
-            self._evm_route(EVM_CHAIN, get_chain),
-            self._evm_route(EVM_BLOCK, get_block),
-            self._evm_route(ERC1155_TRANSFERS, list_erc1155_transfers),
-            self._evm_route(COLLECTIBLES, list_collectibles),
-            self._evm_route(DEPLOYMENTS, list_deployments),
-            self._evm_route(TOKENS, list_tokens),
-            self._evm_route(REINDEX, reindex),
-            self._evm_route(TOKEN, get_token),
-            self._usage_route(),
+            self._route(operations.TRANSACTIONS, _of_primary(list_transactions)),
+            self._route(operations.BLOCKS, _of_primary(list_blocks)),
+            self._route(operations.BLOCKCHAIN, _of_primary(get_blockchain)),
+            self._route(operations.CHAIN_IDS, _of_primary(list_chain_ids)),
+            self._route(operations.REWARDS, _of_primary(list_rewards)),
+            self._route(operations.VALIDATOR, _of_primary(get_validator)),
+            self._route(operations.FORECAST, _of_primary(get_forecast)),
+            self._route(operations.EVM_CHAINS, list_chains),
+            self._route(operations.EVM_CHAIN, _of_chain(get_chain)),
+            self._route(operations.EVM_BLOCK, _of_chain(get_block)),
+            self._route(operations.ERC1155_TRANSFERS, _of_chain(list_erc1155_transfers)),
+            self._route(operations.COLLECTIBLES, _of_chain(list_collectibles)),
+            self._route(operations.DEPLOYMENTS, _of_chain(list_deployments)),
+            self._route(operations.TOKENS, _of_chain(list_tokens)),
+            self._route(operations.REINDEX, _of_chain(reindex)),
+            self._route(operations.TOKEN, _of_chain(get_token)),
+            self._route(operations.RPC_USAGE, get_usage, self._admit_usage),
         ]
 
     def metrics_routes(self) -> list[Route]:
         """Return the routes of endpoints 17 to 19."""
+        admit = self._metrics_access.admit
         return [
-            self._metrics_route(AVG_TPS, get_avg_tps),
-            self._metrics_route(TOKEN_HOLDERS, _of_chain(list_token_holders)),
-            self._metrics_route(NFT_HOLDERS, _of_chain(list_nft_holders)),
+            self._route(operations.AVG_TPS, get_avg_tps, admit),
+            self._route(operations.TOKEN_HOLDERS, _of_chain(list_token_holders), admit),
+            self._route(operations.NFT_HOLDERS, _of_chain(list_nft_holders), admit),
         ]
 
-    def _primary_route(
-        self, operation: Operation, handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]
-    ) -> Route:
-        async def respond(context: RequestContext) -> Response:
-            return await handle(PrimaryNetworkContext.of(context))
+    async def _admit_usage(self, request: Request, units: int) -> None:
+        await self.access.admit(request, units, needs_key=self._usage_access.needs_key)
+        self._usage_access.check(request)
 
-        return self._route(operation, respond)
+    def _route(self, operation: operations.Operation, handle: Handle, admit: Admit | None = None) -> Route:
+        admit = admit or self.access.admit
 
-    def _evm_route(self, operation: Operation, handle: Callable[[EvmContext], Awaitable[Response]]) -> Route:
-        return self._route(operation, _of_chain(handle))
-
-    def _metrics_route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
-            await self._metrics_access.admit(request, operation.units)
-            return await handle(await self._contexts.create(request, operation))
-
-        return Route(operation.path, endpoint, methods=[operation.method])
-
-    def _usage_route(self) -> Route:
-        async def endpoint(request: Request) -> Response:
-            await self.access.admit(request, RPC_USAGE.units, needs_key=self._usage_access.needs_key)
-            self._usage_access.check(request)
-            return await get_usage(await self._contexts.create(request, RPC_USAGE))
-
-        return Route(RPC_USAGE.path, endpoint, methods=[RPC_USAGE.method])
-
-    def _route(self, operation: Operation, handle: Callable[[RequestContext], Awaitable[Response]]) -> Route:
-        async def endpoint(request: Request) -> Response:
-            await self.access.admit(request, operation.units)
+            await admit(request, operation.units)
             return await handle(await self._contexts.create(request, operation))
 
         return Route(operation.path, endpoint, methods=[operation.method])
 
 
-def _of_chain(handle: Callable[[EvmContext], Awaitable[Response]]) -> Callable[[RequestContext], Awaitable[Response]]:
+def _of_primary(handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]) -> Handle:
+    """Return a handler of requests about the primary chains."""
+
+    async def respond(context: RequestContext) -> Response:
+        return await handle(PrimaryNetworkContext.of(context))
+
+    return respond
+
+
+def _of_chain(handle: Callable[[EvmContext], Awaitable[Response]]) -> Handle:
     """Return a handler of requests about the EVM chain that the path names."""
 
     async def respond(context: RequestContext) -> Response:

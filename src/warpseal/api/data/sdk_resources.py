@@ -96,7 +96,7 @@ def sdk_p_transaction(tx: PChainTransaction) -> PChainTransaction:
 
 def sdk_x_transaction(tx: XChainTransaction) -> SdkXChainTransaction:
     """Return a transaction of the X-Chain, of either format."""
-    return _copy(
+    return copy_resource(
         tx,
         SdkXChainTransaction,
         memo=tx.memo or "0x",
@@ -108,7 +108,7 @@ def sdk_x_transaction(tx: XChainTransaction) -> SdkXChainTransaction:
 def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
     """Return an atomic transaction of the C-Chain; an SDK recognizes its type by the keys that it has."""
     is_import = tx.tx_type is PrimaryNetworkTxType.IMPORT
-    return _copy(
+    return copy_resource(
         tx,
         SdkCChainTransaction,
         memo=tx.memo or "0x",
@@ -120,10 +120,10 @@ def sdk_c_transaction(tx: CChainTransaction) -> SdkCChainTransaction:
 
 
 def _sdk_utxos(utxos: Iterable[AvmUtxo]) -> tuple[SdkUtxo, ...]:
-    return tuple([_copy(utxo, SdkUtxo, output_index=str(utxo.output_index)) for utxo in utxos])
+    return tuple([copy_resource(utxo, SdkUtxo, output_index=str(utxo.output_index)) for utxo in utxos])
 
 
-def _copy(source: Resource, kind: type[R], **changes: Any) -> R:
+def copy_resource(source: Resource, kind: type[R], **changes: Any) -> R:
     """Return a resource of another kind with the fields that this kind has, except for the changes."""
     same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in changes}
     return kind(**same, **changes)

@@ -6,7 +6,7 @@ Source of truth: the specification's endpoint 16; docs/usage-metrics.md for what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.node.access import has_token
 from warpseal.errors import InvalidRequest
 from warpseal.resources.aliases import ChainAliases
-from warpseal.resources.base import UNSET
+from warpseal.resources.base import or_unset
 from warpseal.usage.calls import Dimension
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
@@ -98,7 +98,7 @@ async def get_usage(context: RequestContext) -> Response:
     group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
     buckets = await usage.read(UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of))
     # There may be 50,000 values.
-    metrics = await asyncio.to_thread(_metrics, buckets, level, grouping, now)
+    metrics = await asyncio.to_thread(lambda: tuple([_metric(bucket, level, grouping, now) for bucket in buckets]))
     network = UsageNetwork.MAINNET if context.services.is_mainnet else UsageNetwork.TESTNET
     return await context.respond(UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network))
 
@@ -167,12 +167,6 @@ def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
     yield "/" + "/".join(segments)
 
 
-def _metrics(
-    buckets: Sequence[UsageBucket], level: Level, grouping: UsageGrouping, now: int
-) -> tuple[UsageMetric, ...]:
-    return tuple(_metric(bucket, level, grouping, now) for bucket in buckets)
-
-
 def _metric(bucket: UsageBucket, level: Level, grouping: UsageGrouping, now: int) -> UsageMetric:
     elapsed_s = max(1, min(now, bucket_end(level, bucket.start)) - bucket.start)
     values = tuple(_value(group, grouping, elapsed_s) for group in bucket.groups)
@@ -183,7 +177,7 @@ def _value(group: UsageGroup, grouping: UsageGrouping, elapsed_s: int) -> UsageV
     sums = group.sums
     return UsageValue(
         grouped_by=grouping,
-        group_value=UNSET if group.value is None else group.value,
+        group_value=or_unset(group.value),
         total_requests=sums.requests,
         requests_per_second=round(sums.requests / elapsed_s, _RATE_DIGITS),
         success_rate_percent=sums.success_rate_percent,

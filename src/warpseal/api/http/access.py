@@ -85,26 +85,20 @@ class ApiAccess:
     async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
         """Return the caller's key; if none is required, an invalid key counts as not given."""
         text, is_required = _key_text(request), needs_key or self._settings.require_api_key
-        if not is_required:
-            return await self._valid_key(text, is_required=False) if text else None
-        if text is None:
+        if text is None and is_required:
             raise ApiKeyRequired
-        key = await self._valid_key(text, is_required=True)
-        if key is None:
-            raise ApiKeyRefused
-        return key
-
-    async def _valid_key(self, text: str, *, is_required: bool) -> ApiKey | None:
-        digest = digest_key(text)
-        if digest is None:
-            return None
+        digest = None if text is None else digest_key(text)
+        key = None
         try:
-            key = await self._find(digest)
+            key = None if digest is None else await self._find(digest)
         except StoreDown:
             if is_required:
                 raise
-            return None
-        return None if key is None or key.revoked_at is not None else key
+        if key is not None and key.revoked_at is None:
+            return key
+        if is_required:
+            raise ApiKeyRefused
+        return None
 
     async def _find(self, digest: bytes) -> ApiKey | None:
         try:

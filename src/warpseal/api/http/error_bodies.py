@@ -1,7 +1,6 @@
-"""Bodies of error responses, as the OpenAPI document describes them; see docs/errors.md.
+"""Bodies of error responses; see docs/errors.md.
 
-The classes of errors make the details and `error_response` the bodies; tests validate both against these types. The
-twins in kebab case are derived by the document.
+`error_response` builds them from the details of errors. The twins in kebab case are derived by the document.
 """
 
 from __future__ import annotations
@@ -13,22 +12,8 @@ from warpseal.delivery.report import DeliveryAdvice
 from warpseal.l1.errors import OriginProgress
 from warpseal.l1.request import SupersededStatement
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.upstream.errors import PublicFailure
-from warpseal.warp.quorum_shortfall import MissingSigner
-
-
-class FailedNode(Resource, frozen=True, gc=False, kw_only=True):
-    """A node that gave no usable answer. position: in the setting, from 0."""
-
-    position: int
-    failure: PublicFailure
-
-
-class EqualAnswers(Resource, frozen=True, gc=False, kw_only=True):
-    """Nodes with the same answer, by their positions in the setting. digest: of the answer."""
-
-    positions: tuple[int, ...]
-    digest: str
+from warpseal.upstream.errors import AnswerClass, NodeAttempt
+from warpseal.warp.quorum_shortfall import MissingSigner, Verdict
 
 
 class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
@@ -37,7 +22,7 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     verdict to hints: of a missed quorum. counts: missing validators by reason. validators: the heaviest ones.
     """
 
-    verdict: Literal["wait", "never"] | UnsetType = UNSET
+    verdict: Verdict | UnsetType = UNSET
     signed_weight: str | UnsetType = UNSET
     required_weight: str | UnsetType = UNSET
     total_weight: str | UnsetType = UNSET
@@ -48,20 +33,16 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     hints: tuple[str, ...] | UnsetType = UNSET
     advice: DeliveryAdvice | UnsetType = UNSET
 
+    tx_hash: str | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    transaction_type: str | UnsetType = UNSET
+    superseded: SupersededStatement | UnsetType = UNSET
+    validation_id: str | UnsetType = UNSET
+    progress: OriginProgress | UnsetType = UNSET
+
     field: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     limit_bytes: int | UnsetType = UNSET
-    allowed_seconds: float | UnsetType = UNSET
-    allowed: tuple[str, ...] | UnsetType = UNSET
-    served: tuple[str, ...] | UnsetType = UNSET
-    setting: str | UnsetType = UNSET
-    missing: str | UnsetType = UNSET
-    limit: int | UnsetType = UNSET
-    scope: Literal["client", "daemon"] | UnsetType = UNSET
-    expected_seconds: int | UnsetType = UNSET
-    waiting: int | UnsetType = UNSET
-    limit_units: int | UnsetType = UNSET
-    window_seconds: int | UnsetType = UNSET
 
     message_network_id: int | UnsetType = UNSET
     network_id: int | UnsetType = UNSET
@@ -73,24 +54,29 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     oldest: str | UnsetType = UNSET
     tip: str | UnsetType = UNSET
 
-    nodes: tuple[FailedNode, ...] | UnsetType = UNSET
     quorum: int | UnsetType = UNSET
-    classes: tuple[EqualAnswers, ...] | UnsetType = UNSET
+    classes: tuple[AnswerClass, ...] | UnsetType = UNSET
+    nodes: tuple[NodeAttempt, ...] | UnsetType = UNSET
 
-    tx_hash: str | UnsetType = UNSET
-    status: str | UnsetType = UNSET
-    transaction_type: str | UnsetType = UNSET
-    superseded: SupersededStatement | UnsetType = UNSET
-    validation_id: str | UnsetType = UNSET
-    progress: OriginProgress | UnsetType = UNSET
-
+    block_id: str | UnsetType = UNSET
     chain: str | UnsetType = UNSET
     height: str | UnsetType = UNSET
     node_height: str | UnsetType = UNSET
     lag_seconds: int | UnsetType = UNSET
-    block_id: str | UnsetType = UNSET
+    allowed_seconds: float | UnsetType = UNSET
     address: str | UnsetType = UNSET
     token_id: str | UnsetType = UNSET
+
+    allowed: tuple[str, ...] | UnsetType = UNSET
+    served: tuple[str, ...] | UnsetType = UNSET
+    missing: str | UnsetType = UNSET
+    setting: str | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    scope: Literal["client", "daemon"] | UnsetType = UNSET
+    expected_seconds: int | UnsetType = UNSET
+    waiting: int | UnsetType = UNSET
+    limit_units: int | UnsetType = UNSET
+    window_seconds: int | UnsetType = UNSET
 
 
 class Error(Resource, frozen=True, gc=False, kw_only=True):

@@ -21,7 +21,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.responses import PlainTextResponse, Response
 
-from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
+from warpseal.aggregation.errors import QuorumNotReached
+from warpseal.api.http.error_bodies import Error, ErrorDetail, KebabError, MetricsApiError
 from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout
 from warpseal.api.signing.errors import UnknownField
 from warpseal.errors import InvalidRequest, WarpsealError
@@ -54,27 +55,30 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
 
     shows_addresses: whether the caller may see where validators listen.
     """
-    status = status_of(error, dialect)
+    status, text = status_of(error, dialect), error_text(error)
     if dialect is Dialect.NODE:
-        return PlainTextResponse(f"{error_text(error)}\n", status, _headers(error))
-    if dialect in (Dialect.V1, Dialect.METRICS_API):
-        message = [error_text(error)] if dialect is Dialect.METRICS_API else error_text(error)
-        content = {"message": message, "error": HTTPStatus(status).phrase, "statusCode": status}
-    else:
-        content = {"error": _kebab_text(error)}
-    facts = dict(error.detail())
-    if not shows_addresses and isinstance(error, QuorumNotReached | QuorumImpossible):
-        facts["validators"] = [
+        return PlainTextResponse(f"{text}\n", status, _headers(error))
+    detail = ErrorDetail(**error.detail)
+    if detail.validators and not shows_addresses:
+        signers = [
             replace(signer, connections=without_addresses(signer.connections) if signer.connections else UNSET)
-            for signer in error.shortfall.missing
+            for signer in detail.validators
         ]
-    detail: dict[str, Any] = msgspec.to_builtins(facts)
-    if dialect is Dialect.KEBAB:
-        if "field" in detail and not isinstance(error, UnknownField):
-            detail["field"] = kebab_name(detail["field"])
-        detail = with_kebab_names(detail)
-    body = json.dumps({**content, "code": error.code, "detail": detail}, separators=(",", ":"))
-    return Response(body, status, _headers(error), "application/json")
+        detail = replace(detail, validators=tuple(signers))
+    phrase = HTTPStatus(status).phrase
+    body: Error | MetricsApiError | KebabError
+    if dialect is Dialect.V1:
+        body = Error(message=text, error=phrase, status_code=status, code=error.code, detail=detail)
+    elif dialect is Dialect.METRICS_API:
+        body = MetricsApiError(message=(text,), error=phrase, status_code=status, code=error.code, detail=detail)
+    else:
+        if detail.field and not isinstance(error, UnknownField):
+            detail = replace(detail, field=kebab_name(detail.field))
+        body = KebabError(error=_kebab_text(error), code=error.code, detail=detail)
+    content = msgspec.to_builtins(body)
+    # The text may quote half of a surrogate pair, which msgspec does not encode.
+    encoded = json.dumps(with_kebab_names(content) if dialect is Dialect.KEBAB else content, separators=(",", ":"))
+    return Response(encoded, status, _headers(error), "application/json")
 
 
 @lru_cache(_MAX_CACHED_NAMES)

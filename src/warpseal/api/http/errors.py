@@ -21,9 +21,7 @@ class StillStarting(WarpsealError):
     code = "starting"
     http_status = 503
     retry_after_s: float = RETRY_SOON_S
-
-    def __init__(self) -> None:
-        super().__init__("the daemon is starting; no node has reported the network id yet")
+    default_text = "the daemon is starting; no node has reported the network id yet"
 
 
 class BodyTooLarge(WarpsealError):
@@ -35,7 +33,7 @@ class BodyTooLarge(WarpsealError):
 
     def __init__(self, limit_bytes: int) -> None:
         text = f"the request body is longer than the {limit_bytes} bytes that are allowed"
-        super().__init__(text, limitBytes=limit_bytes)
+        super().__init__(text, limit_bytes=limit_bytes)
 
 
 class HeaderTooLarge(WarpsealError):
@@ -46,7 +44,7 @@ class HeaderTooLarge(WarpsealError):
 
     def __init__(self, limit_bytes: int) -> None:
         text = f"the request header is longer than the {limit_bytes} bytes that are allowed"
-        super().__init__(text, limitBytes=limit_bytes)
+        super().__init__(text, limit_bytes=limit_bytes)
 
 
 class ReceiveTimeout(WarpsealError):
@@ -56,7 +54,7 @@ class ReceiveTimeout(WarpsealError):
     http_status = 400
 
     def __init__(self, allowed_s: float) -> None:
-        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowedSeconds=allowed_s)
+        super().__init__(f"the request did not arrive in full within {allowed_s:g} s", allowed_seconds=allowed_s)
 
 
 class MalformedHTTP(WarpsealError):
@@ -64,9 +62,7 @@ class MalformedHTTP(WarpsealError):
 
     code = "malformed_http"
     http_status = 400
-
-    def __init__(self) -> None:
-        super().__init__("the request is not valid HTTP/1.1")
+    default_text = "the request is not valid HTTP/1.1"
 
 
 class NotFound(WarpsealError):
@@ -85,8 +81,8 @@ class MethodNotAllowed(WarpsealError):
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
         text = f"method {method[:32]} is not allowed here; use {' or '.join(allowed)}"
-        super().__init__(text, allowed=list(allowed))
         self.allowed = tuple(allowed)
+        super().__init__(text, allowed=self.allowed)
 
 
 class UnknownTransferCoding(WarpsealError):
@@ -105,9 +101,7 @@ class TooManyConnections(WarpsealError):
     code = "too_many_connections"
     http_status = 429
     retry_after_s: float = RETRY_SOON_S
-
-    def __init__(self) -> None:
-        super().__init__("too many connections are open; try again later")
+    default_text = "too many connections are open; try again later"
 
 
 class NetworkNotServed(WarpsealError):
@@ -119,7 +113,7 @@ class NetworkNotServed(WarpsealError):
     def __init__(self, name: str, served: Sequence[str], network_id: int) -> None:
         names = ", ".join(served)
         text = f"network {name[:64]!r} is not served here; this daemon serves {names} (network id {network_id})"
-        super().__init__(text, served=list(served))
+        super().__init__(text, served=tuple(served))
 
 
 class TooManyRequests(WarpsealError):
@@ -140,9 +134,7 @@ class ApiKeyRequired(WarpsealError):
 
     code = "api_key_required"
     http_status = 401
-
-    def __init__(self) -> None:
-        super().__init__("an API key is required: send it as x-service-api-key or x-glacier-api-key")
+    default_text = "an API key is required: send it as x-service-api-key or x-glacier-api-key"
 
 
 class ApiKeyRefused(WarpsealError):
@@ -150,9 +142,7 @@ class ApiKeyRefused(WarpsealError):
 
     code = "api_key_refused"
     http_status = 403
-
-    def __init__(self) -> None:
-        super().__init__("this API key is unknown or revoked")
+    default_text = "this API key is unknown or revoked"
 
 
 class RateLimited(WarpsealError):
@@ -168,7 +158,7 @@ class RateLimited(WarpsealError):
 
     def __init__(self, limit_units: int, window_s: int, retry_after_s: float) -> None:
         text = f"rate limit exceeded: {limit_units} compute units in {window_s} s"
-        super().__init__(text, limitUnits=limit_units, windowSeconds=window_s)
+        super().__init__(text, limit_units=limit_units, window_seconds=window_s)
         self.retry_after_s = retry_after_s
 
 
@@ -177,9 +167,7 @@ class AdminTokenRequired(WarpsealError):
 
     code = "admin_token_required"
     http_status = 401
-
-    def __init__(self) -> None:
-        super().__init__("the admin token is required: send it as Authorization: Bearer")
+    default_text = "the admin token is required: send it as Authorization: Bearer"
 
 
 class AdminTokenRefused(WarpsealError):
@@ -187,6 +175,4 @@ class AdminTokenRefused(WarpsealError):
 
     code = "admin_token_refused"
     http_status = 403
-
-    def __init__(self) -> None:
-        super().__init__("only the administrator may read this")
+    default_text = "only the administrator may read this"

@@ -135,7 +135,7 @@ class ErrorMiddleware:
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
-            if started or not _is_shutdown(scope):
+            if started or not is_shutdown(scope):
                 raise
             await self._answer(ShuttingDown(), scope, receive, send)
         except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
@@ -152,7 +152,7 @@ class ErrorMiddleware:
         await response(scope, receive, send)
 
 
-def _is_shutdown(scope: Scope) -> bool:
+def is_shutdown(scope: Scope) -> bool:
     """Return whether the server cancelled the request because its grace period ended."""
     event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
     return event is not None and event.is_set()

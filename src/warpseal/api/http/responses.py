@@ -1,4 +1,4 @@
-"""HTTP responses of the Data API: entity tags, caching, compression, and headers that are set before the response.
+"""HTTP responses: entity tags, caching, compression, and headers that are set before the response.
 
 Source of truth: RFC 9110 sections 8.8.3 and 13.1.2 (entity tags, If-None-Match) and 12.5.3 (Accept-Encoding), RFC 9111.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from collections.abc import Mapping
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -19,6 +21,7 @@ from starlette.types import Scope
 from warpseal.runtime.locks import AsyncLock
 
 JSON: Final = "application/json"
+NO_STORE: Final = "no-store"
 COMPRESSED_FROM_BYTES: Final = 1_024
 FINAL_PAGE_S: Final = 3_600
 FINAL_S: Final = 86_400
@@ -28,22 +31,13 @@ _TAG_BYTES: Final = 12
 _ZERO_WEIGHT: Final = re.compile(r"\s*q\s*=\s*(?:0+\.?0*|\.0+)\s*")
 
 
-async def respond(request: Request, body: bytes, media_type: str, cache_control: str) -> Response:
-    """Return bytes as they go out: status 304 if the client has them, compressed if they are long enough."""
-    tag = _entity_tag(body)
-    headers = {"etag": tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
-    if _matches(request.headers.get("if-none-match", ""), tag):
-        return Response(status_code=304, headers=headers)
-    if len(body) >= COMPRESSED_FROM_BYTES and accepts_gzip(request.headers.get("accept-encoding", "")):
-        headers["content-encoding"] = "gzip"
-        in_thread = len(body) >= _IN_THREAD_FROM_BYTES
-        compress = partial(gzip.compress, body, _GZIP_LEVEL, mtime=0)
-        body = await asyncio.to_thread(compress) if in_thread else compress()
-    return Response(body, 200, headers, media_type=media_type)
+def json_response(body: Any, status: int = 200) -> Response:
+    """Return a body that msgspec encodes, as it goes out to every client."""
+    return Response(msgspec.json.encode(body), status, media_type=JSON)
 
 
 class EncodedBody:
-    """The body of a response, which is compressed once for all clients."""
+    """The body of a response; one that is kept is compressed once for all clients."""
 
     def __init__(self, plain: bytes) -> None:
         self.plain = plain
@@ -53,31 +47,31 @@ class EncodedBody:
     @cached_property
     def tag(self) -> str:
         """The entity tag."""
-        return _entity_tag(self.plain)
+        return f'W/"{blake2b(self.plain, digest_size=_TAG_BYTES).hexdigest()}"'
 
-    async def compressed(self) -> bytes | None:
-        """Return the body in gzip; None if it is too short for that."""
-        if len(self.plain) < COMPRESSED_FROM_BYTES:
-            return None
+    async def respond(
+        self, request: Request, media_type: str, cache_control: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Return the response, compressed if it is long enough; of a body that may be stored, 304 if the client has it.
+
+        headers: of any status.
+        """
+        headers = {"cache-control": cache_control, "vary": "Accept-Encoding", **(headers or {})}
+        if cache_control != NO_STORE:
+            headers["etag"] = self.tag
+            if _matches(request.headers.get("if-none-match", ""), self.tag):
+                return Response(status_code=304, headers=headers)
+        if len(self.plain) < COMPRESSED_FROM_BYTES or not accepts_gzip(request.headers.get("accept-encoding", "")):
+            return Response(self.plain, 200, headers, media_type)
+        return Response(await self._compress(), 200, {**headers, "content-encoding": "gzip"}, media_type)
+
+    async def _compress(self) -> bytes:
         async with self._lock:
             if self._compressed is None:
-                self._compressed = await asyncio.to_thread(gzip.compress, self.plain, _GZIP_LEVEL, mtime=0)
+                compress = partial(gzip.compress, self.plain, _GZIP_LEVEL, mtime=0)
+                in_thread = len(self.plain) >= _IN_THREAD_FROM_BYTES
+                self._compressed = await asyncio.to_thread(compress) if in_thread else compress()
             return self._compressed
-
-
-async def respond_encoded(request: Request, body: EncodedBody, media_type: str, cache_control: str) -> Response:
-    """Return a body that is kept: status 304 if the client has it, compressed if it is long enough."""
-    headers = {"etag": body.tag, "cache-control": cache_control, "vary": "Accept-Encoding"}
-    if _matches(request.headers.get("if-none-match", ""), body.tag):
-        return Response(status_code=304, headers=headers)
-    compressed = await body.compressed() if accepts_gzip(request.headers.get("accept-encoding", "")) else None
-    if compressed is not None:
-        headers["content-encoding"] = "gzip"
-    return Response(body.plain if compressed is None else compressed, 200, headers, media_type=media_type)
-
-
-def _entity_tag(body: bytes) -> str:
-    return f'W/"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
 
 
 def _matches(if_none_match: str, tag: str) -> bool:

@@ -5,7 +5,8 @@ Source of truth: the specification's health API. A GET of an unhealthy report an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -15,14 +16,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint, Method, NoParams
-from warpseal.ops.health.registry import HealthRegistry, HealthReport
+from warpseal.ops.health.registry import HealthRegistry, NodeHealth
 
 NAME: Final = "health"
 MAX_TAGS: Final = 64
 _JSON: Final = {"content-type": "application/json"}
-
-Report = Callable[[Sequence[str]], Awaitable[HealthReport]]
-"""Makes a report of the checks with these tags, or of all checks if there are none."""
 
 
 class TagParams(msgspec.Struct):
@@ -35,23 +33,12 @@ class HealthEndpoint:
     """Serves the reports of the health registry."""
 
     def __init__(self, registry: HealthRegistry, settings: ApiSettings) -> None:
-        # The last results of all checks, or of those with a tag; whether the daemon has started up; no checks.
-        async def health(tags: Sequence[str]) -> HealthReport:
-            await registry.run_old_checks(tags)
-            return registry.health(tags)
-
-        async def readiness(tags: Sequence[str]) -> HealthReport:
-            return registry.readiness(tags)
-
-        async def liveness(tags: Sequence[str]) -> HealthReport:
-            return registry.liveness()
-
-        reports: dict[str, Report] = {"health": health, "readiness": readiness, "liveness": liveness}
-        self._gets = {name: _get_app(report) for name, report in reports.items()}
+        self._registry = registry
         methods: dict[str, Method[Any]] = {
-            name: Method(NoParams if name == "liveness" else TagParams, _rpc_call(report))
-            for name, report in reports.items()
+            name: Method(TagParams, partial(self._report, name)) for name in ("health", "readiness")
         }
+        methods["liveness"] = Method(NoParams, partial(self._report, "liveness"))
+        self._gets = {name: partial(self._get, name) for name in methods}
         self._rpc = JsonRpcEndpoint(NAME, methods, settings)
 
     def routes(self) -> Mapping[str, ASGIApp]:
@@ -62,20 +49,20 @@ class HealthEndpoint:
         """Send the report to a GET; handle any other method as JSON-RPC."""
         await (self._gets["health"] if scope["method"] == "GET" else self._rpc)(scope, receive, send)
 
+    async def _get(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        result = await self._report(name, TagParams(_tags(scope)))
+        body = msgspec.json.encode(result) + b"\n"
+        await Response(body, 200 if result.healthy else 503, _JSON)(scope, receive, send)
 
-def _get_app(report: Report) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        result = await report(_tags(scope))
-        await Response(result.body + b"\n", 200 if result.is_healthy else 503, _JSON)(scope, receive, send)
-
-    return app
-
-
-def _rpc_call(report: Report) -> Callable[[Any], Awaitable[msgspec.Raw]]:
-    async def call(params: Any) -> msgspec.Raw:
-        return msgspec.Raw((await report(getattr(params, "tags", ())[:MAX_TAGS])).body)
-
-    return call
+    async def _report(self, name: str, params: Any) -> NodeHealth:
+        """Return the last results of all checks, or of those with a tag; of the startup checks; or no checks."""
+        if name == "liveness":
+            return NodeHealth({}, healthy=True)
+        tags = params.tags[:MAX_TAGS]
+        if name == "readiness":
+            return self._registry.readiness(tags)
+        await self._registry.run_old_checks(tags)
+        return self._registry.health(tags)
 
 
 def _tags(scope: Scope) -> list[str]:
@@ -83,4 +70,4 @@ def _tags(scope: Scope) -> list[str]:
     if not query:
         return []
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    return [value for name, value in pairs if name == "tag"][:MAX_TAGS]
+    return [value for name, value in pairs if name == "tag"]

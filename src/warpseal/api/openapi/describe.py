@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,29 +21,46 @@ _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _KEBAB: Final = "Kebab"
 _PREFIX: Final = COMPONENT.format(name="")
 
-Content = type[msgspec.Struct] | str | None
-"""The body of an answer: a resource as JSON, a text of a media type, or none."""
+Content = type[msgspec.Struct] | Mapping[str, Any] | str | None
+"""The body of an answer: a resource or another schema as JSON, a text of a media type, or none."""
+Paths = dict[str, dict[str, Any]]
+"""Descriptions of operations by path and method."""
 
 
-def describe_endpoint(
-    path: str,
-    name: str,
-    summary: str,
-    tag: str,
-    answers: Mapping[int, Content],
-    query_parameters: Iterable[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the description of an endpoint without a body. name: the operation id."""
-    in_path = [
-        {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]} for name in _IN_PATH.findall(path)
-    ]
-    return {
-        "operationId": name,
-        "summary": summary,
-        "tags": [tag],
-        "parameters": [*in_path, *query_parameters],
-        "responses": {str(status): _describe_content(status, content) for status, content in answers.items()},
-    }
+class OperationRow(NamedTuple):
+    """An operation, as a row of a table. name: its id. body: the schema of the request's JSON; None: it has none."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    answers: Mapping[int, Content]
+    query_parameters: Iterable[dict[str, Any]] = ()
+    body: Mapping[str, Any] | None = None
+
+    def describe(self, tag: str) -> dict[str, Any]:
+        """Return the description of the operation."""
+        in_path = [
+            {"name": name, "in": "path", "required": True, **_PATH_PARAMETERS[name]}
+            for name in _IN_PATH.findall(self.path)
+        ]
+        body = {"requestBody": {"required": True, "content": describe_json(self.body)}} if self.body else {}
+        return {
+            "operationId": self.name,
+            "summary": self.summary,
+            "tags": [tag],
+            "parameters": [*in_path, *self.query_parameters],
+            "responses": {str(status): _describe_content(status, content) for status, content in self.answers.items()},
+            **body,
+        }
+
+
+def describe_paths(tag: str, operations: Iterable[OperationRow]) -> Paths:
+    """Return the descriptions of operations with this tag."""
+    paths: Paths = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = operation.describe(tag)
+    return paths
 
 
 def describe_json(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +146,7 @@ def _describe_content(status: int, content: Content) -> dict[str, Any]:
         return describe_answer(status, {})
     if isinstance(content, str):
         return describe_answer(status, {content: {} if content == JSON else {"schema": {"type": "string"}}})
-    return describe_answer(status, describe_json(refer_to(content)))
+    return describe_answer(status, describe_json(content if isinstance(content, Mapping) else refer_to(content)))
 
 
 _PATH_PARAMETERS: Final = {

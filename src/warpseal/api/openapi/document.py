@@ -5,7 +5,6 @@ Source of truth: OpenAPI 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,9 +18,11 @@ from warpseal.api.openapi.describe import (
     COMPONENT,
     METHODS,
     Content,
+    OperationRow,
+    Paths,
     describe_answer,
-    describe_endpoint,
     describe_json,
+    describe_paths,
     describe_query,
     describe_text,
     refer_to,
@@ -29,7 +30,6 @@ from warpseal.api.openapi.describe import (
     with_plain_types,
 )
 from warpseal.api.openapi.examples import (
-    OperationExample,
     RunningNetwork,
     examples_of,
     load_examples,
@@ -41,7 +41,6 @@ from warpseal.api.openapi.node_paths import (
     NODE,
     PAGES,
     RESOURCES,
-    Paths,
     describe_gateway_paths,
     describe_node_paths,
     describe_pages,
@@ -104,19 +103,17 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "security": [{}, *({name: []} for name in KEY_HEADERS)],
         "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
-        "paths": {path: _with_examples(item, examples) for path, item in paths.items()},
+        "paths": {
+            path: {
+                key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
+                for key, value in item.items()
+            }
+            for path, item in paths.items()
+        },
         "components": {
             "schemas": with_kebab_twins(with_plain_types(components)),
             "securitySchemes": {**keys, ADMIN_TOKEN: {"type": "http", "scheme": "bearer"}},
         },
-    }
-
-
-def _with_examples(item: dict[str, Any], examples: Mapping[str, OperationExample]) -> dict[str, Any]:
-    """Return the operations of a path with their examples."""
-    return {
-        key: with_example(value, examples[value["operationId"]]) if key in METHODS else value
-        for key, value in item.items()
     }
 
 
@@ -137,7 +134,8 @@ def _describe(operation: Operation) -> dict[str, Any]:
     """Return the description of an endpoint of the history."""
     parameters = [_parameter(parameter) for parameter in operation.parameters]
     errors = _METRICS_API_ERRORS if operation.tag == METRICS_API else _ERRORS
-    described = describe_endpoint(operation.path, operation.name, operation.summary, operation.tag, errors, parameters)
+    row = OperationRow(operation.method, operation.path, operation.name, operation.summary, errors, parameters)
+    described = row.describe(operation.tag)
     if operation.method == "POST":
         created = {"description": "Accepted.", "headers": _HEADERS}
         return {
@@ -157,54 +155,23 @@ def _describe(operation: Operation) -> dict[str, Any]:
 
 def _signing_paths() -> Paths:
     """Return the descriptions of the aggregation endpoints."""
-    v1, v1_l1, kebab = _V1_AGGREGATE, _V1_AGGREGATE + "/{txHash}", "/aggregate-signatures"
-    body = {"required": True, "content": describe_json(refer_to(AggregateSignaturesRequest))}
-    aggregate = describe_endpoint(
-        v1,
-        "aggregateSignatures",
-        "Aggregate the signatures over a message.",
-        _SIGNING,
-        {201: SignedMessage, **_ERRORS},
+    v1, as_reference = {201: SignedMessage, **_ERRORS}, {200: KebabSignedMessage, **_KEBAB_ERRORS}
+    l1: dict[int, Content] = {201: SignedL1Message, 200: Explanation, **_ERRORS}
+    preflight: dict[int, Content] = {200: PreflightAnswer, **_ERRORS}
+    body, verify_body = refer_to(AggregateSignaturesRequest), refer_to(VerifyRequest)
+    aggregate = "Aggregate the signatures over a message."
+    l1_message = "The signed message of a P-Chain transaction about an L1."
+    reference = "The same as the reference aggregator answers: keys in kebab case, status 200."
+    verify = "Whether the next block of a destination would accept a signed message, and why not."
+    kebab = "/aggregate-signatures"
+    operations = (
+        OperationRow("post", _V1_AGGREGATE, "aggregateSignatures", aggregate, v1, body=body),
+        OperationRow("get", _V1_AGGREGATE + "/{txHash}", "getAggregatedSignatures", l1_message, l1, _L1_PARAMETERS),
+        OperationRow("post", kebab, "aggregateSignaturesAsReference", reference, as_reference, body=body),
+        OperationRow("put", kebab, "putSignaturesAsReference", "The same as POST.", as_reference, body=body),
+        OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
     )
-    l1_message = describe_endpoint(
-        v1_l1,
-        "getAggregatedSignatures",
-        "The signed message of a P-Chain transaction about an L1.",
-        _SIGNING,
-        {201: SignedL1Message, 200: Explanation, **_ERRORS},
-        _L1_PARAMETERS,
-    )
-    as_reference = describe_endpoint(
-        kebab,
-        "aggregateSignaturesAsReference",
-        "The same as the reference aggregator answers: keys in kebab case, status 200.",
-        _SIGNING,
-        {200: KebabSignedMessage, **_KEBAB_ERRORS},
-    )
-    put_as_reference = describe_endpoint(
-        kebab,
-        "putSignaturesAsReference",
-        "The same as POST.",
-        _SIGNING,
-        {200: KebabSignedMessage, **_KEBAB_ERRORS},
-    )
-    verify = describe_endpoint(
-        _V1_VERIFY,
-        "verifySignedMessage",
-        "Whether the next block of a destination would accept a signed message, and why not.",
-        _SIGNING,
-        {200: PreflightAnswer, **_ERRORS},
-    )
-    verify_body = {"required": True, "content": describe_json(refer_to(VerifyRequest))}
-    return {
-        v1: {"post": {**aggregate, "requestBody": body}},
-        v1_l1: {"get": l1_message},
-        kebab: {
-            "post": {**as_reference, "requestBody": body},
-            "put": {**put_as_reference, "requestBody": body},
-        },
-        _V1_VERIFY: {"post": {**verify, "requestBody": verify_body}},
-    }
+    return describe_paths(_SIGNING, operations)
 
 
 def _service_paths() -> Paths:
@@ -212,15 +179,13 @@ def _service_paths() -> Paths:
     status_summary = "The state of the daemon: subnets, validators, recent aggregations, nodes and chains."
     ready_summary = "Whether enough weight is connected to sign."
     subnet = describe_query("subnetId", "The only subnet that counts; without it, those of ready-subnets.")
-    operations: tuple[tuple[str, str, str, dict[int, Content], tuple[dict[str, Any], ...]], ...] = (
-        ("/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}, ()),
-        ("/ready", "ready", ready_summary, {200: Readiness, 503: Readiness, 400: KebabError}, (subnet,)),
-        ("/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}, ()),
+    ready: dict[int, Content] = {200: Readiness, 503: Readiness, 400: KebabError}
+    operations = (
+        OperationRow("get", "/health", "health", "Whether the daemon can sign.", {200: Health, 503: Health}),
+        OperationRow("get", "/ready", "ready", ready_summary, ready, (subnet,)),
+        OperationRow("get", "/status.json", "status", status_summary, {200: StatusDocument, 404: KebabError}),
     )
-    return {
-        path: {"get": describe_endpoint(path, name, summary, _SERVICE, answers, parameters)}
-        for path, name, summary, answers, parameters in operations
-    }
+    return describe_paths(_SERVICE, operations)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from warpseal.api.http.errors import NotFound
-from warpseal.api.http.responses import JSON, EncodedBody, respond_encoded, response_headers
+from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.openapi.document import document
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.version import __version__
@@ -66,13 +66,13 @@ class ApiExplorer:
         if self._document is None or self._document[0] != network:
             body = await asyncio.to_thread(lambda: msgspec.json.encode(document(network)))
             self._document = network, EncodedBody(body)
-        return await respond_encoded(request, self._document[1], JSON, _REVALIDATED)
+        return await self._document[1].respond(request, JSON, _REVALIDATED)
 
     async def page(self, request: Request) -> Response:
         """GET /docs."""
         tags = {name: (await self._load(name)).tag for name in _MEDIA_TYPES}
         response_headers(request.scope).update({"content-security-policy": POLICY, "referrer-policy": "no-referrer"})
-        return await respond_encoded(request, EncodedBody(_page(tags)), "text/html", _REVALIDATED)
+        return await EncodedBody(_page(tags)).respond(request, "text/html", _REVALIDATED)
 
     async def asset(self, request: Request) -> Response:
         """GET /docs/{asset}. Raises NotFound."""
@@ -81,7 +81,7 @@ class ApiExplorer:
         if media_type is None:
             raise NotFound("no such path")
         response_headers(request.scope)["x-content-type-options"] = "nosniff"
-        return await respond_encoded(request, await self._load(name), media_type, _UNCHANGING)
+        return await (await self._load(name)).respond(request, media_type, _UNCHANGING)
 
     async def _load(self, name: str) -> EncodedBody:
         """Return a file; other requests are served while it is read."""

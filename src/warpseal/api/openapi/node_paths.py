@@ -12,20 +12,22 @@ from warpseal.api.http.error_bodies import KebabError
 from warpseal.api.openapi.describe import (
     JSON,
     Content,
-    describe_answer,
-    describe_endpoint,
-    describe_json,
+    OperationRow,
+    Paths,
+    describe_paths,
     describe_query,
     refer_to,
 )
+from warpseal.api.rpc.jsonrpc_gorilla import JsonRpcReply
 from warpseal.forwarding.primary.methods import ROUTES
-from warpseal.ops.health.registry import CheckResult
+from warpseal.ops.health.registry import NodeHealth
 from warpseal.resources.base import UNSET, Resource, UnsetType
 
 NODE: Final = "Node Interfaces"
 GATEWAY: Final = "Primary Network RPC"
 PAGES: Final = "Pages"
 ADMIN_TOKEN: Final = "admin-token"
+_ADMIN: Final = "/ext/admin"
 _TEXT: Final = "text/plain"
 _HTML: Final = "text/html"
 
@@ -39,34 +41,7 @@ class JsonRpcCall(Resource, frozen=True, gc=False, kw_only=True):
     params: dict[str, Any] | list[Any] | UnsetType = UNSET
 
 
-class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
-    """The error of a JSON-RPC call."""
-
-    code: int
-    message: str
-    data: Any | UnsetType = UNSET
-
-
-class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
-    """The reply to a JSON-RPC call: a result or an error. id: null if that of the call cannot be read."""
-
-    jsonrpc: str
-    id: int | str | None
-    result: Any | UnsetType = UNSET
-    error: JsonRpcFailure | UnsetType = UNSET
-
-
-class NodeHealth(Resource, frozen=True, gc=False, kw_only=True):
-    """The latest results of the health checks, by name."""
-
-    checks: Mapping[str, CheckResult]
-    healthy: bool
-
-
 RESOURCES: Final = (JsonRpcCall, JsonRpcReply, NodeHealth)
-
-Paths = dict[str, dict[str, Any]]
-"""Descriptions of operations by path and method."""
 
 _CALL_ERRORS: Final[Mapping[int, Content]] = dict.fromkeys((400, 403, 404, 413, 415, 500, 503), _TEXT)
 _ADMIN_ERRORS: Final[Mapping[int, Content]] = {**_CALL_ERRORS, 401: _TEXT}
@@ -76,123 +51,77 @@ _API_KEY: Final = describe_query("apikey", "An API key, for clients that cannot 
 
 def describe_node_paths() -> Paths:
     """Return the node interfaces."""
-    report: dict[int, Content] = {200: NodeHealth, 503: NodeHealth, 403: _TEXT}
+    liveness: dict[int, Content] = {200: NodeHealth, 403: _TEXT}
+    report: dict[int, Content] = {**liveness, 503: NodeHealth}
     tag = describe_query("tag", "Only checks with this tag, and global ones; may be repeated.", type="string")
-    health, admin, chain = "/ext/health", "/ext/admin", "/ext/bc/{blockchainId}"
+    health, chain = "/ext/health", "/ext/bc/{blockchainId}"
+    checks_summary = "The latest results of all health checks."
     readiness_summary = "Whether the daemon has started up."
     liveness_summary = "Whether the process runs; for liveness probes."
-    checks_summary = "The latest results of all health checks."
-    calls_summary = "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
+    admin_summary = "Administration: aliases, loggers, plugins, profiles."
+    health_summary = "The same reports by JSON-RPC: health.health, health.readiness, health.liveness."
     validators_summary = "The current validators of a chain's subnet: validators.getCurrentValidators."
-    calls = {
-        health: _describe_calls(health, "callHealth", calls_summary),
-        admin: {
-            **_describe_calls(
-                admin, "callAdmin", "Administration: aliases, loggers, plugins, profiles.", errors=_ADMIN_ERRORS
-            ),
-            "security": [{}, {ADMIN_TOKEN: []}],
-        },
-        f"{chain}/validators": _describe_calls(f"{chain}/validators", "callValidators", validators_summary),
-        f"{chain}/rpc": _describe_evm_calls(f"{chain}/rpc"),
-    }
-    reports = {
-        health: describe_endpoint(health, "getNodeHealth", checks_summary, NODE, report, (tag,)),
-        f"{health}/health": describe_endpoint(
-            f"{health}/health", "getHealthChecks", checks_summary, NODE, report, (tag,)
-        ),
-        f"{health}/readiness": describe_endpoint(
-            f"{health}/readiness", "getReadiness", readiness_summary, NODE, report, (tag,)
-        ),
-        f"{health}/liveness": describe_endpoint(
-            f"{health}/liveness", "getLiveness", liveness_summary, NODE, {200: NodeHealth, 403: _TEXT}
-        ),
-    }
+    evm_summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
     socket_summary = "The same calls and subscriptions by WebSocket, which this page cannot open."
-    denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
-    socket = describe_endpoint(
-        f"{chain}/ws", "openEvmSocket", socket_summary, NODE, {101: None, **denials}, (_API_KEY,)
+    evm_call, evm_reply = (
+        {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
+        for resource in (JsonRpcCall, JsonRpcReply)
     )
-    paths: Paths = {path: {"get": operation} for path, operation in reports.items()}
-    for path, operation in calls.items():
-        paths.setdefault(path, {})["post"] = operation
-    return {**paths, f"{chain}/ws": {"get": socket}}
+    evm_answers: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
+    denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
+    operations = (
+        OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/health", "getHealthChecks", checks_summary, report, (tag,)),
+        OperationRow("get", f"{health}/readiness", "getReadiness", readiness_summary, report, (tag,)),
+        OperationRow("get", f"{health}/liveness", "getLiveness", liveness_summary, liveness),
+        _calls(health, "callHealth", health_summary),
+        _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
+        _calls(f"{chain}/validators", "callValidators", validators_summary),
+        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_answers, (_API_KEY,), evm_call),
+        OperationRow("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
+    )
+    paths = describe_paths(NODE, operations)
+    paths[_ADMIN]["post"]["security"] = [{}, {ADMIN_TOKEN: []}]
+    return paths
 
 
 def describe_gateway_paths() -> Paths:
-    """Return the routes of the primary network's gateway."""
-    return {
-        route.path: {"post": _describe_forwarded_calls(route.path, *_GATEWAY_OPERATIONS[route.path], tag=GATEWAY)}
-        for route in ROUTES
-    }
+    """Return the routes of the primary network's gateway: API keys and limits count."""
+    calls = (_calls(route.path, *_GATEWAY_OPERATIONS[route.path], _FORWARDING_ERRORS, (_API_KEY,)) for route in ROUTES)
+    return describe_paths(GATEWAY, calls)
 
 
 def describe_pages() -> Paths:
     """Return the pages for people and monitoring."""
     version = describe_query("version", "The version of the page that the client has.", type="string")
+    events_summary = "The changes of the landing page as server-sent events; the stream does not end."
+    events: dict[int, Content] = {200: "text/event-stream", 404: KebabError, 429: KebabError}
+    asset: dict[int, Content] = {200: "text/css", 304: None, 404: KebabError}
+    link: dict[int, Content] = {307: None, 404: KebabError}
+    metrics_summary = "All metrics, on the metrics port, to which this page sends nothing."
     operations = (
-        describe_endpoint("/", "getPage", "The landing page.", PAGES, {200: _HTML, 404: KebabError}),
-        describe_endpoint("/docs", "getExplorer", "This page.", PAGES, {200: _HTML, 304: None}),
-        describe_endpoint(
-            "/docs/{asset}",
-            "getExplorerAsset",
-            "A file of this page.",
-            PAGES,
-            {200: "text/css", 304: None, 404: KebabError},
-        ),
-        describe_endpoint("/openapi.json", "getDocument", "This document.", PAGES, {200: JSON, 304: None}),
-        describe_endpoint(
-            "/status/events",
-            "getStatusEvents",
-            "The changes of the landing page as server-sent events; the stream does not end.",
-            PAGES,
-            {200: "text/event-stream", 404: KebabError, 429: KebabError},
-            (version,),
-        ),
-        describe_endpoint(
-            "/status/metrics",
-            "findMetrics",
-            "Redirects to /metrics on the metrics port.",
-            PAGES,
-            {307: None, 404: KebabError},
-        ),
+        OperationRow("get", "/", "getPage", "The landing page.", {200: _HTML, 404: KebabError}),
+        OperationRow("get", "/docs", "getExplorer", "This page.", {200: _HTML, 304: None}),
+        OperationRow("get", "/docs/{asset}", "getExplorerAsset", "A file of this page.", asset),
+        OperationRow("get", "/openapi.json", "getDocument", "This document.", {200: JSON, 304: None}),
+        OperationRow("get", "/status/events", "getStatusEvents", events_summary, events, (version,)),
+        OperationRow("get", "/status/metrics", "findMetrics", "Redirects to /metrics on the metrics port.", link),
+        OperationRow("get", "/metrics", "getMetrics", metrics_summary, {200: _TEXT}),
     )
-    paths = ("/", "/docs", "/docs/{asset}", "/openapi.json", "/status/events", "/status/metrics")
-    return {
-        **{path: {"get": operation} for path, operation in zip(paths, operations, strict=True)},
-        "/metrics": {"servers": [_METRICS_SERVER], "get": _METRICS},
-    }
+    paths = describe_paths(PAGES, operations)
+    paths["/metrics"]["servers"] = [_METRICS_SERVER]
+    return paths
 
 
-def _describe_calls(
+def _calls(
     path: str,
     name: str,
     summary: str,
-    *,
-    tag: str = NODE,
     errors: Mapping[int, Content] = _CALL_ERRORS,
     parameters: Iterable[dict[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return the description of a JSON-RPC service."""
-    described = describe_endpoint(path, name, summary, tag, {200: JsonRpcReply, **errors}, parameters)
-    return {**described, "requestBody": {"required": True, "content": describe_json(refer_to(JsonRpcCall))}}
-
-
-def _describe_forwarded_calls(path: str, name: str, summary: str, *, tag: str = NODE) -> dict[str, Any]:
-    """Return the description of a service whose calls are forwarded: API keys and limits count."""
-    return _describe_calls(path, name, summary, tag=tag, errors=_FORWARDING_ERRORS, parameters=(_API_KEY,))
-
-
-def _describe_evm_calls(path: str) -> dict[str, Any]:
-    """Return the description of an EVM chain's RPC, which takes batches."""
-    summary = "Calls of an EVM chain, single or as a batch, forwarded to its nodes."
-    call, reply = (
-        {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
-        for resource in (JsonRpcCall, JsonRpcReply)
-    )
-    described = _describe_forwarded_calls(path, "callEvm", summary)
-    described["requestBody"]["content"] = describe_json(call)
-    described["responses"]["200"] = describe_answer(200, describe_json(reply))
-    return described
+) -> OperationRow:
+    """Return a JSON-RPC service."""
+    return OperationRow("post", path, name, summary, {200: JsonRpcReply, **errors}, parameters, refer_to(JsonRpcCall))
 
 
 _INDEXED: Final = "of the {} in the order of acceptance: index.*, if the node has them."
@@ -213,9 +142,6 @@ _GATEWAY_OPERATIONS: Final = {
     "/ext/index/X/vtx": ("callXChainVertices", "Vertices " + _INDEXED.format("X-Chain")),
 }
 """Operation id and summary of each route of the gateway."""
-_METRICS: Final = describe_endpoint(
-    "/metrics", "getMetrics", "All metrics, on the metrics port, to which this page sends nothing.", PAGES, {200: _TEXT}
-)
 _METRICS_SERVER: Final = {
     "url": "http://{host}:{port}",
     "description": "api-host and metrics-port",

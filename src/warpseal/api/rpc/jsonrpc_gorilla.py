@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from warpseal.api.http.json_text import MAX_NESTING, InvalidJson, first_value, kind_of
+from warpseal.resources.base import UNSET, Resource, UnsetType
 
 VERSION: Final = "2.0"
 MAX_BODY_BYTES: Final = 1_048_576
@@ -72,6 +73,23 @@ class JsonRpcRequest(Struct, frozen=True):
         return _ENCODER.encode(sent if self.id is None else {**sent, "id": self.id})
 
 
+class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
+    """The error of a JSON-RPC call."""
+
+    code: int
+    message: str
+    data: Any | UnsetType = UNSET
+
+
+class JsonRpcReply(Resource, frozen=True, gc=False, kw_only=True):
+    """The reply to a JSON-RPC call: a result or an error. id: null if that of the call cannot be read."""
+
+    jsonrpc: str = VERSION
+    result: Any | UnsetType = UNSET
+    error: JsonRpcFailure | UnsetType = UNSET
+    id: int | str | None
+
+
 class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request as nearly all are: names in lower case, and no others."""
 
@@ -128,13 +146,18 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
 
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
     """Return the reply with a result, which is any value that msgspec encodes."""
-    return _ENCODER.encode({"jsonrpc": VERSION, "result": result, "id": request_id}) + b"\n"
+    return _encode_reply(request_id, result=result)
 
 
 def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
     """Return the reply with an error."""
-    error = {"code": fault.code, "message": str(fault), "data": fault.data}
-    return _ENCODER.encode({"jsonrpc": VERSION, "error": error, "id": request_id or _NULL}) + b"\n"
+    error = JsonRpcFailure(code=fault.code, message=str(fault), data=fault.data)
+    return _encode_reply(request_id or _NULL, error=error)
+
+
+def _encode_reply(request_id: Any, **outcome: Any) -> bytes:
+    """Return a reply. request_id: JSON, which is sent as it came."""
+    return _ENCODER.encode(JsonRpcReply(id=request_id, **outcome)) + b"\n"
 
 
 def unknown_service(service: str, name: str) -> JsonRpcError:

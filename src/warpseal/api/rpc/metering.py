@@ -20,9 +20,8 @@ from starlette.types import Receive, Scope, Send
 from warpseal.api.http.client_network import client_network
 from warpseal.api.http.errors import ShuttingDown
 from warpseal.api.http.http_protocol import IS_CLOSING
-from warpseal.api.http.middleware import log_fields
+from warpseal.api.http.middleware import is_shutdown, log_fields
 from warpseal.api.http.request_body import LARGE_BYTES, ClientDisconnected, declared_length, parse_body
-from warpseal.api.http.server import SHUTDOWN_EVENT
 from warpseal.api.http.trusted_proxies import client_of, is_behind_proxy
 from warpseal.api.rpc.jsonrpc_geth import MAX_RESULT_BYTES
 from warpseal.errors import WarpsealError
@@ -265,7 +264,8 @@ def is_probe(scope: Scope) -> bool:
     """Return whether a request is no call: it asks for nothing but an answer."""
     if scope["method"] == "OPTIONS":
         return True
-    return scope["method"] in ("GET", "HEAD") and not declared_length(scope) and not _is_chunked(scope)
+    is_read = scope["method"] in ("GET", "HEAD") and not declared_length(scope)
+    return is_read and all(name != b"transfer-encoding" for name, _ in scope["headers"])
 
 
 def has_left(scope: Scope) -> bool:
@@ -285,15 +285,10 @@ def call_error(error: RpcError) -> CallError:
     return UNANSWERED if error in _UNANSWERED else CallError(error.code, error.message)
 
 
-def _is_chunked(scope: Scope) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
-
-
 def _status_of(error: BaseException, scope: Scope) -> int:
     """Return the HTTP status of the response to an error, as ErrorMiddleware sends it."""
     if isinstance(error, ClientDisconnected):
         return CLIENT_LEFT
     if isinstance(error, asyncio.CancelledError):
-        event: asyncio.Event | None = scope.get("state", {}).get(SHUTDOWN_EVENT)
-        return ShuttingDown.http_status if event is not None and event.is_set() else CLIENT_LEFT
+        return ShuttingDown.http_status if is_shutdown(scope) else CLIENT_LEFT
     return error.http_status if isinstance(error, WarpsealError) else _INTERNAL_ERROR

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from binascii import hexlify
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -30,15 +30,17 @@ from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.request_body import ClientDisconnected, read_body
+from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.openapi.examples import RunningNetwork
 from warpseal.api.signing.aggregation_request import parse_aggregation_request
-from warpseal.api.signing.bodies import SignedL1Message
+from warpseal.api.signing.bodies import KebabSignedMessage, SignedL1Message, SignedMessage
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.l1_request import L1Query, parse_l1_query
 from warpseal.api.signing.preflight_request import parse_preflight_request
 from warpseal.api.signing.request_fields import UnresolvedChain
+from warpseal.api.status.probe_bodies import BackgroundState
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import HEIGHT_HEADER, HEIGHT_SOURCE_HEADER, SUBNET_HEADER, RawHeaders, encode_headers
 from warpseal.delivery.request import Delivery, DeliveryRequest, L1DeliveryRequest
@@ -63,6 +65,7 @@ _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
 
 T = TypeVar("T")
+M = TypeVar("M", bound=SignedMessage)
 R = TypeVar("R", AggregationRequest, L1Request)
 
 
@@ -71,10 +74,10 @@ class SigningServices:
     """The functions that the aggregation endpoints and the probes call.
 
     Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight.
-    readiness: of the Primary Network and each tracked subnet. background_status: state of what signing does not need,
-    JSON-ready. missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet
-    without enough balance. refresh_status: reads the old parts of the background status again. primary_chains: raises
-    NodeUnavailable. first_signed: the first message that was signed since the start.
+    readiness: of the Primary Network and each tracked subnet. background: state of what signing does not need.
+    missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet without enough
+    balance. refresh_status: reads the old parts of the background state again. primary_chains: raises NodeUnavailable.
+    first_signed: the first message that was signed since the start.
     """
 
     network_id: int
@@ -84,7 +87,7 @@ class SigningServices:
     deliver: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
     deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[Delivery[L1SignedMessage]]]
     readiness: Callable[[], Sequence[SubnetReadiness]]
-    background_status: Callable[[], Mapping[str, Any]]
+    background: Callable[[], BackgroundState]
     missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingSigner]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
@@ -116,7 +119,7 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(_json_response(_signed_message(signed), 201), signed.headers)
+            return _add_headers(json_response(_signed_message(signed, SignedMessage), 201), signed.headers)
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
@@ -125,8 +128,8 @@ class AggregatorEndpoints:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed)))
-            return _add_headers(_json_response(kebab, 200), signed.headers)
+            kebab = with_kebab_names(msgspec.to_builtins(_signed_message(signed, KebabSignedMessage)))
+            return _add_headers(json_response(kebab, 200), signed.headers)
         return _encode(signed, b"signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
@@ -158,7 +161,7 @@ class AggregatorEndpoints:
             work = self._verify(preflight, request.path_params["network"])
             answer = await cancel_on_disconnect(work, request.receive)
         log_fields(request.scope).update(verifies_now=answer.verifies_now, reason=answer.reason or None)
-        return _json_response(answer, 200)
+        return json_response(answer, 200)
 
     async def _verify(self, preflight: PreflightRequest, network: str) -> PreflightAnswer:
         services, _ = await self._admit(None, network)
@@ -210,7 +213,7 @@ class AggregatorEndpoints:
         request = _with_timeout(query.request, timeout_s)
         if query.is_explain:
             explained = replace(query.delivery or L1DeliveryRequest(request), l1=request)
-            return _json_response(await services.explain_l1_message(explained), 200)
+            return json_response(await services.explain_l1_message(explained), 200)
         if query.delivery is None:
             signed = await services.l1_message(request)
             content = SignedL1Message(signed_message=signed.signed_message.hex())
@@ -218,13 +221,13 @@ class AggregatorEndpoints:
             headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(height_header)
         else:
             delivery = await services.deliver_l1_message(replace(query.delivery, l1=request))
-            signed, content, headers = delivery.result, _signed_message(delivery), delivery.headers
+            signed, content, headers = delivery.result, _signed_message(delivery, SignedL1Message), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
         if signed.is_unchecked:
             headers += encode_headers({UNCHECKED_HEADER: NodeUnavailable.code})
-        return _add_headers(_json_response(content, 201), headers)
+        return _add_headers(json_response(content, 201), headers)
 
     async def _admit(self, timeout_s: float | None, network: str | None) -> tuple[SigningServices, float | None]:
         """Return the services and the timeout of a request, shortened by the time that it waited for them.
@@ -344,17 +347,13 @@ def _with_timeout(request: R, timeout_s: float | None) -> R:
     return request if timeout_s == request.timeout_s else replace(request, timeout_s=timeout_s)
 
 
-def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage]) -> SignedL1Message:
+def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage], kind: type[M]) -> M:
     """Return the body: the message alone, or with the report if one was asked for."""
-    return SignedL1Message(
+    return kind(
         signed_message=delivery.result.signed_message.hex(),
         report=delivery.report if delivery.is_reported else UNSET,
         next=or_unset(delivery.next),
     )
-
-
-def _json_response(content: Any, status: int) -> Response:
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def _encode(signed: Aggregation | Delivery[Aggregation], key: bytes, status: int) -> Response:

@@ -66,17 +66,14 @@ def parse_l1_query(
     2^64-1 mean the proposed height.
     """
     fields = QUERY_FIELDS.collect(query, lambda _, text: text, ignore_unknown=settings.ignore_unknown_fields)
-    named_quorum = _number("quorumPercentage", fields, plain_uint64) or 0
-    quorum, buffer = percentages(
-        named_quorum,
-        _number("quorumPercentageBuffer", fields, plain_uint64) or 0,
-    )
+    named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
+    quorum, buffer = percentages(named_quorum, _convert("quorumPercentageBuffer", fields, plain_uint64) or 0)
     registration, justification = fields.get("registrationTxHash"), fields.get("justification", "")
     request = L1Request(
         tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
         quorum=quorum,
         buffer=buffer,
-        height=(_number("pChainHeight", fields, plain_height) or 0) if "pChainHeight" in fields else None,
+        height=(_convert("pChainHeight", fields, plain_height) or 0) if "pChainHeight" in fields else None,
         registration_tx_id=(
             None if registration is None else decode_id("registrationTxHash", registration, MalformedTransactionHash)
         ),
@@ -86,28 +83,21 @@ def parse_l1_query(
             settings.max_message_bytes,
             UndecodableJustification,
         ),
-        timeout_s=_number("timeoutSeconds", fields, _seconds),
+        timeout_s=_convert("timeoutSeconds", fields, _seconds),
         is_default_quorum=not named_quorum,
     )
-    destination, wants_report = fields.get("destinationBlockchainId"), _flag("report", fields)
+    destination = fields.get("destinationBlockchainId")
+    wants_report = _convert("report", fields, plain_flag) or False
     delivery = None
     if destination is not None or wants_report:
         delivery = L1DeliveryRequest(
             request, None if destination is None else decode_destination(destination, chains), wants_report
         )
-    return L1Query(request, _flag("explain", fields), delivery)
+    return L1Query(request, _convert("explain", fields, plain_flag) or False, delivery)
 
 
-def _flag(field: str, fields: Mapping[str, str]) -> bool:
-    """Return a parameter as a flag, false if it is missing. Raises InvalidRequest."""
-    try:
-        return plain_flag(field, fields.get(field, "false"))
-    except UndecodableBody as error:
-        raise InvalidRequest(field, error.reason) from None
-
-
-def _number(field: str, fields: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
-    """Return a parameter as a number, or None if it is missing. Raises InvalidRequest."""
+def _convert(field: str, fields: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
+    """Return a parameter as a number or a flag, or None if it is missing. Raises InvalidRequest."""
     if field not in fields:
         return None
     try:

@@ -129,16 +129,12 @@ def _gas(field: str, value: Any) -> int:
     return gas
 
 
-def _anything(_: str, value: Any) -> Any:
-    return value
-
-
 _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "signedMessage": plain_hex,
     DESTINATION_FIELD: plain_text,
     "signingSubnetId": plain_text,
     "quorumPercentage": plain_uint64,
-    "call": _anything,
+    "call": lambda _, value: value,
 }
 FIELDS: Final = FieldNames(*_CONVERTERS)
 _CALL_CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.http_protocol import ABORT
 from warpseal.api.http.middleware import client_address, is_from_this_machine
-from warpseal.api.http.responses import JSON, EncodedBody, accepts_gzip
+from warpseal.api.http.responses import JSON, NO_STORE
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.access import AllowedHosts
 from warpseal.api.signing.endpoints import InFlight
@@ -34,7 +34,7 @@ METRICS_LINK_PATH: Final = "/status/metrics"
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_CLIENT: Final = 16
 _HEARTBEAT_ROUNDS: Final = 8
-_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_HEADERS: Final = {"cache-control": NO_STORE, "x-content-type-options": "nosniff"}
 _PAGE_HEADERS: Final = {"content-security-policy": POLICY, "referrer-policy": "no-referrer"}
 
 
@@ -82,12 +82,12 @@ class StatusEndpoints:
     async def page(self, request: Request) -> Response:
         """GET /."""
         body = await self._feeds[self._admit(request.scope)].page()
-        return await _respond(request, body, "text/html", _PAGE_HEADERS)
+        return await body.respond(request, "text/html", NO_STORE, {**_HEADERS, **_PAGE_HEADERS})
 
     async def status(self, request: Request) -> Response:
         """GET /status.json."""
         body = await self._feeds[self._admit(request.scope)].json()
-        return await _respond(request, body, JSON, {})
+        return await body.respond(request, JSON, NO_STORE, _HEADERS)
 
     async def events(self, request: Request) -> Response:
         """GET /status/events: the changes of the page since `version`, or since the last event of a broken stream."""
@@ -168,11 +168,3 @@ class _AppResponse(Response):
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _respond(request: Request, body: EncodedBody, media_type: str, more_headers: dict[str, str]) -> Response:
-    headers = {**_HEADERS, **more_headers, "vary": "Accept-Encoding"}
-    compressed = await body.compressed() if accepts_gzip(request.headers.get("accept-encoding", "")) else None
-    if compressed is not None:
-        headers["content-encoding"] = "gzip"
-    return Response(body.plain if compressed is None else compressed, 200, headers, media_type=media_type)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -56,6 +56,7 @@ _MAX_RECENT: Final = 10
 _SHORT_ID: Final = 20
 _FORWARDED: Final = "gateway"
 _STAGES: Final = ("validators", "connect", "collect", "verify")
+_CHAIN_HEADS: Final = ("Chain", "Kind", "Height", "Height of the node", "Blocks a second", "Caught up in", "Notes")
 _COLUMNS: Final = (
     ("Node", ""),
     ("Subnet", ""),
@@ -94,18 +95,19 @@ async def render_rows(document: StatusDocument, before: StatusDocument | None, r
 
 def render_sections(document: StatusDocument) -> Mapping[str, str]:
     """Return the inner HTML of each section that changes, by its id."""
-    tables: tuple[tuple[str, Callable[[StatusDocument], Iterator[str]]], ...] = (
-        ("state", _state),
-        ("subnets", _subnets),
-        ("forecasts", _forecasts),
-        ("hour", draw_hour),
-        ("aggregations", _aggregations),
-        ("nodes", _nodes),
-        ("chains", _chains),
-        ("usage", _usage),
-        ("omitted", _omitted),
-    )
-    return {name: "".join(render(document)) for name, render in tables}
+    nodes, chains = map(_node_cells, document.nodes), map(_chain_cells, document.chains)
+    sections = {
+        "state": _state(document),
+        "subnets": _subnets(document),
+        "forecasts": _forecasts(document),
+        "hour": draw_hour(document),
+        "aggregations": _aggregations(document),
+        "nodes": _table(("Node", "State", "Height", "Address"), nodes, "Not asked yet."),
+        "chains": _table(_CHAIN_HEADS, chains, "None."),
+        "usage": _usage(document),
+        "omitted": _omitted(document),
+    }
+    return {name: "".join(parts) for name, parts in sections.items()}
 
 
 def render_page(
@@ -213,27 +215,24 @@ def _subnet(subnet: SubnetStatus) -> Iterator[str]:
         yield f"<span>inactive or without a key {_weight(int(subnet.keyless_weight), subnet.subnet_id)}</span>"
     yield "</p>"
     if subnet.inactive_validators:
-        count = subnet.inactive_validators
-        subject = "L1 validator is" if count == 1 else "L1 validators are"
-        yield f'<details data-of="inactive-{subnet_id}"{_open(count)}><summary>{count} {subject} inactive</summary><ul>'
+        yield _open_details(f"inactive-{subnet_id}", subnet.inactive_validators, "L1 validator", "inactive")
         for inactive in subnet.inactive:
-            names = ", ".join(map(_short, inactive.node_ids))
-            yield f"<li>{names} {_percent(int(inactive.weight), total)}</li>"
+            yield f"<li>{_short_names(inactive.node_ids)} {_percent(int(inactive.weight), total)}</li>"
         yield f'</ul><p class="soft">{escape(UNDERFUNDED_ADVICE)}</p></details>'
     if subnet.missing_validators:
-        count = subnet.missing_validators
-        subject = "validator is" if count == 1 else "validators are"
-        yield f'<details data-of="{subnet_id}"{_open(count)}><summary>{count} {subject} missing</summary><ul>'
+        yield _open_details(subnet_id, subnet.missing_validators, "validator", "missing")
         for missing in subnet.missing:
-            names = ", ".join(map(_short, missing.node_ids))
-            reason = _with_reason(missing.state, missing.reason)
-            yield f"<li>{names} {_percent(int(missing.weight), total)}, {reason}</li>"
+            share, reason = _percent(int(missing.weight), total), _with_reason(missing.state, missing.reason)
+            yield f"<li>{_short_names(missing.node_ids)} {share}, {reason}</li>"
         yield "</ul></details>"
     yield "</div>"
 
 
-def _open(count: int) -> str:
-    return " open" if count <= _MAX_OPEN_MISSING else ""
+def _open_details(key: str, count: int, kind: str, state: str) -> str:
+    """Return the start of a list of validators, which is folded if there are many."""
+    subject = f"{kind} is" if count == 1 else f"{kind}s are"
+    is_open = " open" if count <= _MAX_OPEN_MISSING else ""
+    return f'<details data-of="{key}"{is_open}><summary>{count} {subject} {state}</summary><ul>'
 
 
 def _forecasts(document: StatusDocument) -> Iterator[str]:
@@ -315,11 +314,6 @@ def _aggregation_cells(row: AggregationStatus) -> Iterator[str]:
     yield "" if row.message_id is None else _short(row.message_id)
 
 
-def _nodes(document: StatusDocument) -> Iterator[str]:
-    heads = ("Node", "State", "Height", "Address")
-    yield from _table(heads, map(_node_cells, document.nodes), "Not asked yet.")
-
-
 def _node_cells(row: NodeStatus) -> Iterator[str]:
     yield f"<code>{escape(row.setting)}[{row.position}]</code>"
     if row.is_up:
@@ -330,11 +324,6 @@ def _node_cells(row: NodeStatus) -> Iterator[str]:
     yield state + (', <span class="warn">contradicts the others</span>' if row.disagrees else "")
     yield escape(row.height or "")
     yield f"<code>{escape(row.address)}</code>" if row.address is not None else ""
-
-
-def _chains(document: StatusDocument) -> Iterator[str]:
-    heads = ("Chain", "Kind", "Height", "Height of the node", "Blocks a second", "Caught up in", "Notes")
-    yield from _table(heads, map(_chain_cells, document.chains), "None.")
 
 
 def _chain_cells(row: ChainSummary) -> Iterator[str]:
@@ -396,7 +385,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], empty: str) -> I
 def _validator_row(row: ValidatorStatus, total: int) -> str:
     kind = "ok" if row.state == CONNECTED else "warn" if row.state == INACTIVE else "bad"
     subnet_id, state, weight = escape(row.subnet_id), escape(row.state), int(row.weight)
-    names = ", ".join(map(_short, row.node_ids))
+    names = _short_names(row.node_ids)
     address = escape(row.address or "")
     version = f" ({escape(row.version)})" if row.version else ""
     latency = ("", "") if row.latency_ms is None else (f"{row.latency_ms:g}", f"{row.latency_ms:g} ms")
@@ -421,6 +410,10 @@ def _short(name: str) -> str:
     head = len("NodeID-") + 5 if name.startswith("NodeID-") else 8
     ends = f"{name[:head]}…{name[-5:]}" if len(name) > _SHORT_ID else name
     return f'<code title="{escape(name)}">{escape(ends)}</code>'
+
+
+def _short_names(node_ids: Iterable[str]) -> str:
+    return ", ".join(map(_short, node_ids))
 
 
 def _weight(weight: int, subnet_id: str) -> str:

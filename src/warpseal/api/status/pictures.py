@@ -33,7 +33,7 @@ def draw_hour(document: StatusDocument) -> Iterator[str]:
     minutes = [
         (_SLOT * (_MINUTES - 1 - age), minute)
         for minute in document.aggregation_minutes
-        if 0 <= (age := _age_minutes(document.time, minute.started_at)) < _MINUTES
+        if 0 <= (age := int(_unix_s(document.time) // 60 - _unix_s(minute.started_at) // 60)) < _MINUTES
     ]
     if not minutes:
         yield '<p class="soft">No message was signed in the last hour.</p>'
@@ -166,7 +166,3 @@ def _percent(part: int, total: int) -> str:
 
 def _unix_s(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
-
-
-def _age_minutes(now: str, moment: str) -> int:
-    return int(_unix_s(now) // 60 - _unix_s(moment) // 60)

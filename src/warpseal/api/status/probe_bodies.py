@@ -1,4 +1,4 @@
-"""Bodies of `/health` and `/ready`, as the OpenAPI document describes them; tests validate the answers of daemons."""
+"""Bodies of `/health` and `/ready`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import field
 
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.resources.chains import FollowerState, IndexedChainState
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 
@@ -69,47 +70,16 @@ class UsageState(StoreState, frozen=True, gc=False, kw_only=True):
     waiting_bytes: int | UnsetType = UNSET
 
 
-class FollowerState(Resource, frozen=True, gc=False, kw_only=True):
-    """How far the daemon has read the P-Chain for L1 transactions; unknown fields are left out.
+class BackgroundState(Resource, frozen=True, gc=False, kw_only=True):
+    """The state of what signing does not need.
 
-    off: it does not read it. first_height: all blocks from there to `height` were read. target_height: the end of the
-    backfill. backfilled: 0 to 1. leader: whether this daemon reads for all that share the store. stopped: why it reads
-    no more blocks. waiting_for: nodes or store.
+    index: by chain, if this daemon has an index. usage: if it records the usage of RPC routes.
     """
 
-    off: bool | UnsetType = UNSET
-    height: str | UnsetType = UNSET
-    node_height: str | UnsetType = UNSET
-    lag_blocks: int | UnsetType = UNSET
-    first_height: str | UnsetType = UNSET
-    target_height: str | UnsetType = UNSET
-    backfilled: float | UnsetType = UNSET
-    blocks_per_second: float | UnsetType = UNSET
-    eta_seconds: int | UnsetType = UNSET
-    leader: bool | UnsetType = UNSET
-    stopped: str | UnsetType = UNSET
-    stopped_at: str | UnsetType = UNSET
-    waiting_for: str | UnsetType = UNSET
-
-
-class IndexedChainState(Resource, frozen=True, gc=False, kw_only=True):
-    """How far a chain is indexed. waiting: why it waits. stopped: why no more blocks are read.
-
-    internal_height: of an EVM chain, the block up to which creations inside of transactions are complete. internal_gap:
-    the first block that no node can trace.
-    """
-
-    height: str | UnsetType = UNSET
-    node_height: str | UnsetType = UNSET
-    lag_blocks: int | UnsetType = UNSET
-    first_height: str | UnsetType = UNSET
-    waiting: str | UnsetType = UNSET
-    blocks_per_second: float | UnsetType = UNSET
-    eta_seconds: int | UnsetType = UNSET
-    stopped: str | UnsetType = UNSET
-    stopped_at: str | UnsetType = UNSET
-    internal_height: str | UnsetType = UNSET
-    internal_gap: str | UnsetType = UNSET
+    store: StoreState
+    follower: FollowerState
+    index: Mapping[str, IndexedChainState] | UnsetType = UNSET
+    usage: UsageState | UnsetType = UNSET
 
 
 class Readiness(Resource, frozen=True, gc=False, kw_only=True):
@@ -122,8 +92,8 @@ class Readiness(Resource, frozen=True, gc=False, kw_only=True):
     ready: bool
     subnets: tuple[ReadySubnet, ...]
     faults: tuple[str, ...] | UnsetType = UNSET
-    degraded: tuple[str, ...] | UnsetType = UNSET
     store: StoreState | UnsetType = UNSET
     follower: FollowerState | UnsetType = UNSET
     index: Mapping[str, IndexedChainState] | UnsetType = UNSET
     usage: UsageState | UnsetType = UNSET
+    degraded: tuple[str, ...] | UnsetType = UNSET

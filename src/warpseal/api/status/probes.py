@@ -7,21 +7,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from heapq import nlargest
-from typing import Any, Final
+from typing import Final, Literal
 
-from msgspec import to_builtins
+from msgspec import UNSET
+from msgspec.structs import asdict
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from warpseal.api.http.error_response import without_addresses
 from warpseal.api.http.middleware import is_from_this_machine
+from warpseal.api.http.responses import json_response
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.signing.request_fields import decode_id, unknown_field
+from warpseal.api.status.probe_bodies import (
+    DisconnectedValidator,
+    Health,
+    HealthDetails,
+    Readiness,
+    ReadySubnet,
+    SigningHealth,
+)
 from warpseal.errors import InvalidRequest
 from warpseal.metrics.registry import CONTENT_TYPE, Metrics
 from warpseal.ops.health.chains import STALE_HEIGHT
@@ -32,7 +42,6 @@ from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
 
-CHECK: Final = "signature-aggregator-health"
 MAX_SHOWN: Final = 50
 _SUBNET: Final = "subnetId"
 _REFRESH_TIMEOUT_S: Final = 1.0
@@ -68,19 +77,13 @@ class ProbeEndpoints:
             return [STALE_HEIGHT]
         return self._checks.blocking_errors(subnet_ids or self._counted)
 
-    def background_status(self) -> Mapping[str, Any]:
-        """Return the state of what signing does not need, JSON-ready; empty while the daemon starts."""
-        services = self._gate.services
-        return services.background_status() if services is not None else {}
-
     async def health(self, request: Request) -> Response:
         """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
         faults = self.faults()
-        status = "down" if faults else "up"
-        check = {"status": status, "timestamp": self._now().isoformat().replace("+00:00", "Z")}
-        if faults:
-            check["error"] = "; ".join(faults)
-        return JSONResponse({"status": status, "details": {CHECK: check}}, 503 if faults else 200)
+        status: Literal["up", "down"] = "down" if faults else "up"
+        timestamp = self._now().isoformat().replace("+00:00", "Z")
+        check = SigningHealth(status=status, timestamp=timestamp, error="; ".join(faults) or UNSET)
+        return json_response(Health(status=status, details=HealthDetails(signing=check)), 503 if faults else 200)
 
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
@@ -100,17 +103,18 @@ class ProbeEndpoints:
             subnets = [subnet for subnet in subnets if subnet.subnet_id in subnet_ids]
         faults = self.faults(subnet_ids)
         shows_addresses = is_from_this_machine(request.scope)
-        content: dict[str, Any] = {
-            "ready": not faults,
-            "subnets": [self._subnet_json(subnet, shows_addresses=shows_addresses) for subnet in subnets],
-        }
-        if faults:
-            content["faults"] = faults
+        ready_subnets = [self._ready_subnet(subnet, shows_addresses=shows_addresses) for subnet in subnets]
         await self._refresh()
-        content.update(self.background_status())
-        if degraded := self._checks.degraded():
-            content["degraded"] = degraded
-        return JSONResponse(content, 503 if faults else 200)
+        services = self._gate.services
+        background = services.background() if services is not None else None
+        readiness = Readiness(
+            ready=not faults,
+            subnets=tuple(ready_subnets),
+            faults=tuple(faults) or UNSET,
+            degraded=tuple(self._checks.degraded()) or UNSET,
+            **({} if background is None else asdict(background)),
+        )
+        return json_response(readiness, 503 if faults else 200)
 
     async def _refresh(self) -> None:
         """Have the background status read again if it is old; what was read before is shown if that takes too long."""
@@ -120,39 +124,33 @@ class ProbeEndpoints:
                 async with asyncio.timeout(_REFRESH_TIMEOUT_S):
                     await services.refresh_status()
 
-    def _subnet_json(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> dict[str, Any]:
-        missing = [self._validator_json(validator, shows_addresses) for validator in subnet.missing[:MAX_SHOWN]]
+    def _ready_subnet(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> ReadySubnet:
         services = self._gate.services
         underfunded = services.underfunded(subnet.subnet_id) if services is not None else ()
-        content: dict[str, Any] = {
-            "subnetId": id_text(subnet.subnet_id),
-            "ready": subnet.is_ready,
-            "connectedWeight": str(subnet.connected),
-            "requiredWeight": str(subnet.needed),
-            "totalWeight": str(subnet.total),
-            "missingValidators": len(subnet.missing),
-            "missing": missing,
-        }
-        if underfunded:
-            heaviest = nlargest(MAX_SHOWN, underfunded, key=lambda signer: int(signer.weight))
-            content["underfundedValidators"] = len(underfunded)
-            content["underfunded"] = to_builtins(heaviest)
-            content["advice"] = UNDERFUNDED_ADVICE
-        return content
+        heaviest = nlargest(MAX_SHOWN, underfunded, key=lambda signer: int(signer.weight))
+        return ReadySubnet(
+            subnet_id=id_text(subnet.subnet_id),
+            ready=subnet.is_ready,
+            connected_weight=str(subnet.connected),
+            required_weight=str(subnet.needed),
+            total_weight=str(subnet.total),
+            missing_validators=len(subnet.missing),
+            missing=tuple([self._disconnected(member, shows_addresses) for member in subnet.missing[:MAX_SHOWN]]),
+            underfunded_validators=len(underfunded) or UNSET,
+            underfunded=tuple(heaviest) or UNSET,
+            advice=UNDERFUNDED_ADVICE if underfunded else UNSET,
+        )
 
-    def _validator_json(self, validator: Validator, shows_addresses: bool) -> dict[str, Any]:
-        content: dict[str, Any] = {
-            "nodeIds": [node_id_text(node_id) for node_id in validator.node_ids[:MAX_SHOWN]],
-            "publicKey": "0x" + validator.public_key.hex(),
-            "weight": str(validator.weight),
-        }
-        services = self._gate.services
-        if services is not None:
-            nodes = [services.missing_connection(node_id) for node_id in validator.node_ids[:MAX_SHOWN]]
-            connections = tuple(connection for connection in nodes if connection is not None)
-            visible = connections if shows_addresses else without_addresses(connections)
-            content |= {"connections": to_builtins(visible)} if visible else {}
-        return content
+    def _disconnected(self, validator: Validator, shows_addresses: bool) -> DisconnectedValidator:
+        services, node_ids = self._gate.services, validator.node_ids[:MAX_SHOWN]
+        nodes = [services.missing_connection(node_id) for node_id in node_ids] if services is not None else []
+        connections = tuple([connection for connection in nodes if connection is not None])
+        return DisconnectedValidator(
+            node_ids=tuple(map(node_id_text, node_ids)),
+            public_key="0x" + validator.public_key.hex(),
+            weight=str(validator.weight),
+            connections=(connections if shows_addresses else without_addresses(connections)) or UNSET,
+        )
 
 
 class MetricsPage:

@@ -21,7 +21,7 @@ from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_num
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeFailure, NodeUnavailable, PublicFailure
 from warpseal.upstream.evm_blocks import (
     BLOCK,
     NO_RECEIPTS,
@@ -128,7 +128,7 @@ class EvmChainReader:
             except CallFailure as error:
                 attempts.append(attempt_of(node, error))
             except (BlockContradiction, MalformedBlock):
-                attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
+                attempts.append(NodeAttempt(node.position, PublicFailure.BAD_ANSWER))
             else:
                 return facts
         if is_missing:

@@ -29,7 +29,8 @@ from warpseal.l1.follower.block_reader import (
 from warpseal.l1.settings import FollowerSettings
 from warpseal.metrics.samples import FollowerSample
 from warpseal.node.blocks import PBlocksClient
-from warpseal.resources.base import UNSET, or_unset
+from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.chains import FollowerState
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.errors import BlockRangesMismatch, StoreDown
@@ -62,25 +63,24 @@ class FollowerStatus(FollowerSample):
     is_off: bool = False
     block_id: bytes | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the known fields for the body of /ready; heights as text."""
+    def state(self) -> FollowerState:
+        """Return the known fields for the body of /ready."""
         if self.is_off:
-            return {"off": True}
-        fields = {
-            "height": _text(self.height),
-            "nodeHeight": _text(self.node_height),
-            "lagBlocks": self.lag_blocks,
-            "firstHeight": _text(self.first_height),
-            "targetHeight": _text(self.target_height),
-            "backfilled": round(self.backfilled, 4),
-            "blocksPerSecond": None if self.rate_blocks_s is None else round(self.rate_blocks_s, 1),
-            "etaSeconds": None if self.eta_s is None else round(self.eta_s),
-            "leader": self.is_leader,
-            "stopped": self.stopped,
-            "stoppedAt": _text(self.stopped_at),
-            "waitingFor": self.waiting_for,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+            return FollowerState(off=True)
+        return FollowerState(
+            height=_text(self.height),
+            node_height=_text(self.node_height),
+            lag_blocks=or_unset(self.lag_blocks),
+            first_height=_text(self.first_height),
+            target_height=_text(self.target_height),
+            backfilled=round(self.backfilled, 4),
+            blocks_per_second=UNSET if self.rate_blocks_s is None else round(self.rate_blocks_s, 1),
+            eta_seconds=UNSET if self.eta_s is None else round(self.eta_s),
+            leader=self.is_leader,
+            stopped=or_unset(self.stopped),
+            stopped_at=_text(self.stopped_at),
+            waiting_for=or_unset(self.waiting_for),
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """Return the fields of a log line about the backfill."""
@@ -98,16 +98,16 @@ class FollowerStatus(FollowerSample):
         if self.is_off:
             return FollowerProgress(off=True)
         return FollowerProgress(
-            from_=or_unset(_text(self.first_height)),
-            to=or_unset(_text(self.target_height)),
+            from_=_text(self.first_height),
+            to=_text(self.target_height),
             percent=round(100 * self.backfilled, 1),
             eta=UNSET if self.eta_s is None else round(self.eta_s),
             stopped=or_unset(self.stopped),
         )
 
 
-def _text(height: int | None) -> str | None:
-    return None if height is None else str(height)
+def _text(height: int | None) -> str | UnsetType:
+    return UNSET if height is None else str(height)
 
 
 log = logging.getLogger(__name__)

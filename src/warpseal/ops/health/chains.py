@@ -17,7 +17,7 @@ from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.answers import find_quorum_height
-from warpseal.upstream.errors import NodeFailure
+from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
@@ -269,7 +269,7 @@ class NodeMonitor:
         """Yield the current errors. A node may be down as long as another one of its list is up."""
         for name, results in self._results.items():
             for result in results:
-                if result.failure is NodeFailure.WRONG_NETWORK:
+                if result.failure is PublicFailure.WRONG_NETWORK:
                     yield f"{name}[{result.position}] is of another network"
             usable = [result for result in results if result.value is not None]
             first = next(iter(usable), None)

@@ -42,7 +42,6 @@ _TRIGGER_GAP_S: Final = 0.1
 _CHECK_TIMEOUT_S: Final = 10.0
 _REQUEST_TIMEOUT_S: Final = 1.0
 _MAX_ERROR_CHARACTERS: Final = 1_000
-_ENCODER: Final = msgspec.json.Encoder()
 
 
 class CheckOutcome(Struct, frozen=True):
@@ -76,11 +75,6 @@ class Finding(Struct, frozen=True):
     text: str
     advice: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding with its detail."""
-        content: dict[str, Any] = {"grade": self.grade.value, "finding": self.text}
-        return {**content, **({"advice": self.advice} if self.advice else {}), **self.detail}
 
 
 class HealthCheck(Struct, frozen=True):
@@ -182,14 +176,11 @@ def _decimal(amount: int, unit: int) -> str:
     return f"{whole}.{fraction}" if fraction else str(whole)
 
 
-class HealthReport(Struct, frozen=True):
-    """The latest results of some checks, as JSON."""
+class NodeHealth(Struct, frozen=True):
+    """The latest results of health checks, by name."""
 
-    body: bytes
-    is_healthy: bool
-
-
-ALIVE: Final = HealthReport(b'{"checks":{},"healthy":true}', True)
+    checks: Mapping[str, CheckResult]
+    healthy: bool
 
 
 class HealthRegistry:
@@ -259,17 +250,13 @@ class HealthRegistry:
                 async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                     await self.run_checks(names, is_round=False)
 
-    def health(self, tags: Sequence[str] = ()) -> HealthReport:
+    def health(self, tags: Sequence[str] = ()) -> NodeHealth:
         """Return the last results of the checks with one of these tags and of the global ones; no tag: of all."""
         return self._report(frozenset(tags), is_startup=False)
 
-    def readiness(self, tags: Sequence[str] = ()) -> HealthReport:
+    def readiness(self, tags: Sequence[str] = ()) -> NodeHealth:
         """Return the same for the startup checks only."""
         return self._report(frozenset(tags), is_startup=True)
-
-    def liveness(self) -> HealthReport:
-        """Return a report without checks."""
-        return ALIVE
 
     def results(self) -> dict[str, bool]:
         """Return of each check whether it passed when it last ran."""
@@ -330,15 +317,13 @@ class HealthRegistry:
                 await self._triggered.wait()
             self._triggered.clear()
 
-    def _report(self, tags: frozenset[str], *, is_startup: bool) -> HealthReport:
+    def _report(self, tags: frozenset[str], *, is_startup: bool) -> NodeHealth:
         results = {
             name: result
-            for name, result in self._results.items()
+            for name, result in sorted(self._results.items())
             if (check := self._checks[name]).has(tags) and (check.is_startup or not is_startup)
         }
-        is_healthy = all(result.passes for result in results.values())
-        body = _ENCODER.encode({"checks": dict(sorted(results.items())), "healthy": is_healthy})
-        return HealthReport(body, is_healthy)
+        return NodeHealth(results, all(result.passes for result in results.values()))
 
 
 async def _run(check: HealthCheck) -> CheckOutcome:
