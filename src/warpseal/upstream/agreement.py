@@ -120,11 +120,9 @@ class NodeAgreement:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def read_checked(
-        self, method: str, origin: CallOrigin, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]
-    ) -> T:
-        """Return the result of an attempt at the first node, checked against a second node. Raises RpcRefusal."""
-        answer = await self._read(_Question(method, origin, attempt, compare, _CHECKED_BY))
+    async def read_checked(self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]) -> T:
+        """Return the result of a caller's attempt at the first node, checked against a second. Raises RpcRefusal."""
+        answer = await self._read(_Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY))
         assert answer is not None
         return answer
 

@@ -223,7 +223,8 @@ class UpstreamNode:
         started_at = clock()
         outcome = "cancelled"
         try:
-            result = await self._call_within(call, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                result = await self._try_paths(call)
             outcome = "ok"
             self._pause.record_success(clock())
             return result
@@ -233,38 +234,28 @@ class UpstreamNode:
         except CallFailure as error:
             outcome = error.failure.public.value
             raise
+        except TimeoutError:
+            outcome = NodeFailure.TIMEOUT.value
         finally:
             if self._observer is not None:
                 self._observer.observe_call(call.method, outcome, clock() - started_at)
-
-    async def _call_within(self, call: NodeCall[T], timeout_s: float) -> T:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._try_paths(call)
-        except TimeoutError:
-            failure = CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
-        raise failure
+        raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working_path = self._working_paths.get(call.paths)
-        *others, last = (working_path,) if working_path is not None else call.paths
-        for path in others:
+        for path in call.paths if working_path is None else (working_path,):
             try:
-                return await self._call_path(call, path)
+                result = await self._send(call, path)
             except CallFailure as error:
+                failure = error
                 if error.status != _NOT_FOUND:
-                    raise
-        return await self._call_path(call, last)
-
-    async def _call_path(self, call: NodeCall[T], path: str) -> T:
-        try:
-            result = await self._send(call, path)
-        except CallFailure:
-            self._working_paths.pop(call.paths, None)
-            raise
-        if len(call.paths) > 1:
-            self._working_paths[call.paths] = path
-        return result
+                    break
+            else:
+                if len(call.paths) > 1:
+                    self._working_paths[call.paths] = path
+                return result
+        self._working_paths.pop(call.paths, None)
+        raise failure
 
     async def _send(self, call: NodeCall[T], path: str) -> T:
         if self._session.closed:

@@ -443,9 +443,9 @@ class NodePool(Generic[IdentityT]):
     async def try_each(
         self,
         method: str,
-        origin: CallOrigin,
         attempt: Callable[[PoolNode], Awaitable[T]],
         is_final: Callable[[T], bool],
+        origin: CallOrigin = CallOrigin.CALLER,
     ) -> list[T]:
         """Return the results of attempts at one node after another, up to the first final one; at least one.
 
