@@ -25,7 +25,7 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
-from warpseal.upstream.limits import CallOrigin, NodeLimits, RetryAfter, UpstreamLimit, parse_retry_after
+from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
 
 T = TypeVar("T")
 
@@ -122,8 +122,8 @@ def open_session() -> aiohttp.ClientSession:
 class UpstreamNode:
     """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
 
-    write_session: for calls that must not be sent twice; None: there are none. pause: the nodes of several chains
-    behind one gateway may share it. executor: decodes large replies.
+    write_session: for calls that must not be sent twice; None: there are none. rate: of batches, with the pause that
+    the node asks for; the nodes of several chains behind one gateway share it. executor: decodes large replies.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class UpstreamNode:
         limits: NodeLimits,
         *,
         write_session: aiohttp.ClientSession | None = None,
-        pause: RetryAfter | None = None,
+        rate: CallRate | None = None,
         observer: CallObserver | None = None,
         executor: Executor | None = None,
     ) -> None:
@@ -149,7 +149,8 @@ class UpstreamNode:
             CallOrigin.CALLER: UpstreamLimit(limits.in_flight, limits.per_s),
             CallOrigin.FOLLOWER: UpstreamLimit(limits.background_in_flight, limits.background_per_s),
         }
-        self._pause = pause or RetryAfter()
+        self.rate = rate or CallRate(endpoint)
+        self._pause = self.rate.pause
         self._working_paths: dict[tuple[str, ...], str] = {}
         self._urls: dict[str, URL] = {}
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}

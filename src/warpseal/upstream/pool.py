@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -171,6 +171,8 @@ class NodePool(Generic[IdentityT]):
     has_blocks: whether a node has shown a block of the chain since the start.
     """
 
+    node_type: ClassVar[type[PoolNode]] = PoolNode
+
     def __init__(
         self,
         nodes: Sequence[UpstreamNode],
@@ -181,7 +183,7 @@ class NodePool(Generic[IdentityT]):
         on_contradiction: Callable[[int, str], None] | None = None,
     ) -> None:
         self.identity = identity
-        self.nodes = tuple(PoolNode(position, node, self) for position, node in enumerate(nodes))
+        self.nodes = tuple(self.node_type(position, node, self) for position, node in enumerate(nodes))
         self.has_blocks = False
         self._limits = limits
         self._learn_identity = learn_identity

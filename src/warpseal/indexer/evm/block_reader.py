@@ -102,7 +102,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def has(self, height: int) -> bool:
         answered = False
-        for node in await self._nodes.candidates():
+        for node in await self._nodes.require_candidates():
             try:
                 if await self._node_has(node, height):
                     return True
@@ -119,7 +119,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def alternatives(self, height: int) -> tuple[EvmBlockFacts, ...]:
         # Blocks of one hash may differ: a node can return the right one with another parent.
         blocks: list[EvmBlockFacts] = []
-        for node in await self._nodes.candidates():
+        for node in await self._nodes.require_candidates():
             try:
                 # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
@@ -135,7 +135,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         Raises NodeUnavailable.
         """
         other: bytes | None = None
-        for node in await self._nodes.candidates(NodeResource.BLOCKS, height):
+        for node in await self._nodes.require_candidates(NodeResource.BLOCKS, height):
             block_hash = await self._hash_from(node, height)
             if block_hash == indexed_hash:
                 return None
@@ -143,13 +143,13 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return other
 
     def _is_awaiting_node(self) -> bool:
-        return any(node.node.is_awaited for node in self._nodes.nodes)
+        return any(node.is_awaited for node in self._nodes.nodes)
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
         stop: IndexingStopped | None = None
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
-        for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
+        for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, self._parent_of(first))
             except CallFailure as error:
@@ -183,14 +183,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
         there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
-        responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
+        heights = range(first, first + count)
+        responses = await node.call_batch([rpc_call(BLOCK, hex(height), False) for height in heights])
         headers, error = await self._run(partial(decode_headers, responses), responses)
         if not headers and isinstance(error, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
-            raw = await read_receipts(node.call, part, node.lacks_methods)
+            raw = await read_receipts(node.call_batch, part, node.lacks_methods)
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accepted, receipt_error = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
@@ -286,15 +287,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             other
             for other in self._nodes.nodes
             if other is not node
-            and other.node.is_verified
-            and other.node.failure is None
+            and other.is_verified
+            and other.failure is None
             and (other.head or 0) >= height
             and not other.lacks(resource, height)
         ]
 
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
-            responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
+            responses = await node.call_batch([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
             headers, _ = decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None

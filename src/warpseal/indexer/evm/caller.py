@@ -107,7 +107,7 @@ class EvmCaller:
         """Return the results of calls, in their order, from as few batches as the nodes allow."""
         results: list[CallResult] = [None] * len(calls)
         try:
-            nodes = await self._nodes.candidates(None if height is None else NodeResource.STATE, height or 0)
+            nodes = await self._nodes.require_candidates(None if height is None else NodeResource.STATE, height or 0)
         except NodeUnavailable:
             return results
         for node in nodes:
@@ -140,7 +140,7 @@ class EvmCaller:
         """
         try:
             encoded = [contract_call(call.to, call.data, block) for call in calls]
-            return await node.call(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
+            return await node.call_batch(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
         except CallFailure as error:
             if error.failure not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
                 return [UNREADABLE] * len(calls)
@@ -159,7 +159,7 @@ class EvmCaller:
 async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
     """Return whether a node that was too slow for one call answers another one."""
     try:
-        await node.call([rpc_call("eth_chainId")], timeout_s=timeout_s)
+        await node.call_batch([rpc_call("eth_chainId")], timeout_s=timeout_s)
     except CallFailure:
         return False
     return True

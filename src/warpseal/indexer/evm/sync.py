@@ -119,15 +119,15 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         """Return the identity that a node reports. Raises NodeUnavailable, IndexingStopped."""
         nodes = self._context.nodes
         try:
-            await nodes.candidates()
+            await nodes.require_candidates()
         except NodeUnavailable:
-            if refused := nodes.pool.mismatches():
+            if refused := nodes.mismatches():
                 detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
                 raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise
-        if nodes.identity is None:
+        if nodes.identity.expected is None:
             raise NodeUnavailable("eth_chainId")
-        return nodes.identity
+        return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
         """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""

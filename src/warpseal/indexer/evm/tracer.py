@@ -104,7 +104,7 @@ class Tracer:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
-                (response,) = await node.call([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
                 if not _is_unknown_method(node, response):
                     return True
         return False
@@ -112,7 +112,8 @@ class Tracer:
     async def _tracing_nodes(self) -> list[ChainNode]:
         """Return the nodes that are not known to lack the method, best first."""
         with suppress(NodeUnavailable):
-            return [node for node in await self._chain.nodes.candidates() if TRACE_METHOD not in node.lacks_methods]
+            nodes = await self._chain.nodes.require_candidates()
+            return [node for node in nodes if TRACE_METHOD not in node.lacks_methods]
         return []
 
     async def _trace_new(self) -> bool:
@@ -190,7 +191,7 @@ class Tracer:
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
         """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
         try:
-            responses = await node.call(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
+            responses = await node.call_batch(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
         except CallFailure as error:
             return await self._call_singly(node, heights, error.failure)
         results: _Results = {}
@@ -223,7 +224,7 @@ class Tracer:
         with suppress(CallFailure):
             while height < high:
                 middle = (height + high + 1) // 2
-                (response,) = await node.call([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
                 if _lacks(node, middle, response):
                     height = middle
                 else:
@@ -253,7 +254,7 @@ class Tracer:
         if not creating:
             return {}
         try:
-            responses = await node.call([rpc_call(BLOCK, hex(block.number), False) for block in creating])
+            responses = await node.call_batch([rpc_call(BLOCK, hex(block.number), False) for block in creating])
         except CallFailure:
             return {block.number: _Missing.LATER for block in creating}
         return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}
