@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import aiohttp
@@ -274,10 +275,7 @@ class UpstreamNode:
                 raise
             # The node closed an idle connection while the request was written. All typed calls only read.
             reply = await self.post(body, None, limit, path=path)
-        if len(reply.body) > INLINE_BYTES:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, self._decode, call, reply)
-        return self._decode(call, reply)
+        return await run_decoder(partial(self._decode, call, reply), len(reply.body), self._executor)
 
     def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:
         """Return the decoded result. Runs on a worker thread if the reply is large."""
@@ -307,6 +305,13 @@ class UpstreamNode:
         is_limited = response.status == _TOO_MANY_REQUESTS and self._limits.has_default_pauses
         if wait_s is not None or is_limited:
             self._pause.record_request(asyncio.get_running_loop().time(), wait_s)
+
+
+async def run_decoder(decode: Callable[[], T], size_bytes: int, executor: Executor | None) -> T:
+    """Return the result of a function; on a thread of the executor if it decodes so much that the loop would wait."""
+    if size_bytes <= INLINE_BYTES:
+        return decode()
+    return await asyncio.get_running_loop().run_in_executor(executor, decode)
 
 
 def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:

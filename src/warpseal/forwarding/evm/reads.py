@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -30,17 +30,15 @@ from warpseal.upstream.evm_blocks import (
     decode_headers,
     is_unknown_method,
     read_receipts,
+    result_bytes,
 )
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
-from warpseal.upstream.node import INLINE_BYTES
+from warpseal.upstream.node import run_decoder
 from warpseal.upstream.pool import PoolNode, attempt_of
-
-T = TypeVar("T")
 
 _NULL: Final = b"null"
 _NO_CODE: Final = b'"0x"'
-_INLINE_RECEIPTS: Final = 100
 _MAX_CONCURRENT: Final = 16
 """Reads of one chain at a time: an answer of a node may have 64 MiB."""
 _MAX_CONCURRENT_CALLS: Final = 16
@@ -143,18 +141,23 @@ class EvmChainReader:
         else:
             call = rpc_call("eth_getBlockByHash", _hex(block), False)
         responses = await call_node([call])
-        headers, error = await self._in_thread(_size(responses) - INLINE_BYTES, lambda: decode_headers(responses))
+        read_headers = partial(decode_headers, responses)
+        headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
         if error is not None:
             raise error
         (header,) = headers
         if block != (parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)):
             raise MalformedBlock("another block than the one of the call")
         raw = (await read_receipts(call_node, headers, {})).get(0, NO_RECEIPTS)
-        receipts = await self._in_thread(_size(raw.responses) - INLINE_BYTES, raw.decode)
-        if receipts is None:
-            raise NotHere
         rules = await self._load_rules()
-        return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
+
+        def read_facts() -> EvmBlockFacts:
+            receipts = raw.decode()
+            if receipts is None:
+                raise NotHere
+            return block_facts(header, receipts, rules)
+
+        return await run_decoder(read_facts, result_bytes(raw.responses), self._executor)
 
     async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
         """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors."""
@@ -170,12 +173,6 @@ class EvmChainReader:
                 raise CallFailure(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message)
         return responses
 
-    async def _in_thread(self, weight: int, work: Callable[[], T]) -> T:
-        """Return the result of work, which runs in a thread if its weight is above 0."""
-        if weight <= 0:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
 
 def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRules:
     """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
@@ -183,10 +180,6 @@ def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRul
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """
     return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
-
-
-def _size(responses: Sequence[RpcResponse]) -> int:
-    return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
 
 
 def _hex(raw: bytes) -> str:

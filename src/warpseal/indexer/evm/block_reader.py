@@ -8,7 +8,7 @@ a node lacks is never taken for empty. Source of truth: avalanchego `graft/coret
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -41,9 +41,10 @@ from warpseal.upstream.evm_blocks import (
     RawReceipts,
     decode_headers,
     read_receipts,
+    result_bytes,
 )
-from warpseal.upstream.jsonrpc import RpcResponse, rpc_call
-from warpseal.upstream.node import INLINE_BYTES
+from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
@@ -185,7 +186,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """
         heights = range(first, first + count)
         responses = await node.call_batch([rpc_call(BLOCK, hex(height), False) for height in heights])
-        headers, error = await self._run(partial(decode_headers, responses), responses)
+        headers, error = await run_decoder(partial(decode_headers, responses), result_bytes(responses), self._decoding)
         if not headers and isinstance(error, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
@@ -213,8 +214,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
         number, parent: of the first block.
         """
-        answers = [response for receipts in raw.values() for response in receipts.responses]
-        checked = await self._run(partial(_check, headers, raw, number, parent, self.rules), answers)
+        size_bytes = sum(result_bytes(receipts.responses) for receipts in raw.values())
+        check = partial(_check, headers, raw, number, parent, self.rules)
+        checked = await run_decoder(check, size_bytes, self._decoding)
         disproven = await self._prover.find_disproven(checked.unproven, self._decoding) if checked.unproven else None
         if disproven is None:
             return checked.blocks, checked.error
@@ -306,13 +308,6 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Note what a node lacks, unless it may have it soon."""
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
-
-    async def _run(self, function: Callable[[], T], responses: Iterable[RpcResponse]) -> T:
-        """Return what a function returns, which runs on the thread if the responses that it decodes are large."""
-        sizes = (memoryview(response.result).nbytes for response in responses if response.result is not None)
-        if sum(sizes) <= INLINE_BYTES:
-            return function()
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
 
 
 def stop_at(error: BlockContradiction) -> IndexingStopped:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.forwarding.evm.sockets import EvmSockets, TooManyWebSockets, WebSocketUnavailable
+from warpseal.forwarding.evm.sockets import EvmSockets, WebSocketUnavailable
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason
@@ -166,7 +166,7 @@ class NewHeads:
                             self._is_subscribed = True
                             delays.reset()
                             self._arrived.set()
-            except (WebSocketUnavailable, TooManyWebSockets):
+            except WebSocketUnavailable:
                 pass
             self._is_subscribed = False
             await asyncio.sleep(delays.next())
