@@ -23,9 +23,11 @@ from warpseal.upstream.jsonrpc import (
     RESPONSE_TOO_LARGE,
     UNREADABLE,
     RpcCall,
+    RpcError,
     RpcResponse,
     decode_responses,
     encode_numbered_calls,
+    rpc_call,
 )
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeReply, UpstreamNode
@@ -43,6 +45,12 @@ _REGROW_S: Final = 60.0
 _BATCH_TIMEOUT_S: Final = 10.0
 _TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
 _PAYLOAD_TOO_LARGE: Final = 413
+_PROBE_TIMEOUT_S: Final = 5.0
+# A batch with such a failure is repeated in parts, so that it ends with one call.
+_ERRORS_OF_ONE_CALL: Final = {
+    NodeFailure.TIMEOUT: RpcError(REQUEST_TIMED_OUT),
+    NodeFailure.TOO_LARGE: RpcError(RESPONSE_TOO_LARGE),
+}
 
 
 class NodeResource(StrEnum):
@@ -109,18 +117,32 @@ class ChainNode(PoolNode):
         return height <= self._lacks.get(resource, -1)
 
     async def call_batch(
-        self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
+        self,
+        calls: Sequence[RpcCall],
+        *,
+        timeout_s: float = 30.0,
+        is_background: bool = False,
+        spoils_others: bool = True,
     ) -> list[RpcResponse]:
         """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
 
         A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
-        node go first.
+        node go first. spoils_others: whether one call with a response that is too large, or too late at a node that
+        replies to other calls, fails all of them; else it alone has an error as its response.
         """
         responses: list[RpcResponse] = []
         while len(responses) < len(calls):
             size = self._sizes[calls[0].method]
             batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
-            responses += await self._post_batch(batch, size, timeout_s, is_background=is_background)
+            try:
+                responses += await self._post_batch(batch, size, timeout_s, is_background=is_background)
+            except CallFailure as failure:
+                error = _ERRORS_OF_ONE_CALL.get(failure.failure)
+                if spoils_others or error is None:
+                    raise
+                if failure.failure is NodeFailure.TIMEOUT:
+                    await self.call_batch([rpc_call("eth_chainId")], timeout_s=min(timeout_s, _PROBE_TIMEOUT_S))
+                responses.append(RpcResponse(error=error))
         return responses
 
     async def acquire(self, count: int, *, is_background: bool = False) -> None:

@@ -18,17 +18,10 @@ from msgspec import Struct
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.batch import ChainNode, NodeResource
-from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import contract_call
 from warpseal.upstream.json_values import decode_hex
-from warpseal.upstream.jsonrpc import (
-    REQUEST_TIMED_OUT,
-    RESPONSE_TOO_LARGE,
-    UNREADABLE,
-    RpcError,
-    RpcResponse,
-    rpc_call,
-)
+from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcError, RpcResponse
 
 _TIMEOUT_S: Final = 5.0
 _MAX_RESULT_BYTES: Final = MEBIBYTE
@@ -36,8 +29,6 @@ _MAX_RESULT_BYTES: Final = MEBIBYTE
 _PRUNED_BLOCKS: Final = 32
 _LATEST: Final = "latest"
 _REVERTED: Final = 3
-_TOO_LARGE: Final = RpcResponse(error=RpcError(RESPONSE_TOO_LARGE))
-_TOO_SLOW: Final = RpcResponse(error=RpcError(REQUEST_TIMED_OUT))
 
 # The message of a revert ends with the contract's own text, so that only its beginning counts.
 _IS_REVERT: Final = re.compile(
@@ -138,31 +129,13 @@ class EvmCaller:
 
         A contract that is slow or returns too much spoils only its own call.
         """
+        encoded = [contract_call(call.to, call.data, block) for call in calls]
         try:
-            encoded = [contract_call(call.to, call.data, block) for call in calls]
-            return await node.call_batch(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
-        except CallFailure as error:
-            if error.failure not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
-                return [UNREADABLE] * len(calls)
-            if len(calls) == 1:
-                return [await self._blame(node, error.failure)]
-        middle = len(calls) // 2
-        return [*await self._post(node, calls[:middle], block), *await self._post(node, calls[middle:], block)]
-
-    async def _blame(self, node: ChainNode, kind: NodeFailure) -> RpcResponse:
-        """Return why a single call has no response: the contract, unless the node answers nothing else either."""
-        if kind is NodeFailure.TOO_LARGE:
-            return _TOO_LARGE
-        return _TOO_SLOW if await responds(node, self._timeout_s) else UNREADABLE
-
-
-async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
-    """Return whether a node that was too slow for one call answers another one."""
-    try:
-        await node.call_batch([rpc_call("eth_chainId")], timeout_s=timeout_s)
-    except CallFailure:
-        return False
-    return True
+            return await node.call_batch(
+                encoded, timeout_s=self._timeout_s, is_background=self._is_background, spoils_others=False
+            )
+        except CallFailure:
+            return [UNREADABLE] * len(calls)
 
 
 def _lacks_state(response: RpcResponse) -> bool:
