@@ -132,10 +132,11 @@ class NodeAgreement:
             return await self._pool.call(call)
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
         replies: _Replies[int] = _Replies()
-        in_service, others = await self._pool.by_service(call.origin)
+        nodes = await self._pool.candidates(call.origin)
+        in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
         await _ask(in_service, question, replies)
         if len(replies.answers) < self.quorum:
-            await _ask(others, question, replies)
+            await _ask([node for node in nodes if node not in in_service], question, replies)
         heights = {answer.position: answer.value for answer in replies.answers if answer.value is not None}
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:

@@ -92,11 +92,6 @@ class PoolNode:
         self._failure_logged: tuple[NodeFailure, float] | None = None
 
     @property
-    def is_usable(self) -> bool:
-        """Whether it can be called, as far as is known."""
-        return self.is_verified and self.failure is None
-
-    @property
     def is_awaited(self) -> bool:
         """Whether it did not reply yet, or not lately, and may do so."""
         return self.failure is not None and self.mismatch is None
@@ -201,7 +196,7 @@ class NodePool(Generic[IdentityT]):
     @property
     def is_up(self) -> bool:
         """Whether a node can be called."""
-        return any(node.is_usable for node in self.nodes)
+        return any(node.is_verified and node.failure is None for node in self.nodes)
 
     @property
     def highest(self) -> int:
@@ -238,12 +233,6 @@ class NodePool(Generic[IdentityT]):
         if not any(node.is_verified and not self.is_avoided(node) for node in self.nodes):
             await self._checks.run(None, self.check)
         return sorted((node for node in self.nodes if node.is_verified), key=self._preference)
-
-    async def by_service(self, origin: CallOrigin) -> tuple[Sequence[PoolNode], Sequence[PoolNode]]:
-        """Return the nodes that are in service, and the others."""
-        nodes = await self.candidates(origin)
-        others = [node for node in nodes if node.is_on_cooldown(origin)]
-        return [node for node in nodes if node not in others], others
 
     def _preference(self, node: PoolNode) -> tuple[bool, int, int]:
         head = node.head or 0 if self.compares_heads else 0

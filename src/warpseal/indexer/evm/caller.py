@@ -87,15 +87,12 @@ class EvmCaller:
         caller._is_background = True
         return caller
 
-    async def call(self, to: bytes, data: bytes, height: int | None) -> CallResult:
-        """Return the result of one call in the state after block `height`, of the last block if it is None.
-
-        A node that has the block but not its state is called in the state of its last block.
-        """
-        return (await self.call_all([ContractCall(to, data)], height))[0]
-
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
-        """Return the results of calls, in their order, from as few batches as the nodes allow."""
+        """Return the results of calls, in their order, from as few batches as the nodes allow.
+
+        They are of the state after block `height`, of the last block if it is None. A node that has the block but not
+        its state is called in the state of its last block.
+        """
         results: list[CallResult] = [None] * len(calls)
         try:
             nodes = await self._nodes.require_candidates(None if height is None else NodeResource.STATE, height or 0)
