@@ -78,7 +78,11 @@ class PlatformClient:
         self._pool = pool
         self._agreement = agreement
         self._check_key = check_key
-        self._recent_sets = _RecentSets()
+        # The latest set of each subnet with the digest of its JSON, used from several threads.
+        self._recent_sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
+            _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
+        )
+        self._recent_sets_lock = ThreadLock()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
@@ -216,15 +220,18 @@ class PlatformClient:
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""
         digest = sha256(result).digest()
-        entries = self._recent_sets.get(subnet_id, digest)
-        if entries is None:
-            entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
-            # Nodes that order a set differently return equal entries.
-            latest = self._recent_sets.latest(subnet_id) if self._agreement.quorum > 1 else None
-            if latest == entries:
-                return latest
-            self._check_keys(entries)
-            self._recent_sets.add(subnet_id, digest, entries)
+        with self._recent_sets_lock:
+            recent_digest, recent_entries = self._recent_sets.get(subnet_id, (b"", None))
+        if recent_entries is not None and recent_digest == digest:
+            return recent_entries
+        entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
+        # Nodes that order a set differently return equal entries.
+        if self._agreement.quorum > 1 and recent_entries == entries:
+            return recent_entries
+        self._check_keys(entries)
+        # cachetools refuses a value that is larger than the whole cache.
+        with self._recent_sets_lock, suppress(ValueError):
+            self._recent_sets[subnet_id] = digest, entries
         return entries
 
     def _check_keys(self, entries: tuple[ValidatorEntry, ...]) -> None:
@@ -236,31 +243,6 @@ class PlatformClient:
             if count % _KEYS_BETWEEN_YIELDS == 0:
                 # Gives the event loop the interpreter lock, which checking a key holds.
                 time.sleep(0)
-
-
-class _RecentSets:
-    """The latest set of each subnet with the digest of its JSON, bounded; used from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = ThreadLock()
-        self._sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
-            _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
-        )
-
-    def get(self, subnet_id: SubnetID, digest: bytes) -> tuple[ValidatorEntry, ...] | None:
-        with self._lock:
-            cached = self._sets.get(subnet_id)
-            return cached[1] if cached is not None and cached[0] == digest else None
-
-    def latest(self, subnet_id: SubnetID) -> tuple[ValidatorEntry, ...] | None:
-        with self._lock:
-            cached = self._sets.get(subnet_id)
-            return None if cached is None else cached[1]
-
-    def add(self, subnet_id: SubnetID, digest: bytes, entries: tuple[ValidatorEntry, ...]) -> None:
-        # cachetools refuses a value that is larger than the whole cache.
-        with self._lock, suppress(ValueError):
-            self._sets[subnet_id] = digest, entries
 
 
 def height_call(origin: CallOrigin = CallOrigin.CALLER) -> NodeCall[int]:

@@ -84,8 +84,7 @@ class PoolNode:
         self.is_verified = False
         self.mismatch: str | None = None
         self.failure: str | None = "not asked yet" if pool.identity.is_required else None
-        self.cooldown_until = float("-inf")
-        self.caller_cooldown_until = float("-inf")
+        self.failed_at = float("-inf")
         self.verified_until = float("-inf")
         self.checks: SingleFlight[None, None] = SingleFlight()
         self._pool = pool
@@ -103,8 +102,7 @@ class PoolNode:
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
         """Return whether calls of this origin try other nodes first: it failed, or wants no requests."""
-        until = self.caller_cooldown_until if origin is CallOrigin.CALLER else self.cooldown_until
-        return max(until, self.node.cooldown_until) > _now()
+        return max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until) > _now()
 
     def set_head(self, height: int) -> None:
         """Set the head; the blocks since the last one count for the rate."""
@@ -120,7 +118,7 @@ class PoolNode:
         self.node.check_pause(call.origin)
         if self.failure is not None:
             # Until this call ends, other calls skip this node.
-            self._pool.start_cooldown(self)
+            self.failed_at = _now()
         try:
             await self._pool.verify_for_call(self)
             result = await self.node.call(call)
@@ -244,12 +242,11 @@ class NodePool(Generic[IdentityT]):
 
     # What calls reveal about their nodes.
 
-    def start_cooldown(self, node: PoolNode) -> None:
-        """Have calls try other nodes first for a while."""
-        now, limits = _now(), self._limits
-        is_foreign = not self.identity.is_required and node.mismatch is not None
-        node.cooldown_until = now + (_WRONG_COOLDOWN_S if is_foreign else limits.cooldown_s)
-        node.caller_cooldown_until = now + (_WRONG_COOLDOWN_S if is_foreign else limits.caller_cooldown_s)
+    def cooldown_s(self, node: PoolNode, origin: CallOrigin) -> float:
+        """Return for how long calls of this origin try other nodes first after a failure of a node."""
+        if not self.identity.is_required and node.mismatch is not None:
+            return _WRONG_COOLDOWN_S
+        return self._limits.caller_cooldown_s if origin is CallOrigin.CALLER else self._limits.cooldown_s
 
     def note_failure(self, node: PoolNode, error: CallFailure, method: str = "") -> None:
         """Note that a node gave no reply. Another node may run at its address next, so its identity is read again."""
@@ -258,14 +255,14 @@ class NodePool(Generic[IdentityT]):
             node.head = None
         node.failure = error.failure.value
         node.verified_until = float("-inf")
-        self.start_cooldown(node)
+        node.failed_at = _now()
         node.log_failure(error.failure.public, method, error.detail)
 
     def note_success(self, node: PoolNode) -> None:
         """Note that a node replied; one whose identity has to be verified first stays unused until then."""
         if node.failure is not None and (node.is_verified or not self.identity.is_required):
             node.failure = None
-            node.cooldown_until = node.caller_cooldown_until = float("-inf")
+            node.failed_at = float("-inf")
             node.log_success()
 
     def note_head(self, node: PoolNode, height: int) -> None:
@@ -347,7 +344,7 @@ class NodePool(Generic[IdentityT]):
             log.warning("node refused", extra={"node": node.display, "reason": mismatch})
         node.is_verified, node.mismatch = mismatch is None, mismatch
         node.failure = mismatch
-        node.cooldown_until = node.caller_cooldown_until = float("-inf")
+        node.failed_at = float("-inf")
         if node.is_verified:
             node.log_success()
             if self.compares_heads:
