@@ -21,7 +21,7 @@ from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_num
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
     BLOCK,
     NO_RECEIPTS,
@@ -35,7 +35,7 @@ from warpseal.upstream.evm_blocks import (
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
 from warpseal.upstream.node import run_decoder
-from warpseal.upstream.pool import PoolNode, attempt_of
+from warpseal.upstream.pool import PoolNode
 
 _NULL: Final = b"null"
 _NO_CODE: Final = b'"0x"'
@@ -83,7 +83,8 @@ class EvmChainReader:
         """
         try:
             async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
-                return await self._find_block(block)
+                read = partial(self._block_at, block)
+                return (await self._forwarder.pool.try_each("the block", read, lambda facts: facts is not None))[-1]
         except TimeoutError:
             raise NodeUnavailable("the block") from None
 
@@ -114,33 +115,20 @@ class EvmChainReader:
         except ValueError:
             return None
 
-    async def _find_block(self, block: int | bytes) -> EvmBlockFacts | None:
-        """Ask the nodes one after another. Raises NodeUnavailable."""
-        attempts: list[NodeAttempt] = []
-        is_missing = False
-        for node in await self._forwarder.pool.candidates():
-            try:
-                facts = await self._block_at(node, block)
-            except NotHere:
-                is_missing = True
-            except CallFailure as error:
-                attempts.append(attempt_of(node, error))
-            except (BlockContradiction, MalformedBlock):
-                attempts.append(NodeAttempt(node.position, NodeFailure.BAD_ANSWER))
-            else:
-                return facts
-        if is_missing:
+    async def _block_at(self, block: int | bytes, node: PoolNode) -> EvmBlockFacts | None:
+        """Return a block of one node; None if the node lacks it. Raises CallFailure."""
+        try:
+            return await self._read_block(node, block)
+        except NotHere:
             return None
-        raise NodeUnavailable("the block", attempts)
+        except (BlockContradiction, MalformedBlock):
+            raise CallFailure(NodeFailure.BAD_ANSWER) from None
 
-    async def _block_at(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
+    async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
         """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
         call_node = partial(self._call_node, node)
-        if isinstance(block, int):
-            call = rpc_call(BLOCK, hex(block), False)
-        else:
-            call = rpc_call("eth_getBlockByHash", _hex(block), False)
-        responses = await call_node([call])
+        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", _hex(block))
+        responses = await call_node([rpc_call(method, name, False)])
         read_headers = partial(decode_headers, responses)
         headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
         if error is not None:
