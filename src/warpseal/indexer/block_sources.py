@@ -16,7 +16,6 @@ from warpseal.chains.proposervm import inner_block
 from warpseal.indexer.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
-    BatchRefused,
     BlocksClient,
     CBlocksClient,
     CChainBlock,
@@ -26,7 +25,7 @@ from warpseal.node.blocks import (
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
-from warpseal.upstream.errors import NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import NodeFailure, NodeUnavailable, RpcRefusal
 
 T = TypeVar("T")
 
@@ -265,7 +264,7 @@ class CChainSource(BlockSource[CChainBlock]):
     async def has(self, height: int) -> bool:
         try:
             return (await self._client.blocks(height, 1))[0] is not None
-        except BatchRefused:
+        except RpcRefusal:
             return False
 
     def use_fallback(self) -> None:
@@ -279,7 +278,7 @@ class CChainSource(BlockSource[CChainBlock]):
         size = min(count, self._per_call)
         try:
             batch = await self._client.blocks(first, size)
-        except (BatchRefused, NodeUnavailable) as error:
+        except (RpcRefusal, NodeUnavailable) as error:
             if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
                 raise
             self._per_call = max(1, size // 2)

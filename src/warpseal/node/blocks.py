@@ -105,10 +105,6 @@ class XChainClient(BlocksClient):
             return None
 
 
-class BatchRefused(Exception):
-    """Nodes answered, but none returns these blocks; they may return fewer at a time."""
-
-
 class CChainBlock(Struct, frozen=True):
     """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
 
@@ -136,12 +132,12 @@ class CBlocksClient:
         return (await self._pool.values(_C_CHAIN_ID))[0]
 
     async def blocks(self, first: int, count: int) -> tuple[CChainBlock | None, ...]:
-        """Return `count` blocks from number `first` on, None for each that the node lacks. Raises BatchRefused."""
+        """Return `count` blocks from number `first` on, None for each that the node lacks.
+
+        Raises RpcRefusal if no node returns these blocks; nodes may return fewer at a time.
+        """
         call = _c_blocks(first, count)
-        try:
-            blocks = await self._pool.call(call)
-        except RpcRefusal as refusal:
-            raise BatchRefused(refusal.text) from None
+        blocks = await self._pool.call(call)
         for number, block in enumerate(blocks, first):
             if block is not None and block.number != number:
                 raise NodeUnavailable(call.method)

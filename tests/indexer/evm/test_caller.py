@@ -195,6 +195,17 @@ async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_othe
         assert await call_one(EvmCaller(nodes, timeout_s=0.1), b"", 5) is None
 
 
+async def test_a_node_that_hangs_is_left_after_one_question() -> None:
+    hanging = Node(answers={"eth_call": HANGS})
+    async with serve_node(hanging), open_chain_nodes(hanging.url) as nodes:
+        await nodes.require_candidates()
+        hanging.answers["eth_chainId"] = HANGS
+        identity_calls = hanging.count("eth_chainId")
+        calls = [ContractCall(CONTRACT, bytes([number])) for number in range(4)]
+        assert await EvmCaller(nodes, timeout_s=0.1).call_all(calls, 5) == [None] * 4
+        assert hanging.count("eth_chainId") == identity_calls + 1
+
+
 async def test_no_node_means_no_answer() -> None:
     async with open_chain_nodes("http://127.0.0.1:9") as nodes:
         assert await call_one(EvmCaller(nodes), b"", 5) is None

@@ -245,8 +245,7 @@ class EvmForwarder:
     def _decode_responses(
         self, calls: Mapping[int, RpcCall], reply: NodeReply, node: PoolNode
     ) -> dict[int, RpcResponse]:
-        numbers = [number for number, call in calls.items() if not call.is_notification]
-        decoded = decode_responses(reply.body, numbers) if numbers else {}
+        decoded = decode_responses(reply.body, [number for number, call in calls.items() if not call.is_notification])
         responses = {number: decoded.get(number, RpcResponse()) for number in calls}
         for number, call in calls.items():
             self._learn(call, responses[number].result, node)

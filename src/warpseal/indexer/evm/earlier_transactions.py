@@ -14,11 +14,7 @@ from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
-
-
 _BLOCKS_PER_WRITE: Final = 10_000
-
-
 _RETRY_S: Final = 60.0
 
 

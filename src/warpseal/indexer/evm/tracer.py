@@ -197,11 +197,11 @@ class Tracer:
         except CallFailure:
             return dict.fromkeys(heights, _Missing.LATER)
         results: _Results = {}
+        untraceable: list[int] = []
         for height, response in zip(heights, responses, strict=True):
             results[height] = await self._read(node, height, response)
-        untraceable = [
-            height for height, response in zip(heights, responses, strict=True) if _lacks(node, height, response)
-        ]
+            if _lacks(node, height, response):
+                untraceable.append(height)
         if untraceable:
             node.note_missing(NodeResource.TRACES, await self._find_lacking(node, untraceable[-1]))
         return results | await self._confirm(node, results)
