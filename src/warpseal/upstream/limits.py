@@ -1,8 +1,10 @@
 """Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the node asks for.
 
 Calls of the daemon itself neither wait nor count, so that callers can never delay them. A node has one limit for
-callers and another for the follower of blocks, so that neither waits for the other. Source of truth: RFC 9110, section
-10.2.3 (Retry-After), RFC 6585 (429).
+callers and another for the follower of blocks, so that neither waits for the other. These let calls start at once, up
+to their rate: an even pace would delay the few calls of a request. Batches of an EVM chain have an even pace instead:
+a batch in the background delays a new block by its own share of a second, and not by a whole one.
+Source of truth: RFC 9110, section 10.2.3 (Retry-After), RFC 6585 (429).
 """
 
 from __future__ import annotations
