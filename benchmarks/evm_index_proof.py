@@ -43,7 +43,7 @@ from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.batch import MAX_BATCH, TARGET_BYTES
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.evm_blocks import BLOCK
-from warpseal.upstream.identity import ChainIdentity
+from warpseal.upstream.identity import ChainIdentity, EvmIdentity
 from warpseal.upstream.jsonrpc import RpcCall, RpcResponse
 
 ROUNDS: Final = 6
@@ -85,11 +85,10 @@ class MemoryNodes:
 
     def __init__(self, chain: ServedChain, tip: int = 0) -> None:
         self.nodes = (self,)
-        self.node = self
         self.is_awaited = False
         self.head = tip
         self.lacks_methods: dict[str, bool] = {}
-        self.identity = ChainIdentity(chain.evm_chain_id, chain.hashes[0])
+        self.identity = EvmIdentity(ChainIdentity(chain.evm_chain_id, chain.hashes[0]))
         self._headers = [RpcResponse(msgspec.Raw(raw)) for raw in chain.headers]
         self._receipts = [RpcResponse(msgspec.Raw(raw)) for raw in chain.receipts]
         self._sizes = [max(1, len(chain.headers[-1])), max(1, len(chain.receipts[-1]))]
@@ -98,7 +97,7 @@ class MemoryNodes:
         """Return the height up to which blocks are served."""
         return (self.head,)
 
-    async def candidates(self, *_: object) -> list[MemoryNodes]:
+    async def require_candidates(self, *_: object) -> list[MemoryNodes]:
         """Return the node."""
         return [self]
 
@@ -106,7 +105,7 @@ class MemoryNodes:
         """Return how many calls have answers of the size that the indexer aims at."""
         return min(MAX_BATCH, max(1, TARGET_BYTES // self._sizes[method != BLOCK]))
 
-    async def call(self, calls: Sequence[RpcCall], **_: object) -> list[RpcResponse]:
+    async def call_batch(self, calls: Sequence[RpcCall], **_: object) -> list[RpcResponse]:
         """Return the blocks or the receipts."""
         responses = self._headers if calls[0].method == BLOCK else self._receipts
         return [responses[int(msgspec.json.decode(call.params or b"[]")[0], 16)] for call in calls]

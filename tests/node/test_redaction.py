@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
+from tests.node.recorded_node import RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
 from warpseal.node.settings import NodeSettings
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import open_session
 
@@ -54,7 +54,7 @@ BEHAVIOURS: dict[str, Any] = {
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    answers = {"platform.validatedBy": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
+    answers = {"platform.getHeight": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
     node = RecordedNode(answers, prefix=f"/path-{CANARY}")
     texts: list[str] = []
     async with serve_nodes(node) as uris, open_session() as session:
@@ -64,7 +64,9 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
         texts += [repr(settings), str(settings), str(await upstream.info.probe())]
         for origin in CallOrigin:
             try:
-                texts.append(str(await upstream.platform.validated_by(L1_CHAIN, origin=origin)))
+                texts.append(str(await upstream.platform.height(origin=origin)))
+            except RpcRefusal as error:
+                texts += [str(error), repr(error)]
             except NodeUnavailable as error:
                 texts += [str(error), repr(error), str(error.detail)]
     texts += [str(vars(record)) + record.getMessage() for record in caplog.records]

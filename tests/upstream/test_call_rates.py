@@ -14,10 +14,11 @@ from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.indexer.evm.nodes import ChainNodes
-from warpseal.upstream.batch import CallRate, CallRates, ChainNode, is_private
+from warpseal.upstream.batch import ChainNode
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.limits import CallRate, CallRates, is_private
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
 
@@ -120,7 +121,7 @@ async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_a
             if wait_s:
                 clock.advance(wait_s - 0.1)
                 for chain in chains:
-                    await chain.pool.check()
+                    await chain.check()
                     with pytest.raises(NodeUnavailable):
                         await chain.heads()
                 assert (node.busy, node.requests) == (0, requests)
@@ -138,7 +139,7 @@ async def test_another_node_is_called_while_the_first_one_is_paused() -> None:
         requests = first.requests
         assert [node.position for node in await nodes.candidates()] == [1, 0]
         with pytest.raises(CallFailure):
-            await nodes.nodes[0].call([rpc_call("eth_blockNumber")])
+            await nodes.nodes[0].call_batch([rpc_call("eth_blockNumber")])
         assert first.requests == requests
 
 

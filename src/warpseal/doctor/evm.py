@@ -107,16 +107,16 @@ class _ChainCheck:
 
     async def run(self) -> _ChainResult:
         """Ask all nodes; never raises."""
-        await self._nodes.pool.check()
+        await self._nodes.check()
         results = await asyncio.gather(*map(self._check_node, self._nodes.nodes))
         heads = [node.head for node in self._nodes.nodes if node.head is not None]
         findings = [finding for of_node in results for finding in of_node]
         return _ChainResult(findings, max(0, max(heads, default=0) - self._indexing.first_height))
 
     async def _check_node(self, node: ChainNode) -> list[Finding]:
-        where = f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}] {node.node.display}"
+        where = f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}] {node.display}"
         detail = {"chain": id_text(self._chain.blockchain_id), "setting": f"rpc[{node.position}]"}
-        identity, failure = self._nodes.identity, node.node.failure
+        identity, failure = self._nodes.identity.expected, node.failure
         try:
             if failure is not None:
                 return [await self._describe_failure(node, where, failure, detail)]
@@ -125,7 +125,7 @@ class _ChainCheck:
             if head is None:
                 advice = "the node may still be starting"
                 return [Finding(Grade.WARNING, f"{where} has no latest block", advice, detail)]
-            node.node.set_head(head)
+            node.set_head(head)
             findings = [*await self._check_blocks(node, head, where, detail)]
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
@@ -136,7 +136,7 @@ class _ChainCheck:
 
     async def _describe_failure(self, node: ChainNode, where: str, failure: str, detail: dict[str, Any]) -> Finding:
         """Return why a node cannot be used, and how its URL responds."""
-        if node.node.mismatch is not None:
+        if node.mismatch is not None:
             advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
             return Finding(Grade.WARNING, f"{where} {failure}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]
@@ -187,7 +187,7 @@ class _ChainCheck:
         return []
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> RpcResponse:
-        (response,) = await node.call([rpc_call(method, *params)], timeout_s=_TIMEOUT_S)
+        (response,) = await node.call_batch([rpc_call(method, *params)], timeout_s=_TIMEOUT_S)
         return response
 
     def _reason(self, node: ChainNode, response: RpcResponse) -> str:

@@ -16,18 +16,16 @@ from warpseal.chains.proposervm import inner_block
 from warpseal.indexer.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
-    BatchRefused,
+    BlocksClient,
     CBlocksClient,
     CChainBlock,
     Container,
     ContainersClient,
-    PBlocksClient,
     Stream,
-    XChainClient,
 )
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
-from warpseal.upstream.errors import NodeUnavailable, PublicFailure
+from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
 
 T = TypeVar("T")
 
@@ -174,16 +172,13 @@ class LinearSource(BlockSource[RawBlock]):
 
     def __init__(
         self,
-        single_blocks: PBlocksClient | XChainClient,
-        tip_heights: Callable[[], Awaitable[tuple[int, ...]]],
+        single_blocks: BlocksClient,
         containers: ContainerSource | None,
         retrier: Retrier,
-        max_concurrency: int,
     ) -> None:
-        super().__init__(tip_heights, retrier)
+        super().__init__(single_blocks.tips, retrier)
         self._single_blocks = single_blocks
         self._containers = containers
-        self._max_concurrency = max_concurrency
         self._span = _FIRST_SPAN
         self._single_lock = AsyncLock()
         self._last_found: tuple[int, bytes] | None = None
@@ -243,7 +238,7 @@ class LinearSource(BlockSource[RawBlock]):
                 blocks[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(self._max_concurrency, end - low)):
+            for _ in range(min(self._single_blocks.max_concurrency, end - low)):
                 tasks.create_task(work())
         return [RawBlock(blocks[height], False) for height in range(low, end)]
 
@@ -269,7 +264,7 @@ class CChainSource(BlockSource[CChainBlock]):
     async def has(self, height: int) -> bool:
         try:
             return (await self._client.blocks(height, 1))[0] is not None
-        except BatchRefused:
+        except RpcRefusal:
             return False
 
     def use_fallback(self) -> None:
@@ -283,7 +278,7 @@ class CChainSource(BlockSource[CChainBlock]):
         size = min(count, self._per_call)
         try:
             batch = await self._client.blocks(first, size)
-        except (BatchRefused, NodeUnavailable) as error:
+        except (RpcRefusal, NodeUnavailable) as error:
             if isinstance(error, NodeUnavailable) and not _is_range_too_large(error):
                 raise
             self._per_call = max(1, size // 2)

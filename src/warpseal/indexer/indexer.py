@@ -153,14 +153,11 @@ class Indexer:
         sync: ChainSync[Any]
         if chain is PrimaryChain.P:
             containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
-            blocks = upstream.blocks
-            source = LinearSource(blocks, blocks.tips, containers, retrier, upstream.blocks.max_concurrency)
-            sync = PChainSync(source, worker, retrier)
+            sync = PChainSync(LinearSource(upstream.blocks, containers, retrier), worker, retrier)
         elif chain is PrimaryChain.X:
             containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
-            client = upstream.x_chain
-            source = LinearSource(client, client.heights, containers, retrier, upstream.blocks.max_concurrency)
-            sync = XChainSync(source, client, upstream.containers, worker, retrier)
+            source = LinearSource(upstream.x_chain, containers, retrier)
+            sync = XChainSync(source, upstream.x_chain, upstream.containers, worker, retrier)
         else:
             sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
         is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])

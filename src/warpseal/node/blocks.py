@@ -7,7 +7,7 @@ NodeUnavailable if no node answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -28,7 +28,7 @@ from warpseal.upstream.json_values import (
     list_decoder,
     u64,
 )
-from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.limits import CallOrigin, NodeLimits
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import id_text
@@ -40,45 +40,60 @@ _HASH_BYTES: Final = 32
 _NOT_SERVED: Final = (403, 404, 405)
 
 
-class PBlocksClient:
-    """P-Chain blocks, within the follower's limits of each node and the pauses that nodes ask for.
+class BlocksClient:
+    """Accepted blocks of one chain, within the follower's limits of each node and the pauses that nodes ask for.
 
-    max_concurrency, max_calls_per_s: those limits, for the follower's own pace. An answer longer than the settings'
-    `max_answer_bytes` counts as a failure.
+    height_call, block_call: of the last height, and of a block.
+    max_concurrency, max_calls_per_s: those limits, for the follower's own pace.
     """
 
-    def __init__(self, pool: NodePool[int], info: InfoClient, *, max_concurrency: int, max_calls_per_s: int) -> None:
+    def __init__(
+        self,
+        pool: NodePool[int],
+        limits: NodeLimits,
+        height_call: NodeCall[int],
+        block_call: Callable[[int], NodeCall[bytes]],
+    ) -> None:
         self._pool = pool
-        self._info = info
-        self.max_concurrency = max_concurrency
-        self.max_calls_per_s = max_calls_per_s
+        self._height_call = height_call
+        self._block_call = block_call
+        self.max_concurrency = limits.background_in_flight
+        self.max_calls_per_s = limits.background_per_s
 
     async def tip(self) -> int:
         """Return the height of the last accepted block of the first node in service."""
-        return await self._pool.require(_P_HEIGHT)
+        return await self._pool.require(self._height_call)
 
     async def tips(self) -> tuple[int, ...]:
         """Return the heights of all nodes that answer, in configured order."""
-        return await self._pool.values(_P_HEIGHT)
+        return await self._pool.values(self._height_call)
 
     async def block_at(self, height: int) -> bytes:
         """Return the accepted block at `height` from the first node in service."""
-        return await self._pool.require(_p_block(height))
+        return await self._pool.require(self._block_call(height))
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
         """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
-        return await self._pool.distinct(_p_block(height))
+        return await self._pool.distinct(self._block_call(height))
+
+
+class PBlocksClient(BlocksClient):
+    """P-Chain blocks. An answer longer than the settings' `max_answer_bytes` counts as a failure."""
+
+    def __init__(self, pool: NodePool[int], limits: NodeLimits, info: InfoClient) -> None:
+        super().__init__(pool, limits, _P_HEIGHT, _p_block)
+        self._info = info
 
     async def upgrades(self) -> Mapping[str, int]:
         """Return the activation times of the network's upgrades, as far as they are known."""
         return await self._info.upgrades()
 
 
-class XChainClient:
+class XChainClient(BlocksClient):
     """X-Chain calls. A gateway that does not serve the X-Chain does not count as failed."""
 
-    def __init__(self, pool: NodePool[int]) -> None:
-        self._pool = pool
+    def __init__(self, pool: NodePool[int], limits: NodeLimits) -> None:
+        super().__init__(pool, limits, _X_HEIGHT, _x_block)
 
     async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> bytes | None:
         """Return the signed bytes of an accepted transaction; None if no node has it, or serves the X-Chain."""
@@ -88,22 +103,6 @@ class XChainClient:
             return await self._pool.call(call)
         except RpcRefusal:
             return None
-
-    async def heights(self) -> tuple[int, ...]:
-        """Return the heights of all nodes that answer."""
-        return await self._pool.values(_X_HEIGHT)
-
-    async def block_at(self, height: int) -> bytes:
-        """Return the bytes of the accepted block at `height`."""
-        return await self._pool.require(_x_block(height))
-
-    async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the distinct bytes that the nodes return for that block, in configured order; possibly none."""
-        return await self._pool.distinct(_x_block(height))
-
-
-class BatchRefused(Exception):
-    """Nodes answered, but none returns these blocks; they may return fewer at a time."""
 
 
 class CChainBlock(Struct, frozen=True):
@@ -133,12 +132,12 @@ class CBlocksClient:
         return (await self._pool.values(_C_CHAIN_ID))[0]
 
     async def blocks(self, first: int, count: int) -> tuple[CChainBlock | None, ...]:
-        """Return `count` blocks from number `first` on, None for each that the node lacks. Raises BatchRefused."""
+        """Return `count` blocks from number `first` on, None for each that the node lacks.
+
+        Raises RpcRefusal if no node returns these blocks; nodes may return fewer at a time.
+        """
         call = _c_blocks(first, count)
-        try:
-            blocks = await self._pool.call(call)
-        except RpcRefusal as refusal:
-            raise BatchRefused(refusal.text) from None
+        blocks = await self._pool.call(call)
         for number, block in enumerate(blocks, first):
             if block is not None and block.number != number:
                 raise NodeUnavailable(call.method)
@@ -188,7 +187,7 @@ class ContainersClient:
                     raise
                 return None
 
-        return (await self._pool.try_each(method, origin, attempt, lambda containers: containers is not None))[-1]
+        return (await self._pool.try_each(method, attempt, lambda containers: containers is not None, origin))[-1]
 
 
 def _p_block(height: int) -> NodeCall[bytes]:

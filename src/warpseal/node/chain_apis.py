@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
+from cachetools import TTLCache
 from msgspec.structs import replace
 
 from warpseal.chains.proposervm import Epoch
@@ -184,8 +185,8 @@ class ChainValidatorsClient:
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
         self._nodes = list(nodes)
-        self._now = now or (lambda: asyncio.get_running_loop().time())
-        self._not_before: dict[int, float] = {}
+        timer = now or (lambda: asyncio.get_running_loop().time())
+        self._not_serving: TTLCache[UpstreamNode, bool] = TTLCache(1 + len(nodes), NOT_SERVED_S, timer)
         self.has_answered = False
 
     async def are_served(self) -> bool:
@@ -195,7 +196,7 @@ class ChainValidatorsClient:
                 await self.current([EMPTY_NODE_ID])
             except (NodeUnavailable, CallRefused):
                 return True
-        return any(self._may_serve(node) for node in self._nodes)
+        return any(node not in self._not_serving for node in self._nodes)
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
         """Return the validators with these node ids, or all if none is given; None if no node serves them.
@@ -206,7 +207,7 @@ class ChainValidatorsClient:
         call = NodeCall(_VALIDATORS, params, _WHOLE_URL, _decode_validators)
         attempts: list[NodeAttempt] = []
         for position, node in enumerate(tuple(self._nodes)):
-            if not self._may_serve(node):
+            if node in self._not_serving:
                 continue
             try:
                 validators = await node.call(call)
@@ -214,7 +215,7 @@ class ChainValidatorsClient:
                 raise CallRefused(error.text) from None
             except CallFailure as error:
                 if error.status in _NOT_SERVED:
-                    self._not_before[id(node)] = self._now() + NOT_SERVED_S
+                    self._not_serving[node] = True
                 else:
                     attempts.append(NodeAttempt(position, error.failure.public))
                 continue
@@ -225,9 +226,6 @@ class ChainValidatorsClient:
         if attempts:
             raise NodeUnavailable(_VALIDATORS, attempts)
         return None
-
-    def _may_serve(self, node: UpstreamNode) -> bool:
-        return self._now() >= self._not_before.get(id(node), 0.0)
 
 
 class _Epoch(msgspec.Struct, rename="camel"):

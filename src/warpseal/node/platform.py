@@ -78,7 +78,11 @@ class PlatformClient:
         self._pool = pool
         self._agreement = agreement
         self._check_key = check_key
-        self._recent_sets = _RecentSets()
+        # The latest set of each subnet with the digest of its JSON, used from several threads.
+        self._recent_sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
+            _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
+        )
+        self._recent_sets_lock = ThreadLock()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
@@ -88,10 +92,11 @@ class PlatformClient:
         """Return the height of the last accepted block."""
         return await self._agreement.height(height_call(origin))
 
-    async def chain_time_s(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
+    async def chain_time_s(self) -> int:
         """Return the time of the last accepted block, Unix seconds."""
-        call = _call("platform.getTimestamp", {}, decode_timestamp, origin)
-        return await self._agreement.require_checked(call, compare_amounts)
+        return await self._agreement.require_checked(
+            _call("platform.getTimestamp", {}, decode_timestamp), compare_amounts
+        )
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""
@@ -127,21 +132,21 @@ class PlatformClient:
         method, params = "platform.getAllValidatorsAt", {"height": height}
         return await self._agreement.call(_call(method, params, decode_all_sets, origin, large=True, optional=True))
 
-    async def validated_by(self, chain_id: ChainID, origin: CallOrigin = CallOrigin.CALLER) -> SubnetID | None:
+    async def validated_by(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        return await self._agreement.find(_call("platform.validatedBy", params, decode_validated_by, origin))
+        return await self._agreement.find(_call("platform.validatedBy", params, decode_validated_by))
 
-    async def blockchains_of(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> tuple[ChainID, ...]:
+    async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
-        call = _call("platform.validates", params, decode_validates, origin)
+        call = _call("platform.validates", params, decode_validates)
         return await self._agreement.find(call, compare_grown) or ()
 
-    async def subnet(self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER) -> Subnet | None:
+    async def subnet(self, subnet_id: SubnetID) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
         params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
-        return await self._agreement.find(_call("platform.getSubnet", params, decode, origin), compare_subnets)
+        return await self._agreement.find(_call("platform.getSubnet", params, decode), compare_subnets)
 
     async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
         """Return the record of a subnet from each configured node, or its failure; for the operator."""
@@ -166,31 +171,24 @@ class PlatformClient:
         call = _call("platform.getValidatorFeeState", {}, decode_fee_state, origin)
         return await self._agreement.require_checked(call, compare_amounts)
 
-    async def subnets(self, origin: CallOrigin = CallOrigin.CALLER) -> tuple[SubnetID, ...]:
+    async def subnets(self) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""
-        return await self._pool.require(_call("platform.getSubnets", {}, decode_subnets, origin, large=True))
+        return await self._pool.require(_call("platform.getSubnets", {}, decode_subnets, large=True))
 
-    async def transaction(self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER) -> FoundTransaction | None:
+    async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
         """Return a transaction from the first node for which it is final, else from any; None if no node has it."""
 
         def is_final(transaction: FoundTransaction | None) -> bool:
             return transaction is not None and transaction.status in _FINAL
 
-        attempt = partial(_transaction_at, tx_id, origin)
-        results = await self._pool.try_each("platform.getTx", origin, attempt, is_final)
-        return (
-            results[-1] if is_final(results[-1]) else next((result for result in results if result is not None), None)
-        )
+        results = await self._pool.try_each("platform.getTx", partial(_transaction_at, tx_id), is_final)
+        return max(results, key=lambda transaction: (is_final(transaction), transaction is not None))
 
-    async def l1_validator(
-        self, validation_id: ValidationID, at_least: int = 0, origin: CallOrigin = CallOrigin.CALLER
-    ) -> ValidationAt | None:
+    async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
         """Return a validation from the first node at height `at_least` or later; None if all that answered lag."""
-        method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id, origin)
+        method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id)
         if self._agreement.quorum == 1:
-            results = await self._pool.try_each(
-                method, origin, attempt, lambda validation: validation.height >= at_least
-            )
+            results = await self._pool.try_each(method, attempt, lambda validation: validation.height >= at_least)
             return results[-1] if results[-1].height >= at_least else None
 
         async def attempt_at_least(node: PoolNode) -> ValidationAt:
@@ -200,22 +198,20 @@ class PlatformClient:
             return validation
 
         try:
-            return await self._agreement.read_checked(method, origin, attempt_at_least, compare_l1_validations)
+            return await self._agreement.read_checked(method, attempt_at_least, compare_l1_validations)
         except HeightAhead:
             return None
 
-    async def l1_validator_each(
-        self, validation_id: ValidationID, origin: CallOrigin = CallOrigin.CALLER
-    ) -> tuple[ValidationAt, ...]:
+    async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
         """Return the validation from every node that answers, possibly none. Never raises for a node."""
 
         async def attempt(node: PoolNode) -> ValidationAt | None:
             with suppress(CallFailure, RpcRefusal):
-                return await _validation_at(validation_id, origin, node)
+                return await _validation_at(validation_id, node)
             return None
 
         try:
-            nodes = await self._pool.candidates(origin)
+            nodes = await self._pool.candidates(CallOrigin.CALLER)
         except NodeUnavailable:
             return ()
         validations = await asyncio.gather(*map(attempt, nodes))
@@ -224,15 +220,18 @@ class PlatformClient:
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""
         digest = sha256(result).digest()
-        entries = self._recent_sets.get(subnet_id, digest)
-        if entries is None:
-            entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
-            # Nodes that order a set differently return equal entries.
-            latest = self._recent_sets.latest(subnet_id) if self._agreement.quorum > 1 else None
-            if latest == entries:
-                return latest
-            self._check_keys(entries)
-            self._recent_sets.add(subnet_id, digest, entries)
+        with self._recent_sets_lock:
+            recent_digest, recent_entries = self._recent_sets.get(subnet_id, (b"", None))
+        if recent_entries is not None and recent_digest == digest:
+            return recent_entries
+        entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
+        # Nodes that order a set differently return equal entries.
+        if self._agreement.quorum > 1 and recent_entries == entries:
+            return recent_entries
+        self._check_keys(entries)
+        # cachetools refuses a value that is larger than the whole cache.
+        with self._recent_sets_lock, suppress(ValueError):
+            self._recent_sets[subnet_id] = digest, entries
         return entries
 
     def _check_keys(self, entries: tuple[ValidatorEntry, ...]) -> None:
@@ -246,32 +245,7 @@ class PlatformClient:
                 time.sleep(0)
 
 
-class _RecentSets:
-    """The latest set of each subnet with the digest of its JSON, bounded; used from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = ThreadLock()
-        self._sets: LRUCache[SubnetID, tuple[bytes, tuple[ValidatorEntry, ...]]] = LRUCache(
-            _MAX_RECENT_ENTRIES, getsizeof=lambda cached: _ENTRIES_PER_SET + len(cached[1])
-        )
-
-    def get(self, subnet_id: SubnetID, digest: bytes) -> tuple[ValidatorEntry, ...] | None:
-        with self._lock:
-            cached = self._sets.get(subnet_id)
-            return cached[1] if cached is not None and cached[0] == digest else None
-
-    def latest(self, subnet_id: SubnetID) -> tuple[ValidatorEntry, ...] | None:
-        with self._lock:
-            cached = self._sets.get(subnet_id)
-            return None if cached is None else cached[1]
-
-    def add(self, subnet_id: SubnetID, digest: bytes, entries: tuple[ValidatorEntry, ...]) -> None:
-        # cachetools refuses a value that is larger than the whole cache.
-        with self._lock, suppress(ValueError):
-            self._sets[subnet_id] = digest, entries
-
-
-def height_call(origin: CallOrigin) -> NodeCall[int]:
+def height_call(origin: CallOrigin = CallOrigin.CALLER) -> NodeCall[int]:
     """Return the call of the height of a node's last accepted block."""
     return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
 
@@ -280,26 +254,26 @@ def _decode_sorted_set(result: bytes) -> tuple[ValidatorEntry, ...]:
     return tuple(sorted(decode_validators_at(result), key=itemgetter(0)))
 
 
-async def _transaction_at(tx_id: bytes, origin: CallOrigin, node: PoolNode) -> FoundTransaction | None:
+async def _transaction_at(tx_id: bytes, node: PoolNode) -> FoundTransaction | None:
     params = {"txID": id_text(tx_id)}
     hex_params, decode = {**params, "encoding": "hex"}, partial(decode_tx, tx_id)
     try:
-        raw = await node.call(_call("platform.getTx", hex_params, decode, origin, large=True))
+        raw = await node.call(_call("platform.getTx", hex_params, decode, large=True))
     except NotFoundByNode:
         return None
-    status = await node.call(_call("platform.getTxStatus", params, decode_tx_status, origin))
+    status = await node.call(_call("platform.getTxStatus", params, decode_tx_status))
     # The height comes last: a transaction that was committed by then is at or below it.
-    return FoundTransaction(raw, status, await node.call(height_call(origin)))
+    return FoundTransaction(raw, status, await node.call(height_call()))
 
 
-async def _validation_at(validation_id: ValidationID, origin: CallOrigin, node: PoolNode) -> ValidationAt:
-    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, decode_l1_validator, origin)
+async def _validation_at(validation_id: ValidationID, node: PoolNode) -> ValidationAt:
+    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, decode_l1_validator)
     try:
         return await node.call(call)
     except NotFoundByNode:
         pass
     # This answer names no height. If the validation is still missing after the height is known, it is missing there.
-    height = await node.call(height_call(origin))
+    height = await node.call(height_call())
     try:
         return await node.call(call)
     except NotFoundByNode:
@@ -310,7 +284,7 @@ def _call(
     method: str,
     params: Mapping[str, Any],
     decode: Callable[[bytes], T],
-    origin: CallOrigin,
+    origin: CallOrigin = CallOrigin.CALLER,
     large: bool = False,
     optional: bool = False,
 ) -> NodeCall[T]:

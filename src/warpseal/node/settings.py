@@ -125,23 +125,16 @@ def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
         raise fault(path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}")
-    fields = json_object(value, path, _INDEXING, required=set())
-    return EvmIndexing(**{_INDEXING_FIELDS[key]: item for key, item in fields.items()})
+    fields = json_object(value, path, {key: parser for key, (_, parser) in _INDEXING.items()}, required=set())
+    return EvmIndexing(**{_INDEXING[key][0]: item for key, item in fields.items()})
 
 
-_INDEXING: Final[Mapping[str, Parser[Any]]] = {
-    "from": integer(0, 2**40 - 1),
-    "traces": choice(TraceMode),
-    "metadata": choice(MetadataMode),
-    "calls-per-second": integer(1, 10**6),
-    "holders": boolean,
-}
-_INDEXING_FIELDS: Final = {
-    "from": "first_height",
-    "traces": "traces",
-    "metadata": "metadata",
-    "calls-per-second": "calls_per_s",
-    "holders": "has_holders",
+_INDEXING: Final[Mapping[str, tuple[str, Parser[Any]]]] = {
+    "from": ("first_height", integer(0, 2**40 - 1)),
+    "traces": ("traces", choice(TraceMode)),
+    "metadata": ("metadata", choice(MetadataMode)),
+    "calls-per-second": ("calls_per_s", integer(1, 10**6)),
+    "holders": ("has_holders", boolean),
 }
 
 

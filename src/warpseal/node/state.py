@@ -6,6 +6,7 @@ Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -104,15 +105,11 @@ class StateClient:
 
     async def first_available(self) -> NodeState:
         """Return the first node that responds. Raises NodeUnavailable if none does."""
-        failure = NodeUnavailable("platform.getHeight")
         for node in map(NodeState, await self._pool.candidates(CallOrigin.FOLLOWER)):
-            try:
+            with suppress(NodeUnavailable):
                 await node.p_height()
-            except NodeUnavailable as error:
-                failure = error
-            else:
                 return node
-        raise failure
+        raise NodeUnavailable("platform.getHeight")
 
 
 class _PBalance(msgspec.Struct, rename="camel"):

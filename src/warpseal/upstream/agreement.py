@@ -120,11 +120,9 @@ class NodeAgreement:
         except RpcRefusal:
             raise NodeUnavailable(call.method) from None
 
-    async def read_checked(
-        self, method: str, origin: CallOrigin, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]
-    ) -> T:
-        """Return the result of an attempt at the first node, checked against a second node. Raises RpcRefusal."""
-        answer = await self._read(_Question(method, origin, attempt, compare, _CHECKED_BY))
+    async def read_checked(self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]) -> T:
+        """Return the result of a caller's attempt at the first node, checked against a second. Raises RpcRefusal."""
+        answer = await self._read(_Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY))
         assert answer is not None
         return answer
 
@@ -134,10 +132,11 @@ class NodeAgreement:
             return await self._pool.call(call)
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
         replies: _Replies[int] = _Replies()
-        in_service, others = await self._pool.by_service(call.origin)
+        nodes = await self._pool.candidates(call.origin)
+        in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
         await _ask(in_service, question, replies)
         if len(replies.answers) < self.quorum:
-            await _ask(others, question, replies)
+            await _ask([node for node in nodes if node not in in_service], question, replies)
         heights = {answer.position: answer.value for answer in replies.answers if answer.value is not None}
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:

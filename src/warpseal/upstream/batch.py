@@ -1,4 +1,4 @@
-"""Batches of JSON-RPC calls to one node that adapt to its replies, within the rate of the node.
+"""Batches of JSON-RPC calls to one node of a chain that adapt to its replies, within the rate of the node.
 
 Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rpc/http.go`.
 """
@@ -6,10 +6,9 @@ Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rp
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from cachetools import TTLCache
 
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.settings import MEBIBYTE
-from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.jsonrpc import (
     LIMIT_EXCEEDED,
@@ -25,15 +23,16 @@ from warpseal.upstream.jsonrpc import (
     RESPONSE_TOO_LARGE,
     UNREADABLE,
     RpcCall,
+    RpcError,
     RpcResponse,
     decode_responses,
     encode_numbered_calls,
+    rpc_call,
 )
-from warpseal.upstream.limits import RetryAfter
-from warpseal.upstream.node import NodeReply
+from warpseal.upstream.limits import CallOrigin
+from warpseal.upstream.node import NodeReply, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode
 
-DEFAULT_CALLS_PER_S: Final = 200
 MAX_BATCH: Final = 1_000
 TARGET_BYTES: Final = 4 * MEBIBYTE
 TARGET_S: Final = 1.0
@@ -46,71 +45,12 @@ _REGROW_S: Final = 60.0
 _BATCH_TIMEOUT_S: Final = 10.0
 _TOO_MUCH: Final = (RESPONSE_TOO_LARGE, REQUEST_TIMED_OUT)
 _PAYLOAD_TOO_LARGE: Final = 413
-
-
-class CallRate:
-    """Spreads the calls to one node over time. Used from one event loop. pause: that the node asks for."""
-
-    def __init__(self, endpoint: NodeEndpoint) -> None:
-        self.pause = RetryAfter()
-        self._endpoint = endpoint
-        self._named_per_s: int | None = None
-        self._default_per_s: int | None = None
-        self._is_default_known = False
-        self._free_at = 0.0
-        self._waiting = 0
-
-    @property
-    def per_s(self) -> int | None:
-        """Calls per second; None: no limit, or none is known before the first call."""
-        return self._default_per_s if self._named_per_s is None else self._named_per_s
-
-    def limit(self, per_s: int) -> None:
-        """Keep to a rate that a chain names; the smallest one counts."""
-        self._named_per_s = per_s if self._named_per_s is None else min(per_s, self._named_per_s)
-
-    async def take(self, count: int, *, is_background: bool = False) -> None:
-        """Wait until `count` calls may start. Calls in the background wait until no other call waits."""
-        if self._named_per_s is None and not self._is_default_known:
-            self._default_per_s = None if await is_private(self._endpoint) else DEFAULT_CALLS_PER_S
-            self._is_default_known = True
-        if self.per_s is None:
-            return
-        clock = asyncio.get_running_loop().time
-        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110 - a moment is awaited
-            await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
-        starts_at = max(clock(), self._free_at)
-        self._free_at = starts_at + count / self.per_s
-        self._waiting += 1
-        try:
-            await asyncio.sleep(starts_at - clock())
-        finally:
-            self._waiting -= 1
-
-
-class CallRates:
-    """The rates of all nodes. URLs with the same scheme, host and port are of one node, such as a gateway."""
-
-    def __init__(self) -> None:
-        self._rates: dict[tuple[str, str | None, int | None], CallRate] = {}
-
-    def of(self, endpoint: NodeEndpoint, per_s: int | None) -> CallRate:
-        """Return the rate of a node. per_s: as a chain names it; None if it names none."""
-        url = endpoint.url("")
-        rate = self._rates.setdefault((url.scheme, url.host, url.port), CallRate(endpoint))
-        if per_s is not None:
-            rate.limit(per_s)
-        return rate
-
-
-async def is_private(endpoint: NodeEndpoint) -> bool:
-    """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
-    url = endpoint.url("")
-    try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(address[4][0]).is_private for address in addresses)
+_PROBE_TIMEOUT_S: Final = 5.0
+# A batch with such a failure is repeated in parts, so that it ends with one call.
+_ERRORS_OF_ONE_CALL: Final = {
+    NodeFailure.TIMEOUT: RpcError(REQUEST_TIMED_OUT),
+    NodeFailure.TOO_LARGE: RpcError(RESPONSE_TOO_LARGE),
+}
 
 
 class NodeResource(StrEnum):
@@ -153,33 +93,20 @@ class BatchSize:
         self.value = max(1, min(value, *bounds))
 
 
-class ChainNode:
-    """One node. node: its state in the pool, which says whether it is usable. rate: of all chains at this node."""
+class ChainNode(PoolNode):
+    """A node of one chain that is called in batches. lacks_methods: those that it is known to lack."""
 
-    def __init__(self, node: PoolNode, pool: NodePool[Any], rate: CallRate) -> None:
-        self.node = node
+    def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
+        super().__init__(position, node, pool)
         self.lacks_methods: TTLCache[str, bool] = TTLCache(100, _RELEARN_S)
-        self._pool = pool
-        self._rate = rate
         self._turn = AsyncLock()
         self._sizes: defaultdict[str, BatchSize] = defaultdict(BatchSize)
         self._large_call = AsyncLock()
         self._lacks: TTLCache[NodeResource, int] = TTLCache(len(NodeResource), _RELEARN_S)
 
-    @property
-    def position(self) -> int:
-        """Its place in the list of its chain."""
-        return self.node.position
-
-    @property
-    def head(self) -> int | None:
-        """The highest block that it is known to have."""
-        return self.node.head
-
     def batch_size(self, method: str) -> int:
         """Return how many calls of a method go into one batch now."""
-        size = self._sizes[method].value
-        return size if self._rate.per_s is None else min(size, self._rate.per_s)
+        return int(min(self._sizes[method].value, self.node.rate.per_s))
 
     def note_missing(self, resource: NodeResource, height: int) -> None:
         """Note that the node lacks something at a height that is not above its head, and so below that height."""
@@ -189,43 +116,55 @@ class ChainNode:
         """Return whether the node is known to lack something at a height."""
         return height <= self._lacks.get(resource, -1)
 
-    async def call(
-        self, calls: Sequence[RpcCall], *, timeout_s: float = 30.0, is_background: bool = False
+    async def call_batch(
+        self,
+        calls: Sequence[RpcCall],
+        *,
+        timeout_s: float = 30.0,
+        is_background: bool = False,
+        spoils_others: bool = True,
     ) -> list[RpcResponse]:
         """Return the responses to calls of one method, in their order, from one batch or several. Raises CallFailure.
 
         A batch that the node refuses, or that takes too long, is repeated in parts. is_background: other calls to the
-        node go first.
+        node go first. spoils_others: whether one call with a response that is too large, or too late at a node that
+        replies to other calls, fails all of them; else it alone has an error as its response.
         """
         responses: list[RpcResponse] = []
         while len(responses) < len(calls):
             size = self._sizes[calls[0].method]
             batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
-            responses += await self._call_batch(batch, size, timeout_s, is_background=is_background)
+            try:
+                responses += await self._post_batch(batch, size, timeout_s, is_background=is_background)
+            except CallFailure as failure:
+                error = _ERRORS_OF_ONE_CALL.get(failure.failure)
+                if spoils_others or error is None:
+                    raise
+                if failure.failure is NodeFailure.TIMEOUT:
+                    await self.call_batch([rpc_call("eth_chainId")], timeout_s=min(timeout_s, _PROBE_TIMEOUT_S))
+                responses.append(RpcResponse(error=error))
         return responses
 
     async def acquire(self, count: int, *, is_background: bool = False) -> None:
         """Wait until the rate of the node allows `count` calls."""
-        if is_background:
-            await self._rate.take(count, is_background=True)
-            return
         # Chains take turns, so that the backfill of one does not delay the new blocks of another.
-        async with self._turn:
-            await self._rate.take(count)
+        async with nullcontext() if is_background else self._turn:
+            await self.node.rate.take(count, is_background=is_background)
 
-    async def _call_batch(
+    async def _post_batch(
         self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
     ) -> list[RpcResponse]:
         """Return the responses to the first of these calls; none if the batch has to be smaller."""
-        self._check_pause()
+        # While the node wants no requests, another one may have what this one would return.
+        self.node.check_pause(CallOrigin.FOLLOWER)
         await self.acquire(len(calls), is_background=is_background)
-        self._check_pause()
+        self.node.check_pause(CallOrigin.FOLLOWER)
         is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
         started_at = clock()
         try:
             body = encode_numbered_calls(dict(enumerate(calls)))
             if is_batch:
-                reply = await self.node.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
+                reply = await self.node.post(body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES)
             else:
                 reply = await self._post_single(body, timeout_s)
         except CallFailure as error:
@@ -237,24 +176,19 @@ class ChainNode:
             return []
         if not reply.is_ok:
             raise self._failed(NodeFailure.BUSY)
-        self._pool.note_success(self.node)
+        self._pool.note_success(self)
         size.learn(len(calls), len(reply.body), clock() - started_at)
         return self._complete(calls, reply, size)
-
-    def _check_pause(self) -> None:
-        """Raise CallFailure while the node wants no requests: another one may have what this one would return."""
-        if self.node.node.pause_s:
-            raise CallFailure(NodeFailure.BUSY)
 
     async def _post_single(self, body: bytes, timeout_s: float) -> NodeReply:
         """Return the answer to a single call; one with very many bytes is read alone."""
         try:
-            return await self.node.node.post(body, timeout_s, _MAX_BATCH_BYTES)
+            return await self.node.post(body, timeout_s, _MAX_BATCH_BYTES)
         except CallFailure as error:
             if error.failure is not NodeFailure.TOO_LARGE:
                 raise
         async with self._large_call:
-            return await self.node.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
+            return await self.node.post(body, timeout_s, _MAX_SINGLE_BYTES)
 
     def _is_refused(self, reply: NodeReply, count: int, size: BatchSize) -> bool:
         """Return whether the node answered a batch as a whole with an error, and make the next batches smaller."""
@@ -286,5 +220,5 @@ class ChainNode:
     def _failed(self, kind: NodeFailure) -> CallFailure:
         error = CallFailure(kind)
         if kind is not NodeFailure.TOO_LARGE:
-            self._pool.note_failure(self.node, error)
+            self._pool.note_failure(self, error)
         return error

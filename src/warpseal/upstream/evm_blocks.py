@@ -107,6 +107,11 @@ def result_of(response: RpcResponse) -> msgspec.Raw | None:
     return response.result
 
 
+def result_bytes(responses: Iterable[RpcResponse]) -> int:
+    """Return the size of the results of responses."""
+    return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
+
+
 def is_unknown_method(response: RpcResponse) -> bool:
     """Return whether a node does not have the method of a call."""
     return response.error is not None and response.error.code == METHOD_NOT_FOUND

@@ -1,27 +1,34 @@
 """Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the node asks for.
 
 Calls of the daemon itself neither wait nor count, so that callers can never delay them. A node has one limit for
-callers and another for the follower of blocks, so that neither waits for the other. Source of truth: RFC 9110, section
-10.2.3 (Retry-After), RFC 6585 (429).
+callers and another for the follower of blocks, so that neither waits for the other. These let calls start at once, up
+to their rate: an even pace would delay the few calls of a request. Batches of an EVM chain have an even pace instead:
+a batch in the background delays a new block by its own share of a second, and not by a whole one.
+Source of truth: RFC 9110, section 10.2.3 (Retry-After), RFC 6585 (429).
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 from collections import deque
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
+from math import inf
 from typing import Final
 
 from msgspec import Struct
 
 from warpseal.runtime.locks import AsyncLock, AsyncSemaphore
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure
 
 MAX_WAITING = 1_000
 MAX_PAUSE_S: Final = 3_600.0
+DEFAULT_CALLS_PER_S: Final = 200
 _WINDOW_S = 1.0
 
 
@@ -154,3 +161,66 @@ class RetryAfter:
         """Note an answer. An answer within the pause does not end it."""
         if self.remaining_s(now) <= 0:
             self._default_s = 0.0
+
+
+class CallRate:
+    """Spreads the calls to one node over time. Used from one event loop. pause: that the node asks for."""
+
+    def __init__(self, endpoint: NodeEndpoint) -> None:
+        self.pause = RetryAfter()
+        self._endpoint = endpoint
+        self._named_per_s: int | None = None
+        self._default_per_s: float | None = None
+        self._free_at = 0.0
+        self._waiting = 0
+
+    @property
+    def per_s(self) -> float:
+        """Calls per second; infinite without a limit, or if none is known before the first call."""
+        return self._named_per_s or self._default_per_s or inf
+
+    def limit(self, per_s: int) -> None:
+        """Keep to a rate that a chain names; the smallest one counts."""
+        self._named_per_s = min(per_s, self._named_per_s or per_s)
+
+    async def take(self, count: int, *, is_background: bool = False) -> None:
+        """Wait until `count` calls may start. Calls in the background wait until no other call waits."""
+        if self._named_per_s is None and self._default_per_s is None:
+            self._default_per_s = inf if await is_private(self._endpoint) else DEFAULT_CALLS_PER_S
+        if self.per_s == inf:
+            return
+        clock = asyncio.get_running_loop().time
+        while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110 - a moment is awaited
+            await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
+        starts_at = max(clock(), self._free_at)
+        self._free_at = starts_at + count / self.per_s
+        self._waiting += 1
+        try:
+            await asyncio.sleep(starts_at - clock())
+        finally:
+            self._waiting -= 1
+
+
+class CallRates:
+    """The rates of all nodes. URLs with the same scheme, host and port are of one node, such as a gateway."""
+
+    def __init__(self) -> None:
+        self._rates: dict[tuple[str, str | None, int | None], CallRate] = {}
+
+    def of(self, endpoint: NodeEndpoint, per_s: int | None) -> CallRate:
+        """Return the rate of a node. per_s: as a chain names it; None if it names none."""
+        url = endpoint.url("")
+        rate = self._rates.setdefault((url.scheme, url.host, url.port), CallRate(endpoint))
+        if per_s is not None:
+            rate.limit(per_s)
+        return rate
+
+
+async def is_private(endpoint: NodeEndpoint) -> bool:
+    """Return whether every address of a node is private. A name that cannot be resolved counts as public."""
+    url = endpoint.url("")
+    try:
+        addresses = await asyncio.get_running_loop().getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[4][0]).is_private for address in addresses)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import aiohttp
@@ -25,7 +26,7 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
-from warpseal.upstream.limits import CallOrigin, NodeLimits, RetryAfter, UpstreamLimit, parse_retry_after
+from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
 
 T = TypeVar("T")
 
@@ -122,8 +123,8 @@ def open_session() -> aiohttp.ClientSession:
 class UpstreamNode:
     """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
 
-    write_session: for calls that must not be sent twice; None: there are none. pause: the nodes of several chains
-    behind one gateway may share it. executor: decodes large replies.
+    write_session: for calls that must not be sent twice; None: there are none. rate: of batches, with the pause that
+    the node asks for; the nodes of several chains behind one gateway share it. executor: decodes large replies.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class UpstreamNode:
         limits: NodeLimits,
         *,
         write_session: aiohttp.ClientSession | None = None,
-        pause: RetryAfter | None = None,
+        rate: CallRate | None = None,
         observer: CallObserver | None = None,
         executor: Executor | None = None,
     ) -> None:
@@ -149,7 +150,8 @@ class UpstreamNode:
             CallOrigin.CALLER: UpstreamLimit(limits.in_flight, limits.per_s),
             CallOrigin.FOLLOWER: UpstreamLimit(limits.background_in_flight, limits.background_per_s),
         }
-        self._pause = pause or RetryAfter()
+        self.rate = rate or CallRate(endpoint)
+        self._pause = self.rate.pause
         self._working_paths: dict[tuple[str, ...], str] = {}
         self._urls: dict[str, URL] = {}
         self._headers = {**endpoint.http_headers, "Content-Type": JSON, "Accept": JSON}
@@ -223,7 +225,8 @@ class UpstreamNode:
         started_at = clock()
         outcome = "cancelled"
         try:
-            result = await self._call_within(call, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                result = await self._try_paths(call)
             outcome = "ok"
             self._pause.record_success(clock())
             return result
@@ -233,38 +236,28 @@ class UpstreamNode:
         except CallFailure as error:
             outcome = error.failure.public.value
             raise
+        except TimeoutError:
+            outcome = NodeFailure.TIMEOUT.value
         finally:
             if self._observer is not None:
                 self._observer.observe_call(call.method, outcome, clock() - started_at)
-
-    async def _call_within(self, call: NodeCall[T], timeout_s: float) -> T:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._try_paths(call)
-        except TimeoutError:
-            failure = CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
-        raise failure
+        raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working_path = self._working_paths.get(call.paths)
-        *others, last = (working_path,) if working_path is not None else call.paths
-        for path in others:
+        for path in call.paths if working_path is None else (working_path,):
             try:
-                return await self._call_path(call, path)
+                result = await self._send(call, path)
             except CallFailure as error:
+                failure = error
                 if error.status != _NOT_FOUND:
-                    raise
-        return await self._call_path(call, last)
-
-    async def _call_path(self, call: NodeCall[T], path: str) -> T:
-        try:
-            result = await self._send(call, path)
-        except CallFailure:
-            self._working_paths.pop(call.paths, None)
-            raise
-        if len(call.paths) > 1:
-            self._working_paths[call.paths] = path
-        return result
+                    break
+            else:
+                if len(call.paths) > 1:
+                    self._working_paths[call.paths] = path
+                return result
+        self._working_paths.pop(call.paths, None)
+        raise failure
 
     async def _send(self, call: NodeCall[T], path: str) -> T:
         if self._session.closed:
@@ -282,10 +275,7 @@ class UpstreamNode:
                 raise
             # The node closed an idle connection while the request was written. All typed calls only read.
             reply = await self.post(body, None, limit, path=path)
-        if len(reply.body) > INLINE_BYTES:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, self._decode, call, reply)
-        return self._decode(call, reply)
+        return await run_decoder(partial(self._decode, call, reply), len(reply.body), self._executor)
 
     def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:
         """Return the decoded result. Runs on a worker thread if the reply is large."""
@@ -315,6 +305,13 @@ class UpstreamNode:
         is_limited = response.status == _TOO_MANY_REQUESTS and self._limits.has_default_pauses
         if wait_s is not None or is_limited:
             self._pause.record_request(asyncio.get_running_loop().time(), wait_s)
+
+
+async def run_decoder(decode: Callable[[], T], size_bytes: int, executor: Executor | None) -> T:
+    """Return the result of a function; on a thread of the executor if it decodes so much that the loop would wait."""
+    if size_bytes <= INLINE_BYTES:
+        return decode()
+    return await asyncio.get_running_loop().run_in_executor(executor, decode)
 
 
 def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:

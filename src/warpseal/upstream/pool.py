@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -85,17 +85,11 @@ class PoolNode:
         self.is_verified = False
         self.mismatch: str | None = None
         self.failure: str | None = "not asked yet" if pool.identity.is_required else None
-        self.cooldown_until = float("-inf")
-        self.caller_cooldown_until = float("-inf")
+        self.failed_at = float("-inf")
         self.verified_until = float("-inf")
         self.checks: SingleFlight[None, None] = SingleFlight()
         self._pool = pool
         self._failure_logged: tuple[PublicFailure, float] | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it can be called, as far as is known."""
-        return self.is_verified and self.failure is None
 
     @property
     def is_awaited(self) -> bool:
@@ -109,8 +103,7 @@ class PoolNode:
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
         """Return whether calls of this origin try other nodes first: it failed, or wants no requests."""
-        until = self.caller_cooldown_until if origin is CallOrigin.CALLER else self.cooldown_until
-        return max(until, self.node.cooldown_until) > _now()
+        return max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until) > _now()
 
     def set_head(self, height: int) -> None:
         """Set the head; the blocks since the last one count for the rate."""
@@ -126,7 +119,7 @@ class PoolNode:
         self.node.check_pause(call.origin)
         if self.failure is not None:
             # Until this call ends, other calls skip this node.
-            self._pool.start_cooldown(self)
+            self.failed_at = _now()
         try:
             await self._pool.verify_for_call(self)
             result = await self.node.call(call)
@@ -172,6 +165,8 @@ class NodePool(Generic[IdentityT]):
     has_blocks: whether a node has shown a block of the chain since the start.
     """
 
+    node_type: ClassVar[type[PoolNode]] = PoolNode
+
     def __init__(
         self,
         nodes: Sequence[UpstreamNode],
@@ -182,7 +177,7 @@ class NodePool(Generic[IdentityT]):
         on_contradiction: Callable[[int, str], None] | None = None,
     ) -> None:
         self.identity = identity
-        self.nodes = tuple(PoolNode(position, node, self) for position, node in enumerate(nodes))
+        self.nodes = tuple(self.node_type(position, node, self) for position, node in enumerate(nodes))
         self.has_blocks = False
         self._limits = limits
         self._learn_identity = learn_identity
@@ -200,7 +195,7 @@ class NodePool(Generic[IdentityT]):
     @property
     def is_up(self) -> bool:
         """Whether a node can be called."""
-        return any(node.is_usable for node in self.nodes)
+        return any(node.is_verified and node.failure is None for node in self.nodes)
 
     @property
     def highest(self) -> int:
@@ -238,12 +233,6 @@ class NodePool(Generic[IdentityT]):
             await self._checks.run(None, self.check)
         return sorted((node for node in self.nodes if node.is_verified), key=self._preference)
 
-    async def by_service(self, origin: CallOrigin) -> tuple[Sequence[PoolNode], Sequence[PoolNode]]:
-        """Return the nodes that are in service, and the others."""
-        nodes = await self.candidates(origin)
-        others = [node for node in nodes if node.is_on_cooldown(origin)]
-        return [node for node in nodes if node not in others], others
-
     def _preference(self, node: PoolNode) -> tuple[bool, int, int]:
         head = node.head or 0 if self.compares_heads else 0
         return self.is_avoided(node), -head, node.position
@@ -254,12 +243,11 @@ class NodePool(Generic[IdentityT]):
 
     # What calls reveal about their nodes.
 
-    def start_cooldown(self, node: PoolNode) -> None:
-        """Have calls try other nodes first for a while."""
-        now, limits = _now(), self._limits
-        is_foreign = not self.identity.is_required and node.mismatch is not None
-        node.cooldown_until = now + (_WRONG_COOLDOWN_S if is_foreign else limits.cooldown_s)
-        node.caller_cooldown_until = now + (_WRONG_COOLDOWN_S if is_foreign else limits.caller_cooldown_s)
+    def cooldown_s(self, node: PoolNode, origin: CallOrigin) -> float:
+        """Return for how long calls of this origin try other nodes first after a failure of a node."""
+        if not self.identity.is_required and node.mismatch is not None:
+            return _WRONG_COOLDOWN_S
+        return self._limits.caller_cooldown_s if origin is CallOrigin.CALLER else self._limits.cooldown_s
 
     def note_failure(self, node: PoolNode, error: CallFailure, method: str = "") -> None:
         """Note that a node gave no reply. Another node may run at its address next, so its identity is read again."""
@@ -268,14 +256,14 @@ class NodePool(Generic[IdentityT]):
             node.head = None
         node.failure = error.failure.value
         node.verified_until = float("-inf")
-        self.start_cooldown(node)
+        node.failed_at = _now()
         node.log_failure(error.failure.public, method, error.detail)
 
     def note_success(self, node: PoolNode) -> None:
         """Note that a node replied; one whose identity has to be verified first stays unused until then."""
         if node.failure is not None and (node.is_verified or not self.identity.is_required):
             node.failure = None
-            node.cooldown_until = node.caller_cooldown_until = float("-inf")
+            node.failed_at = float("-inf")
             node.log_success()
 
     def note_head(self, node: PoolNode, height: int) -> None:
@@ -357,7 +345,7 @@ class NodePool(Generic[IdentityT]):
             log.warning("node refused", extra={"node": node.display, "reason": mismatch})
         node.is_verified, node.mismatch = mismatch is None, mismatch
         node.failure = mismatch
-        node.cooldown_until = node.caller_cooldown_until = float("-inf")
+        node.failed_at = float("-inf")
         if node.is_verified:
             node.log_success()
             if self.compares_heads:
@@ -444,9 +432,9 @@ class NodePool(Generic[IdentityT]):
     async def try_each(
         self,
         method: str,
-        origin: CallOrigin,
         attempt: Callable[[PoolNode], Awaitable[T]],
         is_final: Callable[[T], bool],
+        origin: CallOrigin = CallOrigin.CALLER,
     ) -> list[T]:
         """Return the results of attempts at one node after another, up to the first final one; at least one.
 

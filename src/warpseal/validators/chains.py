@@ -10,7 +10,6 @@ from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.errors import RpcRefusal
-from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.errors import UnknownChain, UnknownSubnet
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, ValidationID, id_text
 
@@ -75,7 +74,7 @@ class ChainLookup:
         return await self._blockchains_flights.run(subnet_id, lambda: self._fetch_blockchains(subnet_id))
 
     async def _fetch_blockchains(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
-        chain_ids = await self._platform.blockchains_of(subnet_id, origin=CallOrigin.CALLER)
+        chain_ids = await self._platform.blockchains_of(subnet_id)
         self._blockchains.put(subnet_id, chain_ids, ttl_s=_BLOCKCHAINS_TTL_S)
         for chain_id in chain_ids:
             self._subnet_of.put(chain_id, subnet_id)

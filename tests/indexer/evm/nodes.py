@@ -26,7 +26,7 @@ async def open_chain_nodes(*urls: str) -> AsyncIterator[ChainNodes]:
 @contextmanager
 def rate_taken(nodes: ChainNodes) -> Iterator[None]:
     """Have a call wait for the rate of the first node all the time, as during a backfill."""
-    rate = nodes.nodes[0]._rate
+    rate = nodes.nodes[0].node.rate
     rate._waiting += 1
     try:
         yield

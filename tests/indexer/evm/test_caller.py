@@ -37,6 +37,12 @@ async def call_all(
         return await caller.call_all([ContractCall(CONTRACT, data) for data in calls], height)
 
 
+async def call_one(caller: EvmCaller, data: bytes, height: int) -> CallResult:
+    """Return the result of one call."""
+    (result,) = await caller.call_all([ContractCall(CONTRACT, data)], height)
+    return result
+
+
 def state_of(block: str) -> bytes:
     return block.encode()
 
@@ -61,9 +67,9 @@ async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_the
     async with serving_evm(node(answer)) as (pruned,), open_chain_nodes(pruned.url) as nodes:
         await nodes.heads()
         caller = EvmCaller(nodes)
-        assert await caller.call(CONTRACT, b"", 5) == b"latest"
-        assert await caller.call(CONTRACT, b"", 60) == b"latest"
-        assert await caller.call(CONTRACT, b"", BLOCKS) == state_of(hex(BLOCKS))
+        assert await call_one(caller, b"", 5) == b"latest"
+        assert await call_one(caller, b"", 60) == b"latest"
+        assert await call_one(caller, b"", BLOCKS) == state_of(hex(BLOCKS))
     assert methods == ["0x5", "latest", "latest", hex(BLOCKS)]
 
 
@@ -99,8 +105,8 @@ async def test_a_node_with_the_state_is_called_before_one_that_is_known_to_lack_
         open_chain_nodes(first.url, second.url) as nodes,
     ):
         caller = EvmCaller(nodes)
-        assert await caller.call(CONTRACT, b"", 5) == b"pruned"
-        assert await caller.call(CONTRACT, b"", 5) == b"archive"
+        assert await call_one(caller, b"", 5) == b"pruned"
+        assert await call_one(caller, b"", 5) == b"archive"
 
 
 async def test_a_node_that_lacks_the_block_does_not_answer_for_its_last_one() -> None:
@@ -143,8 +149,8 @@ async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_
     async with serving_evm(node(answer)) as (served,), open_chain_nodes(served.url) as nodes:
         await nodes.heads()
         caller = EvmCaller(nodes)
-        assert await caller.call(CONTRACT, b"mimic", 5) == Reverted()
-        assert await caller.call(CONTRACT, b"", 5) == b"0x5"
+        assert await call_one(caller, b"mimic", 5) == Reverted()
+        assert await call_one(caller, b"", 5) == b"0x5"
 
 
 @pytest.mark.parametrize("error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")])
@@ -184,11 +190,22 @@ async def test_an_answer_that_is_no_hex_is_no_result(result: object) -> None:
 async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_other_calls() -> None:
     slow = Node(answers={"eth_call": HANGS})
     async with serve_node(slow), open_chain_nodes(slow.url) as nodes:
-        assert await EvmCaller(nodes, timeout_s=2.0).call(CONTRACT, b"", 5) == Reverted(CallFault.TOO_SLOW)
+        assert await call_one(EvmCaller(nodes, timeout_s=2.0), b"", 5) == Reverted(CallFault.TOO_SLOW)
         slow.answers["eth_chainId"] = HANGS
-        assert await EvmCaller(nodes, timeout_s=0.1).call(CONTRACT, b"", 5) is None
+        assert await call_one(EvmCaller(nodes, timeout_s=0.1), b"", 5) is None
+
+
+async def test_a_node_that_hangs_is_left_after_one_question() -> None:
+    hanging = Node(answers={"eth_call": HANGS})
+    async with serve_node(hanging), open_chain_nodes(hanging.url) as nodes:
+        await nodes.require_candidates()
+        hanging.answers["eth_chainId"] = HANGS
+        identity_calls = hanging.count("eth_chainId")
+        calls = [ContractCall(CONTRACT, bytes([number])) for number in range(4)]
+        assert await EvmCaller(nodes, timeout_s=0.1).call_all(calls, 5) == [None] * 4
+        assert hanging.count("eth_chainId") == identity_calls + 1
 
 
 async def test_no_node_means_no_answer() -> None:
     async with open_chain_nodes("http://127.0.0.1:9") as nodes:
-        assert await EvmCaller(nodes).call(CONTRACT, b"", 5) is None
+        assert await call_one(EvmCaller(nodes), b"", 5) is None

@@ -505,7 +505,7 @@ async def test_a_batch_that_takes_too_long_is_halved(tmp_path: Path) -> None:
     node = SlowNode(transfer_blocks(40, has_roots=False))
     calls = [rpc_call("eth_getBlockByNumber", hex(height), False) for height in range(40)]
     async with serving_evm(node), open_chain_nodes(node.url) as nodes:
-        responses = await nodes.nodes[0].call(calls, timeout_s=0.3)
+        responses = await nodes.nodes[0].call_batch(calls, timeout_s=0.3)
     numbers = [json.loads(bytes(response.result or b"null"))["number"] for response in responses]
     assert numbers == [hex(height) for height in range(40)]
     assert max(node.batch_sizes) == 8

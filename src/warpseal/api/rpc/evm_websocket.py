@@ -31,7 +31,7 @@ from warpseal.api.rpc.websocket_calls import SUBSCRIBE, WebSocketCalls
 from warpseal.errors import WarpsealError
 from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import MethodClass
-from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, TooManyWebSockets, WebSocketUnavailable
+from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, WebSocketUnavailable
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
 
@@ -84,10 +84,9 @@ class EvmWebSocketEndpoint:
         try:
             async with self._sockets.connect(client_network(client_address(scope))[0]) as node:
                 await _ProxySession(client, node, self).run()
-        except (WebSocketUnavailable, TooManyWebSockets) as error:
+        except WebSocketUnavailable as error:
             SocketMeter(self.meter, scope).record_refused_handshake(WEBSOCKET)
-            is_full = isinstance(error, TooManyWebSockets)
-            await _close(client, TRY_LATER, str(error) if is_full else "no node can be reached now")
+            await _close(client, TRY_LATER, str(error))
 
 
 class _ProxySession:

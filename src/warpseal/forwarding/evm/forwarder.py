@@ -245,8 +245,7 @@ class EvmForwarder:
     def _decode_responses(
         self, calls: Mapping[int, RpcCall], reply: NodeReply, node: PoolNode
     ) -> dict[int, RpcResponse]:
-        numbers = [number for number, call in calls.items() if not call.is_notification]
-        decoded = decode_responses(reply.body, numbers) if numbers else {}
+        decoded = decode_responses(reply.body, [number for number, call in calls.items() if not call.is_notification])
         responses = {number: decoded.get(number, RpcResponse()) for number in calls}
         for number, call in calls.items():
             self._learn(call, responses[number].result, node)
@@ -340,8 +339,8 @@ def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
 class FilterRegistry:
     """Nodes by the id of the filter that they made: no other node knows it. Least recently used ids are dropped."""
 
-    def __init__(self, max_filters: int = _MAX_FILTERS) -> None:
-        self._nodes: LRUCache[str, PoolNode] = LRUCache(max_filters)
+    def __init__(self) -> None:
+        self._nodes: LRUCache[str, PoolNode] = LRUCache(_MAX_FILTERS)
 
     def register(self, result: msgspec.Raw, node: PoolNode) -> None:
         """Note that a node has made the filter whose id is this result."""

@@ -5,9 +5,9 @@ Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/subnet-
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -20,7 +20,7 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import BLOCK_NUMBER
 from warpseal.upstream.json_values import decode_hex, decode_number, decode_quantity
 from warpseal.upstream.jsonrpc import rpc_call
-from warpseal.upstream.node import INLINE_BYTES
+from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
@@ -74,21 +74,14 @@ class EvmLogClient:
         is_refused = False
         for node in await self._forwarder.pool.candidates():
             response = await self._forwarder.read(call, [node], self._timeout_s)
-            if response.result is not None:
-                try:
-                    return await self._decode(bytes(response.result), decode)
-                except (ValueError, RecursionError):
-                    is_refused = True
-            elif response.error not in (NO_NODE, NOT_ANSWERED):
-                is_refused = True
+            if response.result is None:
+                is_refused |= response.error not in (NO_NODE, NOT_ANSWERED)
+                continue
+            is_refused, result = True, bytes(response.result)
+            if len(result) <= _MAX_LOGS_BYTES:
+                with suppress(ValueError, RecursionError):
+                    return await run_decoder(partial(decode, result), len(result), self._executor)
         raise LogsRefused if is_refused else NodeUnavailable(method)
-
-    async def _decode(self, result: bytes, decode: Callable[[bytes], T]) -> T:
-        if len(result) <= INLINE_BYTES:
-            return decode(result)
-        if len(result) > _MAX_LOGS_BYTES:
-            raise ValueError(f"the result exceeds {_MAX_LOGS_BYTES} bytes")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, decode, result)
 
 
 class _Log(msgspec.Struct):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_num
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.errors import CallFailure, NodeAttempt, NodeFailure, NodeUnavailable, PublicFailure
+from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
     BLOCK,
     NO_RECEIPTS,
@@ -30,17 +30,15 @@ from warpseal.upstream.evm_blocks import (
     decode_headers,
     is_unknown_method,
     read_receipts,
+    result_bytes,
 )
 from warpseal.upstream.json_values import decode_hex
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
-from warpseal.upstream.node import INLINE_BYTES
-from warpseal.upstream.pool import PoolNode, attempt_of
-
-T = TypeVar("T")
+from warpseal.upstream.node import run_decoder
+from warpseal.upstream.pool import PoolNode
 
 _NULL: Final = b"null"
 _NO_CODE: Final = b'"0x"'
-_INLINE_RECEIPTS: Final = 100
 _MAX_CONCURRENT: Final = 16
 """Reads of one chain at a time: an answer of a node may have 64 MiB."""
 _MAX_CONCURRENT_CALLS: Final = 16
@@ -85,7 +83,8 @@ class EvmChainReader:
         """
         try:
             async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
-                return await self._find_block(block)
+                read = partial(self._block_at, block)
+                return (await self._forwarder.pool.try_each("the block", read, lambda facts: facts is not None))[-1]
         except TimeoutError:
             raise NodeUnavailable("the block") from None
 
@@ -116,45 +115,37 @@ class EvmChainReader:
         except ValueError:
             return None
 
-    async def _find_block(self, block: int | bytes) -> EvmBlockFacts | None:
-        """Ask the nodes one after another. Raises NodeUnavailable."""
-        attempts: list[NodeAttempt] = []
-        is_missing = False
-        for node in await self._forwarder.pool.candidates():
-            try:
-                facts = await self._block_at(node, block)
-            except NotHere:
-                is_missing = True
-            except CallFailure as error:
-                attempts.append(attempt_of(node, error))
-            except (BlockContradiction, MalformedBlock):
-                attempts.append(NodeAttempt(node.position, PublicFailure.BAD_ANSWER))
-            else:
-                return facts
-        if is_missing:
+    async def _block_at(self, block: int | bytes, node: PoolNode) -> EvmBlockFacts | None:
+        """Return a block of one node; None if the node lacks it. Raises CallFailure."""
+        try:
+            return await self._read_block(node, block)
+        except NotHere:
             return None
-        raise NodeUnavailable("the block", attempts)
+        except (BlockContradiction, MalformedBlock):
+            raise CallFailure(NodeFailure.BAD_ANSWER) from None
 
-    async def _block_at(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
+    async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
         """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
         call_node = partial(self._call_node, node)
-        if isinstance(block, int):
-            call = rpc_call(BLOCK, hex(block), False)
-        else:
-            call = rpc_call("eth_getBlockByHash", _hex(block), False)
-        responses = await call_node([call])
-        headers, error = await self._in_thread(_size(responses) - INLINE_BYTES, lambda: decode_headers(responses))
+        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", _hex(block))
+        responses = await call_node([rpc_call(method, name, False)])
+        read_headers = partial(decode_headers, responses)
+        headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
         if error is not None:
             raise error
         (header,) = headers
         if block != (parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)):
             raise MalformedBlock("another block than the one of the call")
         raw = (await read_receipts(call_node, headers, {})).get(0, NO_RECEIPTS)
-        receipts = await self._in_thread(_size(raw.responses) - INLINE_BYTES, raw.decode)
-        if receipts is None:
-            raise NotHere
         rules = await self._load_rules()
-        return await self._in_thread(len(receipts) - _INLINE_RECEIPTS, lambda: block_facts(header, receipts, rules))
+
+        def read_facts() -> EvmBlockFacts:
+            receipts = raw.decode()
+            if receipts is None:
+                raise NotHere
+            return block_facts(header, receipts, rules)
+
+        return await run_decoder(read_facts, result_bytes(raw.responses), self._executor)
 
     async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
         """Return the responses of a node, which may lack a block or a method. Raises CallFailure for other errors."""
@@ -170,12 +161,6 @@ class EvmChainReader:
                 raise CallFailure(NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message)
         return responses
 
-    async def _in_thread(self, weight: int, work: Callable[[], T]) -> T:
-        """Return the result of work, which runs in a thread if its weight is above 0."""
-        if weight <= 0:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
 
 def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRules:
     """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon on.
@@ -183,10 +168,6 @@ def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRul
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """
     return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
-
-
-def _size(responses: Sequence[RpcResponse]) -> int:
-    return sum(memoryview(response.result).nbytes for response in responses if response.result is not None)
 
 
 def _hex(raw: bytes) -> str:

@@ -39,11 +39,7 @@ _IDENTITY_CALLS: Final = (
 
 
 class WebSocketUnavailable(Exception):
-    """No node accepts a WebSocket of this chain now."""
-
-
-class TooManyWebSockets(Exception):
-    """The chain, or one client address, has as many WebSockets as are allowed."""
+    """No node accepts a WebSocket of this chain now, or the chain or a client has as many as are allowed."""
 
 
 class NodeSocket:
@@ -105,13 +101,12 @@ class EvmSockets:
     async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
         """Hold a connection to a node of this chain: the first that has every block that clients have seen.
 
-        address: of the client, which may have a quarter of all connections. Raises WebSocketUnavailable,
-        TooManyWebSockets.
+        address: of the client, which may have a quarter of all connections. Raises WebSocketUnavailable.
         """
         if self.clients >= self._settings.max_sockets:
-            raise TooManyWebSockets("too many clients are connected")
+            raise WebSocketUnavailable("too many clients are connected")
         if self._clients_by_address[address] >= max(1, self._settings.max_sockets // _ADDRESS_PARTS):
-            raise TooManyWebSockets("this client has too many connections")
+            raise WebSocketUnavailable("this client has too many connections")
         self.clients += 1
         self._clients_by_address[address] += 1
         try:
@@ -152,7 +147,7 @@ class EvmSockets:
                 await best.close()
             raise
         if best is None:
-            raise WebSocketUnavailable
+            raise WebSocketUnavailable("no node can be reached now")
         return best
 
     def _is_avoided(self, position: int) -> bool:

@@ -14,20 +14,19 @@ from msgspec.structs import replace
 from warpseal.forwarding.evm.forwarder import ERRORS, NOT_ANSWERED
 from warpseal.forwarding.primary.methods import C_CHAIN_RPC, C_CHAIN_WS, HEIGHT_METHODS, READS, AllowedMethods
 from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
+from warpseal.node.p_chain import decode_height
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.identity import HEAD, PrimaryNetwork
-from warpseal.upstream.json_values import NUMBER, field_decoder, u64
 from warpseal.upstream.jsonrpc import MALFORMED, RpcError, decode_result
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import INLINE_BYTES, NodeCall, NodeReply, Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode
 from warpseal.warp.ids import ChainID
 
-_decode_height: Final = field_decoder("height", NUMBER, u64)
 _HEIGHTS: Final = {
-    PrimaryChain.P: NodeCall("platform.getHeight", {}, ("/ext/bc/P",), _decode_height, CallOrigin.DAEMON),
-    PrimaryChain.X: NodeCall("avm.getHeight", {}, ("/ext/bc/X",), _decode_height, CallOrigin.DAEMON),
+    PrimaryChain.P: NodeCall("platform.getHeight", {}, ("/ext/bc/P",), decode_height, CallOrigin.DAEMON),
+    PrimaryChain.X: NodeCall("avm.getHeight", {}, ("/ext/bc/X",), decode_height, CallOrigin.DAEMON),
     PrimaryChain.C: replace(HEAD, paths=(C_CHAIN_RPC,)),
 }
 _NOT_FOUND: Final = 404
@@ -62,7 +61,7 @@ class GatewayForwarder:
         result = decode_result(reply.body) if len(reply.body) <= INLINE_BYTES else None
         if result is not None:
             with suppress(*MALFORMED):
-                self.pool.note_head(node, _decode_height(bytes(result)))
+                self.pool.note_head(node, decode_height(bytes(result)))
 
 
 class Gateway(Struct, frozen=True):

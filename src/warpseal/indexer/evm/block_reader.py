@@ -8,7 +8,7 @@ a node lacks is never taken for empty. Source of truth: avalanchego `graft/coret
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -41,9 +41,10 @@ from warpseal.upstream.evm_blocks import (
     RawReceipts,
     decode_headers,
     read_receipts,
+    result_bytes,
 )
-from warpseal.upstream.jsonrpc import RpcResponse, rpc_call
-from warpseal.upstream.node import INLINE_BYTES
+from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def has(self, height: int) -> bool:
         answered = False
-        for node in await self._nodes.candidates():
+        for node in await self._nodes.require_candidates():
             try:
                 if await self._node_has(node, height):
                     return True
@@ -119,7 +120,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def alternatives(self, height: int) -> tuple[EvmBlockFacts, ...]:
         # Blocks of one hash may differ: a node can return the right one with another parent.
         blocks: list[EvmBlockFacts] = []
-        for node in await self._nodes.candidates():
+        for node in await self._nodes.require_candidates():
             try:
                 # Of any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
@@ -135,7 +136,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         Raises NodeUnavailable.
         """
         other: bytes | None = None
-        for node in await self._nodes.candidates(NodeResource.BLOCKS, height):
+        for node in await self._nodes.require_candidates(NodeResource.BLOCKS, height):
             block_hash = await self._hash_from(node, height)
             if block_hash == indexed_hash:
                 return None
@@ -143,13 +144,13 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return other
 
     def _is_awaiting_node(self) -> bool:
-        return any(node.node.is_awaited for node in self._nodes.nodes)
+        return any(node.is_awaited for node in self._nodes.nodes)
 
     async def _read(self, first: int, count: int) -> tuple[EvmBlockFacts, ...]:
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
         stop: IndexingStopped | None = None
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
-        for node in await self._nodes.candidates(NodeResource.BLOCKS, first):
+        for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, self._parent_of(first))
             except CallFailure as error:
@@ -183,14 +184,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
         there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
-        responses = await node.call([rpc_call(BLOCK, hex(height), False) for height in range(first, first + count)])
-        headers, error = await self._run(partial(decode_headers, responses), responses)
+        heights = range(first, first + count)
+        responses = await node.call_batch([rpc_call(BLOCK, hex(height), False) for height in heights])
+        headers, error = await run_decoder(partial(decode_headers, responses), result_bytes(responses), self._decoding)
         if not headers and isinstance(error, NotHere):
             self._learn(node, NodeResource.BLOCKS, first)
         blocks: list[EvmBlockFacts] = []
         while len(blocks) < len(headers):
             part = headers[len(blocks) : len(blocks) + max(1, node.batch_size(BLOCK_RECEIPTS))]
-            raw = await read_receipts(node.call, part, node.lacks_methods)
+            raw = await read_receipts(node.call_batch, part, node.lacks_methods)
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accepted, receipt_error = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
@@ -212,8 +214,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
         number, parent: of the first block.
         """
-        answers = [response for receipts in raw.values() for response in receipts.responses]
-        checked = await self._run(partial(_check, headers, raw, number, parent, self.rules), answers)
+        size_bytes = sum(result_bytes(receipts.responses) for receipts in raw.values())
+        check = partial(_check, headers, raw, number, parent, self.rules)
+        checked = await run_decoder(check, size_bytes, self._decoding)
         disproven = await self._prover.find_disproven(checked.unproven, self._decoding) if checked.unproven else None
         if disproven is None:
             return checked.blocks, checked.error
@@ -286,15 +289,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             other
             for other in self._nodes.nodes
             if other is not node
-            and other.node.is_verified
-            and other.node.failure is None
+            and other.is_verified
+            and other.failure is None
             and (other.head or 0) >= height
             and not other.lacks(resource, height)
         ]
 
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
-            responses = await node.call([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
+            responses = await node.call_batch([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
             headers, _ = decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
@@ -305,13 +308,6 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Note what a node lacks, unless it may have it soon."""
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
-
-    async def _run(self, function: Callable[[], T], responses: Iterable[RpcResponse]) -> T:
-        """Return what a function returns, which runs on the thread if the responses that it decodes are large."""
-        sizes = (memoryview(response.result).nbytes for response in responses if response.result is not None)
-        if sum(sizes) <= INLINE_BYTES:
-            return function()
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, function)
 
 
 def stop_at(error: BlockContradiction) -> IndexingStopped:

@@ -18,17 +18,10 @@ from msgspec import Struct
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.batch import ChainNode, NodeResource
-from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import contract_call
 from warpseal.upstream.json_values import decode_hex
-from warpseal.upstream.jsonrpc import (
-    REQUEST_TIMED_OUT,
-    RESPONSE_TOO_LARGE,
-    UNREADABLE,
-    RpcError,
-    RpcResponse,
-    rpc_call,
-)
+from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcError, RpcResponse
 
 _TIMEOUT_S: Final = 5.0
 _MAX_RESULT_BYTES: Final = MEBIBYTE
@@ -36,8 +29,6 @@ _MAX_RESULT_BYTES: Final = MEBIBYTE
 _PRUNED_BLOCKS: Final = 32
 _LATEST: Final = "latest"
 _REVERTED: Final = 3
-_TOO_LARGE: Final = RpcResponse(error=RpcError(RESPONSE_TOO_LARGE))
-_TOO_SLOW: Final = RpcResponse(error=RpcError(REQUEST_TIMED_OUT))
 
 # The message of a revert ends with the contract's own text, so that only its beginning counts.
 _IS_REVERT: Final = re.compile(
@@ -96,18 +87,15 @@ class EvmCaller:
         caller._is_background = True
         return caller
 
-    async def call(self, to: bytes, data: bytes, height: int | None) -> CallResult:
-        """Return the result of one call in the state after block `height`, of the last block if it is None.
-
-        A node that has the block but not its state is called in the state of its last block.
-        """
-        return (await self.call_all([ContractCall(to, data)], height))[0]
-
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
-        """Return the results of calls, in their order, from as few batches as the nodes allow."""
+        """Return the results of calls, in their order, from as few batches as the nodes allow.
+
+        They are of the state after block `height`, of the last block if it is None. A node that has the block but not
+        its state is called in the state of its last block.
+        """
         results: list[CallResult] = [None] * len(calls)
         try:
-            nodes = await self._nodes.candidates(None if height is None else NodeResource.STATE, height or 0)
+            nodes = await self._nodes.require_candidates(None if height is None else NodeResource.STATE, height or 0)
         except NodeUnavailable:
             return results
         for node in nodes:
@@ -138,31 +126,13 @@ class EvmCaller:
 
         A contract that is slow or returns too much spoils only its own call.
         """
+        encoded = [contract_call(call.to, call.data, block) for call in calls]
         try:
-            encoded = [contract_call(call.to, call.data, block) for call in calls]
-            return await node.call(encoded, timeout_s=self._timeout_s, is_background=self._is_background)
-        except CallFailure as error:
-            if error.failure not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
-                return [UNREADABLE] * len(calls)
-            if len(calls) == 1:
-                return [await self._blame(node, error.failure)]
-        middle = len(calls) // 2
-        return [*await self._post(node, calls[:middle], block), *await self._post(node, calls[middle:], block)]
-
-    async def _blame(self, node: ChainNode, kind: NodeFailure) -> RpcResponse:
-        """Return why a single call has no response: the contract, unless the node answers nothing else either."""
-        if kind is NodeFailure.TOO_LARGE:
-            return _TOO_LARGE
-        return _TOO_SLOW if await responds(node, self._timeout_s) else UNREADABLE
-
-
-async def responds(node: ChainNode, timeout_s: float = _TIMEOUT_S) -> bool:
-    """Return whether a node that was too slow for one call answers another one."""
-    try:
-        await node.call([rpc_call("eth_chainId")], timeout_s=timeout_s)
-    except CallFailure:
-        return False
-    return True
+            return await node.call_batch(
+                encoded, timeout_s=self._timeout_s, is_background=self._is_background, spoils_others=False
+            )
+        except CallFailure:
+            return [UNREADABLE] * len(calls)
 
 
 def _lacks_state(response: RpcResponse) -> bool:

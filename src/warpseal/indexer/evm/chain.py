@@ -69,13 +69,13 @@ class EvmChainContext:
     @property
     def evm_chain_id(self) -> int:
         """The chain id of the EVM, 0 before a node reported it."""
-        identity = self.nodes.identity
+        identity = self.nodes.identity.expected
         return 0 if identity is None else identity.chain_id
 
     @property
     def is_caught_up(self) -> bool:
         """Whether every block of the nodes is indexed, as far as is known."""
-        return self.height is not None and self.height >= self.nodes.pool.highest
+        return self.height is not None and self.height >= self.nodes.highest
 
     async def write(self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on its thread.

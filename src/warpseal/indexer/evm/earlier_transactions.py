@@ -14,11 +14,7 @@ from warpseal.upstream.json_values import quantity_or_none
 from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
-
-
 _BLOCKS_PER_WRITE: Final = 10_000
-
-
 _RETRY_S: Final = 60.0
 
 
@@ -51,14 +47,14 @@ class EarlierTransactions:
     async def _count(self, first: int, end: int) -> list[int]:
         """Return the numbers of transactions of blocks from `first` on, as far as a node has them."""
         try:
-            nodes = await self._chain.nodes.candidates()
+            nodes = await self._chain.nodes.require_candidates()
         except NodeUnavailable:
             return []
         for node in nodes:
             end = min(end, first + node.batch_size(COUNT))
             try:
                 calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
-                counts = list(map(_count_in, await node.call(calls, is_background=True)))
+                counts = list(map(_count_in, await node.call_batch(calls, is_background=True)))
             except CallFailure:
                 continue
             numbers = [count for count in counts[: (*counts, None).index(None)] if count is not None]

@@ -39,10 +39,10 @@ from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
-from warpseal.upstream.batch import CallRates
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.identity import ChainIdentity
+from warpseal.upstream.limits import CallRates
 from warpseal.upstream.node import Sessions
 from warpseal.warp.ids import ChainID, id_text
 
@@ -172,9 +172,7 @@ class IndexedChain:
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
                 if (identity := await context.write(EvmIndexWriter.identity)) is not None:
-                    nodes.pool.identity.expected = ChainIdentity(
-                        identity.evm_chain_id, "0x" + identity.genesis_hash.hex()
-                    )
+                    nodes.identity.expected = ChainIdentity(identity.evm_chain_id, "0x" + identity.genesis_hash.hex())
                 await self._index(context, decoding)
             finally:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))
@@ -204,7 +202,7 @@ class IndexedChain:
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
         load_rules, ask = partial(parts.load_rules, context.chain_id), partial(parts.ask_interfaces, context)
         sync = EvmChainSync(source, context, retrier, load_rules, ask)
-        heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes.pool, parts.rpc))
+        heads = NewHeads(EvmSockets(self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc))
         self.indexer = ChainIndexer(
             sync,
             context.write_status,
@@ -215,7 +213,7 @@ class IndexedChain:
             heads.wait,
         )
         # All nodes, so that the index does not begin late because only one of them was asked yet.
-        await context.nodes.pool.check()
+        await context.nodes.check()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.indexer.run())
             tasks.create_task(context.nodes.run())

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, ParentBlock, check_parents
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.forwarding.evm.sockets import EvmSockets, TooManyWebSockets, WebSocketUnavailable
+from warpseal.forwarding.evm.sockets import EvmSockets, WebSocketUnavailable
 from warpseal.index.evm.records import EvmChainIdentity
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.blocks import IndexingStopped, StopReason
@@ -119,15 +119,15 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         """Return the identity that a node reports. Raises NodeUnavailable, IndexingStopped."""
         nodes = self._context.nodes
         try:
-            await nodes.candidates()
+            await nodes.require_candidates()
         except NodeUnavailable:
-            if refused := nodes.pool.mismatches():
+            if refused := nodes.mismatches():
                 detail = "; ".join(f"node {position} {reason}" for position, reason in sorted(refused.items()))
                 raise IndexingStopped(StopReason.ANOTHER_CHAIN, 0, detail) from None
             raise
-        if nodes.identity is None:
+        if nodes.identity.expected is None:
             raise NodeUnavailable("eth_chainId")
-        return nodes.identity
+        return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
         """Raise IndexingStopped if nodes have another block than the last one that is written: accepted is final."""
@@ -166,7 +166,7 @@ class NewHeads:
                             self._is_subscribed = True
                             delays.reset()
                             self._arrived.set()
-            except (WebSocketUnavailable, TooManyWebSockets):
+            except WebSocketUnavailable:
                 pass
             self._is_subscribed = False
             await asyncio.sleep(delays.next())

@@ -20,11 +20,11 @@ from msgspec import Struct, field
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
 from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
 from warpseal.index.evm.records import TracedBlock
-from warpseal.indexer.evm.caller import HAS_NO_STATE, responds
+from warpseal.indexer.evm.caller import HAS_NO_STATE
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.batch import ChainNode, NodeResource
-from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
+from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK
 from warpseal.upstream.jsonrpc import METHOD_NOT_FOUND, RpcCall, RpcResponse, rpc_call
 
@@ -104,7 +104,7 @@ class Tracer:
         """Return whether a node has the method, by a trace of block 0, the result of which does not matter."""
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
-                (response,) = await node.call([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch([_trace_call(0)], timeout_s=_TIMEOUT_S, is_background=True)
                 if not _is_unknown_method(node, response):
                     return True
         return False
@@ -112,7 +112,8 @@ class Tracer:
     async def _tracing_nodes(self) -> list[ChainNode]:
         """Return the nodes that are not known to lack the method, best first."""
         with suppress(NodeUnavailable):
-            return [node for node in await self._chain.nodes.candidates() if TRACE_METHOD not in node.lacks_methods]
+            nodes = await self._chain.nodes.require_candidates()
+            return [node for node in nodes if TRACE_METHOD not in node.lacks_methods]
         return []
 
     async def _trace_new(self) -> bool:
@@ -190,32 +191,20 @@ class Tracer:
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
         """Return the traces of one node by height, or why it returns none, and learn from it what the node lacks."""
         try:
-            responses = await node.call(list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True)
-        except CallFailure as error:
-            return await self._call_singly(node, heights, error.failure)
+            responses = await node.call_batch(
+                list(map(_trace_call, heights)), timeout_s=_TIMEOUT_S, is_background=True, spoils_others=False
+            )
+        except CallFailure:
+            return dict.fromkeys(heights, _Missing.LATER)
         results: _Results = {}
+        untraceable: list[int] = []
         for height, response in zip(heights, responses, strict=True):
             results[height] = await self._read(node, height, response)
-        untraceable = [
-            height for height, response in zip(heights, responses, strict=True) if _lacks(node, height, response)
-        ]
+            if _lacks(node, height, response):
+                untraceable.append(height)
         if untraceable:
             node.note_missing(NodeResource.TRACES, await self._find_lacking(node, untraceable[-1]))
         return results | await self._confirm(node, results)
-
-    async def _call_singly(self, node: ChainNode, heights: Sequence[int], kind: NodeFailure) -> _Results:
-        """Return the traces of blocks of which one is too large, or takes too long."""
-        if kind not in (NodeFailure.TIMEOUT, NodeFailure.TOO_LARGE):
-            return dict.fromkeys(heights, _Missing.LATER)
-        if len(heights) == 1:
-            is_lacking = kind is NodeFailure.TOO_LARGE or await responds(node)
-            return {heights[0]: _Missing.LACKING if is_lacking else _Missing.LATER}
-        results: _Results = {}
-        for height in heights:
-            results |= await self._call_node(node, [height])
-            if results[height] is _Missing.LATER:
-                break
-        return dict.fromkeys(heights, _Missing.LATER) | results
 
     async def _find_lacking(self, node: ChainNode, height: int) -> int:
         """Return up to which height a node cannot trace, from one that it cannot: it lacks the state of all below."""
@@ -223,7 +212,7 @@ class Tracer:
         with suppress(CallFailure):
             while height < high:
                 middle = (height + high + 1) // 2
-                (response,) = await node.call([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
+                (response,) = await node.call_batch([_trace_call(middle)], timeout_s=_TIMEOUT_S, is_background=True)
                 if _lacks(node, middle, response):
                     height = middle
                 else:
@@ -253,7 +242,7 @@ class Tracer:
         if not creating:
             return {}
         try:
-            responses = await node.call([rpc_call(BLOCK, hex(block.number), False) for block in creating])
+            responses = await node.call_batch([rpc_call(BLOCK, hex(block.number), False) for block in creating])
         except CallFailure:
             return {block.number: _Missing.LATER for block in creating}
         return {block.number: _confirmed(block, response) for block, response in zip(creating, responses, strict=True)}

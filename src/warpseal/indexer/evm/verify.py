@@ -184,7 +184,7 @@ class EvmIndexVerifier:
         """
         difference: str | None = None
         try:
-            nodes = await self._nodes.candidates(NodeResource.RECEIPTS, number)
+            nodes = await self._nodes.require_candidates(NodeResource.RECEIPTS, number)
         except NodeUnavailable:
             return None
         for node in nodes:
@@ -212,7 +212,7 @@ class EvmIndexVerifier:
             header = decode_block(await self._call(node, BLOCK, hex(number), False))
             if header is None:
                 return None
-            raw = await read_receipts(node.call, [header], node.lacks_methods)
+            raw = await read_receipts(node.call_batch, [header], node.lacks_methods)
             receipts = raw.get(0, NO_RECEIPTS).decode()
             if receipts is None:
                 return None
@@ -225,7 +225,7 @@ class EvmIndexVerifier:
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> bytes:
         """Return the JSON of a result, `null` for an error."""
-        (response,) = await node.call([rpc_call(method, *params)])
+        (response,) = await node.call_batch([rpc_call(method, *params)])
         return b"null" if response.result is None else bytes(response.result)
 
     async def _compare_states(self, checks: Sequence[_StateCheck], progress: Progress) -> list[IndexFinding]:
@@ -396,7 +396,7 @@ class EvmIndexVerifier:
 
     async def _search(self, span: dict[str, Any]) -> list[_Log] | None:
         try:
-            node = (await self._nodes.candidates())[0]
+            node = (await self._nodes.require_candidates())[0]
             raw = await self._call(node, "eth_getLogs", span)
             return msgspec.json.decode(raw, type=list[_Log] | None)
         except (NodeUnavailable, CallFailure, msgspec.MsgspecError, ValueError):
