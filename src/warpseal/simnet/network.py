@@ -307,9 +307,9 @@ class SimulatedNetwork:
 
     def _reserved_port(self) -> int:
         """Return a port that is bound but on which no process listens."""
-        taken = reserve_port(0)
-        self._stack.callback(taken.close)
-        return int(taken.getsockname()[1])
+        reservation = reserve_port(0)
+        self._stack.callback(reservation.close)
+        return int(reservation.getsockname()[1])
 
     def _node_self(self, place: int) -> NodeIdentity:
         if self.plan.node_is_validator:

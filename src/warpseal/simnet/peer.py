@@ -215,8 +215,8 @@ class PeerSession:
             self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
         peer_filter = check_get_peer_list(message)
-        asked = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
-        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, peer_filter)
+        handshake = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
+        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, handshake, peer_filter)
         if claims:
             self._transport.write(_peer_list_frame(claims))
 

@@ -311,8 +311,8 @@ def _subnet_argument(params: Params) -> SubnetID:
     return SubnetID(id_argument(params, "subnetID"))
 
 
-def _beyond(current: int, asked: int) -> str:
-    return f"current P-chain height ({current}) < requested P-Chain height ({asked})"
+def _beyond(current: int, height: int) -> str:
+    return f"current P-chain height ({current}) < requested P-Chain height ({height})"
 
 
 def _hex(raw: bytes) -> str:

@@ -236,15 +236,15 @@ class _Rebuilder:
             self.signer.shares[key] = bytes.fromhex(result[2:])
 
     def _add_wire_answers(self) -> None:
-        asked: dict[tuple[str, int], p2p.AppRequest] = {}
+        requests: dict[tuple[str, int], p2p.AppRequest] = {}
         for line in self._recording.lines("wire"):
             if line.get("message") == "app_request":
                 request = _message_of(line).app_request
-                asked[line["node"], request.request_id] = request
+                requests[line["node"], request.request_id] = request
             elif line.get("message") in ("app_response", "app_error"):
                 answer = _message_of(line)
                 request_id = getattr(answer, line["message"]).request_id
-                self._record_response(line["node"], asked[line["node"], request_id], answer)
+                self._record_response(line["node"], requests[line["node"], request_id], answer)
 
     def _record_response(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
         signature_request = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))

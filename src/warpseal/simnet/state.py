@@ -65,7 +65,7 @@ class ChainState:
         self.registrations: dict[ValidationID, RegisterL1Validator] = {}
         self.manager_chains: dict[SubnetID, ChainID] = {}
         # Messages of managers by chain, in order.
-        self.sent: dict[ChainID, list[SentMessage]] = {}
+        self.sent_messages: dict[ChainID, list[SentMessage]] = {}
         self.on_block: list[Callable[[int], None]] = []
 
     def add_chain(
@@ -150,11 +150,11 @@ class ChainState:
             self.messages.append(message)
             self.known_messages.add(message.unsigned.id)
 
-    def send(self, chain_id: ChainID, sent: SentMessage) -> None:
+    def send(self, chain_id: ChainID, message: SentMessage) -> None:
         """Add a message that a contract emits; the validators of its chain sign it from now on."""
-        if sent.unsigned.id not in self.known_messages:
-            self.sent.setdefault(chain_id, []).append(sent)
-            self.known_messages.add(sent.unsigned.id)
+        if message.unsigned.id not in self.known_messages:
+            self.sent_messages.setdefault(chain_id, []).append(message)
+            self.known_messages.add(message.unsigned.id)
 
     def record_sets(self, height: int) -> None:
         """Record the validator sets from `height` on."""
