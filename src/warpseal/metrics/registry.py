@@ -191,11 +191,11 @@ class Metrics:
 
 async def _yielding(items: Iterable[T]) -> tuple[T, ...]:
     """Return all items, yielding to the event loop whenever making them took long."""
-    made: list[T] = []
+    yielded_items: list[T] = []
     yielded_at = perf_counter()
     for item in items:
-        made.append(item)
+        yielded_items.append(item)
         if perf_counter() - yielded_at > _STRETCH_S:
             await asyncio.sleep(0)
             yielded_at = perf_counter()
-    return tuple(made)
+    return tuple(yielded_items)

@@ -109,10 +109,10 @@ class UsageFlusher:
         # Work that was cancelled before it begins would lose the sums that were taken for it.
         await asyncio.shield(asyncio.wrap_future(self._thread.submit(work)))
 
-    def _gather(self, taken: MinuteSums) -> None:
+    def _gather(self, minute_sums: MinuteSums) -> None:
         """Add sums to those that wait, and number them unless others are numbered already."""
         throttle = Throttle()
-        for minute, sums in taken.items():
+        for minute, sums in minute_sums.items():
             _add(self._waiting.setdefault(minute * MINUTE_S, {}), sums, throttle)
         if not self._numbered:
             self._number()

@@ -136,11 +136,11 @@ class UsageRecorder:
     def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
         """Return the sums since the last call by Unix minute, and begin new ones."""
         self._record_deferred()
-        taken = {minute: totals for minute, totals in self._minutes.items() if totals}
+        minute_totals = {minute: totals for minute, totals in self._minutes.items() if totals}
         self._current = {}
         self._minutes = {self._minute: self._current}
         self._untaken = 0
-        return taken
+        return minute_totals
 
     def _record_deferred(self) -> None:
         """Record the deferred calls in the minute in which they ended."""
