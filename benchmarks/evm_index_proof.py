@@ -179,10 +179,10 @@ def _without_proof() -> AbstractContextManager[object]:
 
 def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY) -> ServedChain:
     """Return a chain of blocks of ERC-20 transfers; the last log of one block in five is of an NFT."""
-    made = MadeUpChain()
+    builder = MadeUpChain()
     random = Random(1)
-    people = [made.address(number) for number in range(500)]
-    tokens = [made.address(f"token {number}") for number in range(40)]
+    people = [builder.address(number) for number in range(500)]
+    tokens = [builder.address(f"token {number}") for number in range(40)]
 
     def coin() -> Log:
         return erc20_transfer(
@@ -192,9 +192,9 @@ def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_E
     for number in range(count):
         block = [[coin() for _ in range(logs)] for _ in range(txs)]
         if number % event_every == 0:
-            block[-1][-1] = erc721_transfer(made.address("nft"), bytes(20), random.choice(people), number)
-        made.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
-    return made.chain
+            block[-1][-1] = erc721_transfer(builder.address("nft"), bytes(20), random.choice(people), number)
+        builder.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
+    return builder.chain
 
 
 async def _index(chain: ServedChain, prover: BlockProver) -> Run:

@@ -148,9 +148,9 @@ async def _window(subject: Daemon, side: Side, backfill: Backfill, requests: Req
     for message in islice(requests.messages, requests.per_window):
         side.post_s.append(await subject.timed(message))
         await asyncio.sleep(PAUSE_S)
-        asked = time.perf_counter()
+        begin = time.perf_counter()
         await get(subject, requests.path)
-        side.get_s.append(time.perf_counter() - asked)
+        side.get_s.append(time.perf_counter() - begin)
         await asyncio.sleep(PAUSE_S)
     side.took_s += time.perf_counter() - began
     side.blocks += await backfill.height(subject) - first

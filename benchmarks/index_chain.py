@@ -122,9 +122,9 @@ def c_blocks(count: int) -> Iterator[dict[str, Any]]:
         digest = sha256(b"block %d" % number).digest()
         extra = b""
         if number and number % 5 == 0:
-            made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
+            output = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
             spent = AtomicEvmInput(address(number), 10**9 + _FEE, asset_id, number)
-            unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (made,))
+            unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (output,))
             extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),))
         yield {
             "number": hex(number),

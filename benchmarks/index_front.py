@@ -35,8 +35,10 @@ class Front:
         self._first = hex_text(next(index_chain.p_blocks(0)).raw)
         self._count = count
         # Built before the first request.
-        made = enumerate(index_chain.containers(index_chain.p_blocks(count)))
-        self._containers = [b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in made]
+        containers = enumerate(index_chain.containers(index_chain.p_blocks(count)))
+        self._containers = [
+            b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in containers
+        ]
         self._own: dict[str, Any] = {"info.isBootstrapped": {"isBootstrapped": True}}
         for file in ("info.jsonl", "ledger.jsonl", "index-node.jsonl"):
             for call in lines(file):

@@ -124,9 +124,9 @@ def hex_text(raw: bytes) -> bytes:
 
 
 def _containers(blocks: Any) -> list[bytes]:
-    made = index_chain.containers(blocks)
+    containers = index_chain.containers(blocks)
     time = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
-    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(made)]
+    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(containers)]
 
 
 def main() -> None:

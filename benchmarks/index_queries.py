@@ -94,8 +94,8 @@ def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
 
 async def page_behind(key: int, now: float) -> BenchmarkQuery:
     """Return the query for the page of all transactions after a key. now: unix seconds."""
-    asked = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
-    token = await PageTokens(KnownKeys(), lambda: now).encode(asked, (key,))
+    query = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
+    token = await PageTokens(KnownKeys(), lambda: now).encode(query, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
     return BenchmarkQuery(lambda index: index.transactions(TransactionQuery(_P), page), path)

@@ -34,12 +34,12 @@ READ_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Results of a restarted daemon. first_s: time of its first response. asked: signature requests that it sent."""
+    """Results of a restarted daemon. first_s: time of its first response. requests: signature requests that it sent."""
 
     load: Load
     cpu_s: float
     first_s: float
-    asked: int
+    requests: int
 
 
 def run(quick: bool) -> Report:
@@ -71,13 +71,13 @@ NOTES = (
 
 async def _serve(subject: Daemon, network: Network, path: str, seconds: float, core: int) -> Served:
     await subject.connected()
-    asked = network.counted("appRequests")
+    requests = network.counted("appRequests")
     started = time.perf_counter()
     await get(subject, path)
     first_s = time.perf_counter() - started
     cpu_s = subject.process.cpu_s()
     load = await asyncio.to_thread(_load, subject.api, path, seconds, core)
-    return Served(load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - asked)
+    return Served(load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - requests)
 
 
 def _load(url: str, path: str, seconds: float, core: int) -> Load:
@@ -121,6 +121,6 @@ def _figures(served: Served, faults: int) -> tuple[Figure, ...]:
         Figure("CPU per request", served.cpu_s / load.requests * 1e6, "us"),
         Figure("first answer, from the store", served.first_s * 1e3, "ms"),
         Figure("distinct answers", len(load.bodies), ""),
-        Figure("signature requests", served.asked, "", Aim(0)),
+        Figure("signature requests", served.requests, "", Aim(0)),
         faults_figure(faults),
     )

@@ -28,7 +28,7 @@ class Load:
 class _Client:
     stream: socket.socket
     sent_at: float = 0.0
-    received: bytearray = field(default_factory=bytearray)
+    buffer: bytearray = field(default_factory=bytearray)
 
 
 class LoadFailed(Exception):
@@ -114,18 +114,20 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
 def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seconds: float) -> Load:
     latencies_s: list[float] = []
     bodies: set[bytes] = set()
-    idle, sent, total = deque(crowd), 0, int(rate * seconds)
+    idle, request_count, total = deque(crowd), 0, int(rate * seconds)
     started = time.perf_counter()
     with selectors.SelectSelector() as selector:  # It waits for microseconds; epoll would for whole milliseconds.
         for client in crowd:
             selector.register(client.stream, selectors.EVENT_READ, client)
         while len(latencies_s) < total:
-            while idle and sent < total and (due := started + sent / rate) <= time.perf_counter():
+            while idle and request_count < total and (due := started + request_count / rate) <= time.perf_counter():
                 client = idle.popleft()
                 _send(client, request)
                 client.sent_at = due
-                sent += 1
-            left_s = started + sent / rate - time.perf_counter() if idle and sent < total else STALLED_S
+                request_count += 1
+            left_s = (
+                started + request_count / rate - time.perf_counter() if idle and request_count < total else STALLED_S
+            )
             events = selector.select(max(0.0, left_s))
             if not events and left_s == STALLED_S:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")
@@ -139,7 +141,7 @@ def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seco
 
 
 def _send(client: _Client, request: bytes) -> None:
-    client.received.clear()
+    client.buffer.clear()
     client.sent_at = time.perf_counter()
     client.stream.sendall(request)
 
@@ -147,10 +149,10 @@ def _send(client: _Client, request: bytes) -> None:
 def _receive(client: _Client) -> bytes | None:
     """Return the body of an answer once it is whole. Raises LoadFailed."""
     data = client.stream.recv(RECEIVE_BYTES)
-    client.received += data
-    head, separator, body = client.received.partition(b"\r\n\r\n")
+    client.buffer += data
+    head, separator, body = client.buffer.partition(b"\r\n\r\n")
     if not data or (separator and not head.startswith(b"HTTP/1.1 20")):
-        raise LoadFailed(f"instead of a success: {bytes(client.received[:500])!r}")
+        raise LoadFailed(f"instead of a success: {bytes(client.buffer[:500])!r}")
     if not separator:
         return None
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
