@@ -20,19 +20,19 @@ def entry(chain: ServedChain, *urls: str, **index: Any) -> dict[str, Any]:
 
 
 async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> None:
-    recorded, made = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
+    recorded, made_up = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
     last = recorded.tip - 2
     whole, pruned = (
         EvmReplayNode(recorded, first_trace=0),
         EvmReplayNode(recorded, first_trace=last, first_receipts=last),
     )
     usual = EvmReplayNode(recorded, first_trace=last, has_genesis_state=True)
-    untraced, old = EvmReplayNode(made), EvmReplayNode(made, has_block_receipts=False)
+    untraced, old = EvmReplayNode(made_up), EvmReplayNode(made_up, has_block_receipts=False)
     closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):
         urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t", usual.url
-        chains = [entry(recorded, *urls), entry(made, untraced.url, old.url, traces="off")]
+        chains = [entry(recorded, *urls), entry(made_up, untraced.url, old.url, traces="off")]
         keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
         finished = await run_command("doctor", "--config", config, "--wait", "20", "--json")
@@ -41,9 +41,9 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     document = json.loads(finished.stdout)
     findings = {item["finding"]: item["grade"] for item in document["findings"]}
     advice = " ".join(item.get("advice", "") for item in document["findings"])
-    of_recorded, of_made = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made))
+    of_recorded, of_made_up = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up))
     answers = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
-    other_chain = f"is of another chain: chain id {made.evm_chain_id}, block 0 {made.hashes[0]}"
+    other_chain = f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
     middle = (1 + recorded.tip) // 2
     expected = {
         f"{of_recorded}[0] {whole.url} {answers}": "good",
@@ -55,9 +55,9 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         f"{of_recorded}[4] {closed}: unreachable (connection refused)": "warning",
         f"{of_recorded}[5] {usual.url} {answers}": "good",
         f"{of_recorded}[5] {usual.url} does not trace block {middle} (-32000: {MISSING_STATE[1]})": "warning",
-        f"{of_made}[0] {untraced.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
-        f"{of_made}[1] {old.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
-        f"{of_made}[1] {old.url} does not have eth_getBlockReceipts": "warning",
+        f"{of_made_up}[0] {untraced.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
+        f"{of_made_up}[1] {old.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
+        f"{of_made_up}[1] {old.url} does not have eth_getBlockReceipts": "warning",
         f"index-l1s-at {closed} serves no EVM chain of tracked-subnet-ids": "warning",
     }
     assert {

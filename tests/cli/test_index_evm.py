@@ -32,8 +32,8 @@ async def read_status(config: Path, *arguments: str) -> tuple[int, list[dict[str
 
 
 async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_9(tmp_path: Path) -> None:
-    recorded, made = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
-    nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made)
+    recorded, made_up = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
+    nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made_up)
     nodes[1].receipts[7] = b"[]"
     async with AsyncExitStack() as stack:
         p_chain = ReplayNode()
@@ -62,7 +62,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             return code == 1 and sorted(heights, key=str) == [nodes[0].height, 6]
 
         await until(is_as_expected)
-        url = evm_index_url(IndexSettings(), place.parent, made.blockchain_id)
+        url = evm_index_url(IndexSettings(), place.parent, made_up.blockchain_id)
         engine = reading_index(url, IndexSettings())
         with engine.connect() as connection:
             assert has_writer(connection, url.path)
@@ -70,7 +70,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             await first.ended()
             assert not has_writer(connection, url.path)
         engine.dispose()
-        stopped = statuses[id_text(made.blockchain_id)]
+        stopped = statuses[id_text(made_up.blockchain_id)]
         assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
         nodes[0].tip = None
         nodes[1].receipts.clear()
@@ -103,14 +103,14 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert (verified.code, "WRONG" in verified.stdout) == (3, False)
         assert verified.stdout.splitlines()[-1].startswith("not enough compared: 1 of ")
         nodes[0].is_down = False
-        file = place / f"{id_text(made.blockchain_id)}.db"
+        file = place / f"{id_text(made_up.blockchain_id)}.db"
         with sqlite3.connect(file) as database:
             database.execute("UPDATE blocks SET gas_used = x'01'")
         verified = await run_command("index", "verify", "--config", config)
         assert verified.code == 1
         wrong = [line for line in verified.stdout.splitlines() if line.startswith("WRONG")]
         assert wrong
-        assert all(line.startswith(f"WRONG  {id_text(made.blockchain_id)}: block ") for line in wrong)
+        assert all(line.startswith(f"WRONG  {id_text(made_up.blockchain_id)}: block ") for line in wrong)
 
 
 async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not_configured(

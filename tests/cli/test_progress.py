@@ -54,8 +54,8 @@ class Terminal:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setenv("TERM", "xterm")
-    with closing(Terminal()) as made:
-        yield made
+    with closing(Terminal()) as fake:
+        yield fake
 
 
 @pytest.fixture

@@ -390,9 +390,9 @@ def test_an_import_into_an_empty_folder_makes_the_store(
     assert "name another --data-dir, a --store-url, or the --network" in capsys.readouterr().err
     assert not data.exists()
     assert store("import", str(exported), "--data-dir", str(data), "--network", "12345") == 0
-    made = data / "12345" / "store.db"
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o600, 0o700]
-    assert len(read_messages(StoreUrl.for_file(made))) == 2
+    file = data / "12345" / "store.db"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
+    assert len(read_messages(StoreUrl.for_file(file))) == 2
     assert store("check", "--data-dir", str(data)) == 0
     (tmp_path / "new").mkdir()
     assert store("import", str(exported), "--store-url", f"sqlite:///{tmp_path}/new/store.db") == 0

@@ -19,7 +19,7 @@ from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import address
-from tests.index.evm.test_holders import TOKENS, Blocks, Written
+from tests.index.evm.test_holders import TOKENS, Blocks, IndexFiller
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
@@ -231,10 +231,10 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
 async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     """chainkit has no functions for them."""
     index_url, metrics_url = file_urls(tmp_path)
-    written = Written(index_url)
-    written.write(Blocks(4).take(60))
-    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
-    written.writer.close()
+    filler = IndexFiller(index_url)
+    filler.write(Blocks(4).take(60))
+    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
+    filler.writer.close()
     chain = {"chainId": str(IDENTITY.evm_chain_id)}
     coin, cats = account_text(TOKENS[0]), account_text(address(1))
     above, nfts = METRICS + "listTokenHoldersAboveThreshold", METRICS + "listNftHolders"

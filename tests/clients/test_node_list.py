@@ -86,15 +86,15 @@ async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) 
 
 
 async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(tmp_path: Path) -> None:
-    async with node(tmp_path) as asked:
-        folder = asked.folder / "data" / "profiles"
+    async with node(tmp_path) as setup:
+        folder = setup.folder / "data" / "profiles"
         seen: list[set[int]] = []
         for _ in range(2):
-            assert await asked.admin("startCPUProfiler") == {}
+            assert await setup.admin("startCPUProfiler") == {}
             for _ in range(20):
-                await asked.health()
+                await setup.health()
             for name in ("stopCPUProfiler", "memoryProfile", "lockProfile"):
-                assert await asked.admin(name) == {}
+                assert await setup.admin(name) == {}
             assert sorted(file.name for file in folder.iterdir()) == ["cpu.profile", "lock.profile", "mem.profile"]
             cpu, lock, memory = (read_profile(file) for file in sorted(folder.iterdir()))
             assert cpu.units == (("samples", "count"), ("cpu", "nanoseconds"))
@@ -108,14 +108,14 @@ async def test_item_6_a_plugin_without_a_handshake_fails_after_5_s_and_is_retrie
     plugins = tmp_path / "plugins"
     install(plugins, vm_id(1))
     install(plugins, vm_id(2), "silent")
-    async with node(tmp_path, {**ON, "plugin-dir": str(plugins)}) as asked:
+    async with node(tmp_path, {**ON, "plugin-dir": str(plugins)}) as setup:
         begun_s = monotonic()
         failed = {vm_id(2): "handshake failed: vm process not found"}
-        assert await asked.admin("loadVMs") == {"newVMs": {vm_id(1): []}, "failedVMs": failed}
+        assert await setup.admin("loadVMs") == {"newVMs": {vm_id(1): []}, "failedVMs": failed}
         assert monotonic() - begun_s >= 5
         install(plugins, vm_id(2))
-        assert await asked.admin("loadVMs") == {"newVMs": {vm_id(2): []}}
-        assert await asked.admin("loadVMs") == {"newVMs": {}}
+        assert await setup.admin("loadVMs") == {"newVMs": {vm_id(2): []}}
+        assert await setup.admin("loadVMs") == {"newVMs": {}}
 
 
 async def test_item_7_health_before_the_first_round_and_by_tag(
@@ -123,28 +123,28 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, ON)) as daemon:
-        asked = Node(daemon, network, tmp_path)
-        status, report = await asked.health()
+        setup = Node(daemon, network, tmp_path)
+        status, report = await setup.health()
         assert (status, report["healthy"]) == (503, False)
         for check in report["checks"].values():
             assert (check["timestamp"] == NOT_RUN) == (check.get("error") == "not yet run")
         assert report["checks"]["bootstrapped"]["error"]
-        await asked.until_healthy()
+        await setup.until_healthy()
         l1 = network.subnets[-1].subnet_id
         for validator in network.validators:
             if l1 in validator.subnets:
                 network.stop_validator(validator.index)
 
         async def is_unhealthy() -> bool:
-            return (await asked.health())[0] == 503
+            return (await setup.health())[0] == 503
 
         await until(is_unhealthy)
-        assert (await asked.health(f"?tag={id_text(l1)}"))[0] == 503
-        status, report = await asked.health(f"?tag={P_CHAIN}")
+        assert (await setup.health(f"?tag={id_text(l1)}"))[0] == 503
+        status, report = await setup.health(f"?tag={P_CHAIN}")
         assert (status, report["healthy"]) == (200, True)
         assert "P" in report["checks"]
         for tags, is_healthy in (([P_CHAIN], True), ([id_text(l1)], False), ([P_CHAIN, id_text(l1)], False)):
-            said = await asked.call("/ext/health", "health.health", {"tags": tags})
+            said = await setup.call("/ext/health", "health.health", {"tags": tags})
             assert said["healthy"] is is_healthy
 
 

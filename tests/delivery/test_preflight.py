@@ -255,9 +255,9 @@ async def test_a_call_of_the_caller_is_executed_at_the_destination() -> None:
         body = await setup.check(REGISTRATION, L1_CHAIN, call=CALL)
     assert (body["call"]["succeeded"], body["call"]["result"]) == (True, "0x" + "01" * 40)
     assert "execution only" in body["call"]["note"]
-    (path, sent, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
+    (path, call, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
     assert id_text(L1_CHAIN) in path
-    assert sent == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
+    assert call == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
     assert block == "latest"
     assert "call" not in await check(REGISTRATION)
 
@@ -307,7 +307,7 @@ async def test_a_call_that_the_operator_denies_is_not_executed() -> None:
         request = PreflightRequest(REMOVAL, L1_CHAIN, call=CALL)
         body = msgspec.to_builtins(await Preflight(denying, NETWORK_ID).check(request))
     assert (body["call"]["succeeded"], "denies eth_call" in body["call"]["error"]) == (None, True)
-    assert all("from" not in sent for _, sent, _ in eth_calls(node))
+    assert all("from" not in call for _, call, _ in eth_calls(node))
 
 
 async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
 async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_path: Path) -> None:
     async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         message, other = [
-            sent for sent in network["messages"] if P_CHAIN not in (sent["sourceBlockchainId"], sent["signingSubnetId"])
+            item for item in network["messages"] if P_CHAIN not in (item["sourceBlockchainId"], item["signingSubnetId"])
         ][:2]
         (subnet,) = [
             subnet_body for subnet_body in network["subnets"] if subnet_body["subnetId"] == message["signingSubnetId"]

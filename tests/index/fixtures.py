@@ -50,13 +50,13 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
     outputs = MemoryUtxos()
     outputs.add(effects.emitted)
     outputs.apply(effects.txs)
-    made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
+    records: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
     for _ in range(blocks):
         block = history.next_block()
         effects = apply_p_block(state, block, outputs)
         outputs.apply(moves(effects))
-        made.append((PRecord(effects, block.raw), encode_checkpoint(state)))
-    return tuple(made)
+        records.append((PRecord(effects, block.raw), encode_checkpoint(state)))
+    return tuple(records)
 
 
 @cache
@@ -70,26 +70,26 @@ def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]
     assert isinstance(creation, CreateChainTx)
     x_effects = build_x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
     outputs.apply(x_effects)
-    made: list[Record] = [PRecord(effects, GENESIS.raw)]
-    made.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
+    records: list[Record] = [PRecord(effects, GENESIS.raw)]
+    records.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
     timed = _timed([(block.time or 0, _imports(block.txs), block) for block in p_blocks()])
     timed += _timed([(block.time, _imports(block.txs), block) for block in x_blocks()])
     timed += _timed([(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()])
     if not one_after_the_other:
         timed.sort(key=lambda item: item[:2])
     for _, _, block in timed:
-        made.append(_applied(state, block, outputs))
-    return tuple(made)
+        records.append(_applied(state, block, outputs))
+    return tuple(records)
 
 
 def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
     """Return a chain's blocks so that sorting by time, exports first, leaves them in their order."""
-    made: list[tuple[int, bool, Any]] = []
+    timed_blocks: list[tuple[int, bool, Any]] = []
     last = (0, False)
     for time, imports, block in blocks:
         last = max(last, (time, imports))
-        made.append((*last, block))
-    return made
+        timed_blocks.append((*last, block))
+    return timed_blocks
 
 
 def _applied(state: Any, block: Any, outputs: MemoryUtxos) -> Record:

@@ -94,8 +94,8 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
 
 
 async def test_pre_linearization_transactions_have_approximate_times(any_index_url: str) -> None:
-    made = [record for record in recorded_history() if isinstance(record, XRecord)]
-    txs = [tx.tx for record in made for tx in record.effects.txs]
+    records = [record for record in recorded_history() if isinstance(record, XRecord)]
+    txs = [tx.tx for record in records for tx in record.effects.txs]
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     outputs = MemoryUtxos()
     outputs.apply(genesis.txs)

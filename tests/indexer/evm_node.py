@@ -99,7 +99,7 @@ class EvmReplayNode:
     call: Callable[[bytes, bytes, Any], bytes | None] = lambda to, data, block: None
     url: str = ""
     requests: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    call_counts: Counter[str] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
     batch_sizes: list[int] = field(default_factory=list)
     reserved: socket.socket | None = None
@@ -176,7 +176,7 @@ class EvmReplayNode:
         return socket
 
     def _answer_call(self, call: Call) -> bytes:
-        self.asked[call.method] += 1
+        self.call_counts[call.method] += 1
         try:
             return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (bytes(call.id), self._result(call.method, call.params))
         except Refused as error:

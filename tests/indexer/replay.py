@@ -70,8 +70,8 @@ class ReplayNode:
     """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
 
     has_index: whether it has the index API. answers: what is answered instead, by method. busy: how many next
-    requests get 429. asked: how often each method was called; replaced: other blocks, by chain and height. reserved:
-    keeps the port while the node is not served.
+    requests get 429. call_counts: calls by method; replaced: other blocks, by chain and height. reserved: keeps the
+    port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)
@@ -82,7 +82,7 @@ class ReplayNode:
     busy: int = 0
     most_in_batch: int = 1000
     replaced: dict[tuple[str, int], bytes] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
+    call_counts: Counter[str] = field(default_factory=Counter)
     heights: Counter[tuple[str, int]] = field(default_factory=Counter)
     bootstrapped: bool = True
     url: str = ""
@@ -124,7 +124,7 @@ class ReplayNode:
 
     def _answer(self, path: str, call: Answer) -> Answer:
         method, params = call["method"], call.get("params") or {}
-        self.asked[method] += 1
+        self.call_counts[method] += 1
         head = {"jsonrpc": "2.0", "id": call["id"]}
         try:
             return head | {"result": self._result(path, method, params)}

@@ -68,7 +68,7 @@ async def test_blocks_and_receipts_are_served_in_batches() -> None:
         assert int(chain_id, 16) == 12345
         (reply,) = await _ask(session, node, [("eth_getTransactionReceipt", [receipts[0]["transactionHash"]])])
         assert reply["result"] == receipts[0]
-    assert node.asked["eth_getBlockReceipts"] == 1
+    assert node.call_counts["eth_getBlockReceipts"] == 1
     assert node.batch_sizes == [3, 1]
 
 

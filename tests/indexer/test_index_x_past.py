@@ -67,7 +67,7 @@ async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp
     late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=late_settings)
-        assert node.asked["avm.getTx"] > 0
+        assert node.call_counts["avm.getTx"] > 0
     assert incomplete(tmp_path) == set()
 
 

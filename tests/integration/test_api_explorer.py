@@ -119,7 +119,7 @@ async def is_healthy(daemon: Daemon) -> bool:
 
 async def assert_requests_can_be_sent(daemon: Daemon) -> None:
     """Send every example request; assert that it succeeds and that the answer is as documented."""
-    sent = set()
+    names = set()
     for request in example_requests():
         if request.name in NEED_INDEX | NO_ANSWER:
             continue
@@ -133,8 +133,8 @@ async def assert_requests_can_be_sent(daemon: Daemon) -> None:
             schema = {**content["application/json"]["schema"], "components": DOCUMENT["components"]}
             jsonschema_rs.validator_for(schema).validate(json.loads(text))
             assert "error" not in json.loads(text), (request.name, request.body, text)
-        sent.add(request.name)
-    assert len(sent) > 15
+        names.add(request.name)
+    assert len(names) > 15
 
 
 @needs_chromium
@@ -160,8 +160,8 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
         assert (await tab.evaluate(f"{reply}.querySelector('.response-col_status').textContent")).startswith("201")
         signed = json.loads(await tab.evaluate(f"{reply}.querySelector('pre').textContent"))["signedMessage"]
         message = SignedMessage.parse(bytes.fromhex(signed)).unsigned
-        (sent,) = [item for item in network.messages if item.unsigned.raw == message.raw]
-        verify_signed_message(network, signed, message.raw, sent.signing_subnet_id, 67)
+        (source,) = [item for item in network.messages if item.unsigned.raw == message.raw]
+        verify_signed_message(network, signed, message.raw, source.signing_subnet_id, 67)
         origins = await tab.evaluate(
             "performance.getEntriesByType('resource').map((item) => new URL(item.name).origin)"
         )

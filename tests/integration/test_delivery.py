@@ -254,9 +254,9 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             # Each request waits for the buffer, which the silent validator keeps from being reached.
             first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
             assert accepts(network, idle, first.signed)
-            asked = count_requests(network)
+            requests = count_requests(network)
             request = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
-            await until(lambda: count_requests(network) > asked)
+            await until(lambda: count_requests(network) > requests)
             height = network.change_weight(l1, 4, 0)
             network.build_block(idle)
             reply = await request
@@ -279,9 +279,9 @@ async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_
             message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
             assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
             network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
-            asked = count_requests(network)
+            requests = count_requests(network)
             request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
-            await until(lambda: count_requests(network) > asked)
+            await until(lambda: count_requests(network) > requests)
             network.change_weight(l1, 4, 0)
             height = network.change_weight(l1, 5, 0)
             network.build_block(idle)

@@ -80,15 +80,15 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
     plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/all:closed"),))
     async with run_network(plan) as network:
         l1 = network.subnets[1].subnet_id
-        sent = network.messages_of(l1)[0].unsigned
+        unsigned = network.messages_of(l1)[0].unsigned
         conversion = network.p_chain.conversion_of(l1)
         assert conversion.attested is not None
         config = build_config(network, tmp_path, {"store-url": store_url})
         await asyncio.to_thread(create_store, store_url)
-        await asyncio.to_thread(import_shares, network, store_url, [sent, conversion.attested.unsigned])
+        await asyncio.to_thread(import_shares, network, store_url, [unsigned, conversion.attested.unsigned])
         async with run_daemon(config) as daemon:
-            reply = await daemon.post(AGGREGATE_PATH, {"message": sent.raw.hex()})
-            verify_signed_message(network, reply.signed, sent.raw, l1, 67)
+            reply = await daemon.post(AGGREGATE_PATH, {"message": unsigned.raw.hex()})
+            verify_signed_message(network, reply.signed, unsigned.raw, l1, 67)
             reply = await daemon.get(GET + conversion.text)
             verify_signed_message(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
         assert sum(asked(network)[1:]) == 0

@@ -151,14 +151,14 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         yield lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    made: list[str] = []
+    urls: list[str] = []
 
     def make() -> str:
-        made.append(server.create_database())
-        return made[-1]
+        urls.append(server.create_database())
+        return urls[-1]
 
     yield make
-    for url in made:
+    for url in urls:
         server.drop_database(url)
 
 

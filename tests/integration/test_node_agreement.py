@@ -277,7 +277,7 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         def new_calls(method: str) -> list[int]:
             return [node.rpc.calls[method] - before[method] for node, before in zip(network.nodes, counts, strict=True)]
 
-        asked = (
+        methods = (
             "getValidatorsAt",
             "getProposedHeight",
             "getSubnet",
@@ -287,7 +287,7 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         )
         for message in messages[2:8]:
             assert (await daemon.aggregate(message)).status == 200
-        assert {name: new_calls(f"platform.{name}") for name in asked} == {name: [0, 0, 0] for name in asked}
+        assert {name: new_calls(f"platform.{name}") for name in methods} == {name: [0, 0, 0] for name in methods}
         assert (await daemon.aggregate(messages[8], pchain_height=12)).status == 200
         assert (await daemon.aggregate(messages[9], pchain_height=12)).status == 200
         assert new_calls("platform.getValidatorsAt") == [1, 1, 0]

@@ -112,8 +112,8 @@ async def scene(
 ) -> AsyncIterator[WatchedNetwork]:
     """Run a daemon beside a network of its own, or beside this one."""
     if network is None:
-        async with run_network(PLAN) as own, scene(folder, keys, network=own) as made:
-            yield made
+        async with run_network(PLAN) as own, scene(folder, keys, network=own) as setup:
+            yield setup
         return
     tracked = [id_text(network.subnets[item].subnet_id) for item in (TRACKED, PERMISSIONED)]
     config = build_config(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)

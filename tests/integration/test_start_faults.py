@@ -180,8 +180,8 @@ async def test_each_fault_at_the_start_is_one_sentence_naming_the_setting(name: 
 
 @pytest.mark.parametrize("server", ["api", "metrics"])
 async def test_a_taken_port_names_the_setting_and_the_process_that_listens(server: str, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         fault = await fault_of(tmp_path, {f"{server}-port": port})
     assert fault == (
         f"{server}-port {port} on 127.0.0.1 is in use by process {os.getpid()}: stop it, or set another {server}-port"

@@ -69,11 +69,11 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
                 texts += [str(error), repr(error), str(error.detail())]
     texts += [str(vars(record)) + record.getMessage() for record in caplog.records]
     assert [text for text in texts if CANARY in text] == []
-    sent = node.requests[-1]
-    assert sent["apikey"] == f"parameter-{CANARY}"
-    assert sent["inline"] == f"query-{CANARY}"
-    assert sent["X-Api-Key"] == f"header-{CANARY}"
-    assert sent["Authorization"].startswith("Basic ")
+    request = node.requests[-1]
+    assert request["apikey"] == f"parameter-{CANARY}"
+    assert request["inline"] == f"query-{CANARY}"
+    assert request["X-Api-Key"] == f"header-{CANARY}"
+    assert request["Authorization"].startswith("Basic ")
 
 
 def test_only_scheme_host_and_port_of_an_endpoint_are_shown() -> None:

@@ -58,7 +58,7 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
     """Return a self-signed certificate and its key in PEM form."""
     key = ec.generate_private_key(curve)
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    document = (
         x509.CertificateBuilder()
         .serial_number(1)
         .subject_name(x509.Name([]))
@@ -69,7 +69,7 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
         .sign(key, hashes.SHA256())
     )
     encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return made.public_bytes(encoding), key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
+    return document.public_bytes(encoding), key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
 
 
 @asynccontextmanager

@@ -115,15 +115,15 @@ def test_a_closed_connection_ignores_input() -> None:
 
 def test_responses_are_returned_with_their_requests() -> None:
     core = connected_core()
-    asked = [request(n) for n in (1, 3, 5)]
-    for request_ in asked:
+    requests = [request(n) for n in (1, 3, 5)]
+    for request_ in requests:
         assert core.send_request(request_, 0.1) == request_.frame
     events = core.receive(error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2)
     assert answers_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
     assert isinstance(events[0], PeerResponse)
     assert events[0].node_id == node().certificate.node_id
     assert events[0].error_message == "not yet"
-    assert events[1].request is asked[0]  # type: ignore[union-attr]
+    assert events[1].request is requests[0]  # type: ignore[union-attr]
 
 
 def test_a_plain_response_counts_like_a_compressed_one() -> None:

@@ -30,12 +30,12 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProt
     """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
     core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD, NO_PEERS, 0.0, session.handshake.my_time)
     core.output()
-    events = feed(core, b"".join(session.received[:2]), rnd)
+    events = feed(core, b"".join(session.received_frames[:2]), rnd)
     assert core.is_connected
-    for asked, frame in session.requests:
+    for app_request, frame in session.requests:
         request = PeerRequest(
-            asked.chain_id,
-            asked.request_id,
+            app_request.chain_id,
+            app_request.request_id,
             frame,
             10.0,
             is_reask=False,
@@ -43,7 +43,7 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProt
             requested_at=0.1,
         )
         assert core.send_request(request, 0.1) == frame
-    return core, events + feed(core, b"".join(session.received[2:]), rnd)
+    return core, events + feed(core, b"".join(session.received_frames[2:]), rnd)
 
 
 def feed(core: PeerProtocol, data: bytes, rnd: random.Random | None) -> list[Event]:

@@ -25,10 +25,10 @@ def submit_all(table: RequestTable, requests: list[PeerRequest], now: float = 0.
 
 def test_a_request_is_in_flight_before_its_bytes_are_returned() -> None:
     table = RequestTable(RequestLimits())
-    asked = request(1)
-    assert table.submit(asked, 0.0) == asked.frame
+    first = request(1)
+    assert table.submit(first, 0.0) == first.frame
     assert table.in_flight == table.outstanding == 1
-    assert table.match_response(CHAIN, 1, 0.0) is asked
+    assert table.match_response(CHAIN, 1, 0.0) is first
 
 
 def test_requests_above_the_outstanding_limit_are_queued() -> None:
@@ -216,13 +216,13 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
     rnd = random.Random(seed)
     limits = RequestLimits(outstanding=3, sent_per_s=6, queued=5, slot_timeout_s=1.0)
     table = RequestTable(limits)
-    now, asked, answered = 0.0, 0, set[int]()
+    now, count, answered = 0.0, 0, set[int]()
     written_at: dict[int, float] = {}
     for _ in range(200):
         now += rnd.choice((0.0, 0.01, 0.3))
         if rnd.random() < 0.6:
-            asked += 1
-            out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
+            count += 1
+            out = table.submit(request(count, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
         else:
             if written_at and (number := rnd.choice(list(written_at))) not in answered:
                 table.match_response(CHAIN, number, now)

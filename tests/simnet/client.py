@@ -130,13 +130,13 @@ class Peer:
     async def ask(self, chain_id: bytes, message: bytes, justification: bytes = b"") -> bytes | p2p.AppError:
         """Return the share over a message, or the error."""
         request = sdk.SignatureRequest(message=message, justification=justification)
-        asked = p2p.AppRequest(
+        app_request = p2p.AppRequest(
             chain_id=chain_id,
             request_id=1,
             deadline=TEN_SECONDS_NS,
             app_bytes=b"\x02" + request.SerializeToString(),
         )
-        await self.send(p2p.Message(app_request=asked))
+        await self.send(p2p.Message(app_request=app_request))
         while True:
             answer = await self.receive()
             if answer.HasField("app_error"):

@@ -133,21 +133,21 @@ def test_drop_and_truncated_close_the_connection() -> None:
         network, line = behaving(word)
         line.send(request(evm_message(network)))
         assert line.transport.closed
-        assert bool(line.transport.sent) == some_bytes
-        assert frames.FrameReader().feed(bytes(line.transport.sent)) == []
+        assert bool(line.transport.output) == some_bytes
+        assert frames.FrameReader().feed(bytes(line.transport.output)) == []
 
 
 def test_an_oversized_frame_announces_more_than_the_limit() -> None:
     network, line = behaving("oversized")
     line.send(request(evm_message(network)))
     with pytest.raises(frames.OversizedFrame):
-        frames.FrameReader().feed(bytes(line.transport.sent))
+        frames.FrameReader().feed(bytes(line.transport.output))
 
 
 def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
     network, line = behaving("bomb")
     line.send(request(evm_message(network)))
-    (body,) = frames.FrameReader().feed(bytes(line.transport.sent))
+    (body,) = frames.FrameReader().feed(bytes(line.transport.output))
     assert len(body) < 100_000
     with pytest.raises(frames.UndecodableMessage):
         frames.decode(body)
@@ -166,14 +166,14 @@ def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
     network = small_network()
     network.set_behaviour(0, "flood=1000")
     line = Line(network)
-    line.transport.sent.clear()
+    line.transport.output.clear()
     line.transport.fire()
-    assert len(frames.FrameReader().feed(bytes(line.transport.sent))) >= 50
+    assert len(frames.FrameReader().feed(bytes(line.transport.output))) >= 50
     network.set_behaviour(0, "")
     line.transport.fire()
-    line.transport.sent.clear()
+    line.transport.output.clear()
     line.transport.fire()
-    assert len(line.transport.sent) < 20
+    assert len(line.transport.output) < 20
 
 
 def test_behaviour_words_combine_and_unknown_ones_are_refused() -> None:

@@ -117,10 +117,10 @@ def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
 
 
 def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_answers() -> None:
-    leaf, sent = recorded_client()
+    leaf, frames_by_node = recorded_client()
     clock = Clock()
     network = recorded(clock)
-    for index, (node, frames) in enumerate(sent.items()):
+    for index, (node, frames) in enumerate(frames_by_node.items()):
         clock.now = decode(frames[0][4:]).handshake.my_time
         line = Line(network, index, leaf)
         line.session.feed(b"".join(frames))
@@ -133,13 +133,13 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
         assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
         assert not line.transport.closed
     # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
-    assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(sent)}
+    assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(frames_by_node)}
 
 
 @pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
 def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, changes: dict[str, object]) -> None:
-    leaf, sent = recorded_client()
-    message = p2p.Message.FromString(next(iter(sent.values()))[0][4:])
+    leaf, frames_by_node = recorded_client()
+    message = p2p.Message.FromString(next(iter(frames_by_node.values()))[0][4:])
     for name, value in changes.items():
         message.handshake.ClearField(name)
         if value is not None:
@@ -176,20 +176,20 @@ def test_a_validator_that_dials_must_prove_its_key() -> None:
 def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     network = small_network()
     line = Line(network, 2)
-    sent = line.transport.messages()[0].handshake
+    handshake = line.transport.messages()[0].handshake
     address = line.validator.address
     assert address is not None
-    assert (sent.network_id, sent.my_time) == (NETWORK, NOW)
-    assert (sent.ip_addr, sent.ip_port, sent.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
-    assert sent.client == p2p.Client(name="avalanchego", major=1, minor=15)
-    assert list(sent.tracked_subnets) == [network.subnets[1].subnet_id]
-    assert sent.all_subnets
+    assert (handshake.network_id, handshake.my_time) == (NETWORK, NOW)
+    assert (handshake.ip_addr, handshake.ip_port, handshake.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
+    assert handshake.client == p2p.Client(name="avalanchego", major=1, minor=15)
+    assert list(handshake.tracked_subnets) == [network.subnets[1].subnet_id]
+    assert handshake.all_subnets
     key = bls.parse_public_key(line.validator.bls_key)
     assert check_handshake(
-        sent, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
+        handshake, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
     )
-    assert sent.HasField("known_peers")
-    assert len(sent.known_peers.salt) == 32
+    assert handshake.HasField("known_peers")
+    assert len(handshake.known_peers.salt) == 32
 
 
 def _answer_key(message: p2p.Message) -> bytes:

@@ -36,14 +36,14 @@ async def ask(network: SimulatedNetwork, node: int, method: str, **params: Any) 
 
 async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network: SimulatedNetwork) -> None:
     l1, other = (subnet.subnet_id for subnet in network.subnets[1:])
-    made = network.p_chain.register(l1)
+    registration = network.p_chain.register(l1)
     network.p_chain.convert(other)
-    validation = id_text(made.validation_id or b"")
+    validation = id_text(registration.validation_id or b"")
     network.nodes[1].lag = 2
     for node, height, status in ((0, 22, "Committed"), (1, 20, "Processing")):
         assert await ask(network, node, "getHeight") == {"height": str(height)}
         assert await ask(network, node, "getProposedHeight") == {"height": str(height)}
-        assert await ask(network, node, "getTxStatus", txID=made.text) == {"status": status}
+        assert await ask(network, node, "getTxStatus", txID=registration.text) == {"status": status}
         error = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
         assert ("current P-chain height (20)" in error) == (node == 1)
         validations = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
@@ -51,8 +51,10 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
         subnet = await ask(network, node, "getSubnet", subnetID=id_text(other))
         assert subnet["isPermissioned"] == (node == 1)
         assert (subnet["managerAddress"] is None) == (node == 1)
-    assert await ask(network, 1, "getTx", txID=made.text) == "couldn't get tx: not found"
-    assert (await ask(network, 0, "getTx", txID=made.text, encoding="hexnc"))["tx"] == "0x" + made.raw.hex()
+    assert await ask(network, 1, "getTx", txID=registration.text) == "couldn't get tx: not found"
+    assert (await ask(network, 0, "getTx", txID=registration.text, encoding="hexnc"))[
+        "tx"
+    ] == "0x" + registration.raw.hex()
     assert await ask(network, 1, "getBlockByHeight", height="21") == "couldn't get block at height 21: not found"
     assert await ask(network, 1, "getL1Validator", validationID=validation) == (
         f'fetching L1 validator "{validation}" failed: not found'
@@ -143,14 +145,14 @@ async def test_lagging_validators_refuse_until_they_have_the_block(network: Simu
     network.set_behaviour(1, "lag=1")
     network.set_behaviour(2, "lag=3")
     l1 = network.subnets[1].subnet_id
-    made = network.p_chain.register(l1, 3)
-    assert made.validation_id is not None
-    assert (await answers(network, made))[:4] == [None, 11, 11, None]
+    registration = network.p_chain.register(l1, 3)
+    assert registration.validation_id is not None
+    assert (await answers(network, registration))[:4] == [None, 11, 11, None]
     network.advance()
-    assert (await answers(network, made))[:4] == [None, None, 11, None]
-    change = network.p_chain.set_weight(made.validation_id, 5)
+    assert (await answers(network, registration))[:4] == [None, None, 11, None]
+    change = network.p_chain.set_weight(registration.validation_id, 5)
     assert (await answers(network, change))[:4] == [None, 16, 11, None]
-    removal = network.p_chain.remove(made.validation_id)
+    removal = network.p_chain.remove(registration.validation_id)
     assert (await answers(network, removal))[:4] == [None, 12, 12, None]
     conversion = network.p_chain.convert(network.subnets[2].subnet_id)
     assert (await answers(network, conversion))[:4] == [None, 6, 6, None]

@@ -30,12 +30,12 @@ NOTHING_KNOWN = bloom.EMPTY.encode()
 
 def request(message: SimMessage, request_id: object = 1, **changes: object) -> p2p.Message:
     """Return a signature request, some fields changed."""
-    asked = sdk.SignatureRequest(message=message.unsigned.raw, justification=message.justification)
+    signature_request = sdk.SignatureRequest(message=message.unsigned.raw, justification=message.justification)
     fields: dict[str, object] = {
         "chain_id": message.unsigned.source_chain_id,
         "request_id": request_id,
         "deadline": TEN_SECONDS_NS,
-        "app_bytes": b"\x02" + asked.SerializeToString(),
+        "app_bytes": b"\x02" + signature_request.SerializeToString(),
     }
     return p2p.Message(app_request=p2p.AppRequest(**(fields | changes)))  # type: ignore[arg-type]
 
@@ -226,11 +226,11 @@ def test_a_get_peer_list_needs_a_good_filter(fault: ViolationKind, peer_filter: 
 
 
 def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
-    made = p2p.ClaimedIpPort()
-    made.CopyFrom(sign_address(of, "127.0.0.1", 9, NOW).claim)
+    ip_port = p2p.ClaimedIpPort()
+    ip_port.CopyFrom(sign_address(of, "127.0.0.1", 9, NOW).claim)
     for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+        setattr(ip_port, name, value)
+    return ip_port
 
 
 @pytest.mark.parametrize(

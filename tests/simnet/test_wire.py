@@ -136,9 +136,9 @@ def test_gossip_ids_and_filters_follow_the_vectors() -> None:
 def test_a_filter_contains_added_keys_and_few_others() -> None:
     rng = random.Random(1)
     keys = [rng.randbytes(32) for _ in range(600)]
-    made = bloom.Filter.parse(bloom.filter_of(keys[:300], b"salt", rng).encode())
-    assert all(made.contains(key, b"salt") for key in keys[:300])
-    assert sum(made.contains(key, b"salt") for key in keys[300:]) < 5
+    bloom_filter = bloom.Filter.parse(bloom.filter_of(keys[:300], b"salt", rng).encode())
+    assert all(bloom_filter.contains(key, b"salt") for key in keys[:300])
+    assert sum(bloom_filter.contains(key, b"salt") for key in keys[300:]) < 5
 
 
 def test_the_recorded_node_filters_are_sized_like_ours() -> None:

@@ -145,8 +145,8 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> N
             await until(lambda: services.node.calls[METHOD] >= 8)
             assert scenario.peers.targets == {L1: L1_NODES}
             assert services.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
-        asked = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
-        assert asked == {id_text(L1), id_text(PERMISSIONED)}
+        subnet_ids = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
+        assert subnet_ids == {id_text(L1), id_text(PERMISSIONED)}
 
 
 async def test_a_chain_is_listed_locally_only_if_no_node_lists_it() -> None:

@@ -66,10 +66,10 @@ CHAINS = (made_chain(1), made_chain(2, 9, ended_days=4), made_chain(3, 1, ended_
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the indexes of the chains; tests only read them."""
-    made = tmp_path_factory.mktemp("tps")
+    path = tmp_path_factory.mktemp("tps")
     for chain in CHAINS:
-        write_chain(file_urls(made)[0], chain, NOW - 7)
-    return made
+        write_chain(file_urls(path)[0], chain, NOW - 7)
+    return path
 
 
 @pytest.mark.parametrize("alone", [True, False])

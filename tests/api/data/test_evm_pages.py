@@ -50,10 +50,10 @@ OF_ERC1155 = {"decimals": 3, "properties": '{"size":1}'}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the chain's index; tests only read it."""
-    made = tmp_path_factory.mktemp("evm")
-    with h.open_writer(made) as writer:
+    path = tmp_path_factory.mktemp("evm")
+    with h.open_writer(path) as writer:
         h.write_history(writer)
-    return made
+    return path
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +158,7 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
     async with h.indexed_setup(folder) as setup:
         body = await get(setup, TRANSFERS.format(ALICE.lower()))
         ascending = await get(setup, TRANSFERS.format(ALICE), sortOrder="asc")
-        received = await get(setup, TRANSFERS.format(BOB))
+        page = await get(setup, TRANSFERS.format(BOB))
     transfers = [
         (item["blockNumber"], item["logIndex"], item["erc1155Token"]["tokenId"], item["value"], item["to"]["address"])
         for item in body["transactions"]
@@ -170,7 +170,7 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
         ("2", 3, "1", "10", ALICE),
     ]
     assert ascending["transactions"] == body["transactions"][::-1]
-    assert received["transactions"] == [body["transactions"][1]]
+    assert page["transactions"] == [body["transactions"][1]]
     assert body["transactions"][1] == {
         "blockNumber": "3",
         "blockTimestamp": h.block_time(3),

@@ -20,7 +20,7 @@ from tests.api.openapi.sample_requests import example_requests
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import START, ZERO, address, made_block
 from tests.index.evm.model import EvmModel
-from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, Model, Written, replaced
+from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, IndexFiller, Model, replaced
 from warpseal.api.data import evm_context
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.operations import TOKEN_HOLDERS
@@ -51,12 +51,12 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an index with ERC-20 balances; tests only read it."""
-    made = tmp_path_factory.mktemp("holders")
-    written = Written(file_urls(made)[0])
-    written.write(Blocks(4).take(COUNT))
-    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
-    written.writer.close()
-    return made
+    path = tmp_path_factory.mktemp("holders")
+    filler = IndexFiller(file_urls(path)[0])
+    filler.write(Blocks(4).take(COUNT))
+    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
+    filler.writer.close()
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -197,18 +197,18 @@ async def test_later_pages_show_the_block_of_the_first_one(
 ) -> None:
     url = request.getfixturevalue("postgres_url") if server else file_urls(tmp_path)[0]
     blocks = Blocks(6)
-    written = Written(url)
-    written.write(blocks.take(60))
+    filler = IndexFiller(url)
+    filler.write(blocks.take(60))
     metrics_url = url if server else file_urls(tmp_path)[1]
     async with metrics_setup(url, metrics_url, CHAIN) as setup, client_of(setup) as client:
         begun = await first_pages(client)
-        written.write(blocks.take(60))
+        filler.write(blocks.take(60))
         for path, token, rest in begun:
             later = await _rest(client, path, token)
             assert later == rest
             now = await walk(client, path, "addresses", {"threshold": "0"} if "balances" in path else {}, alone=True)
             assert [entry for page in now for entry in page][2:] != rest
-    written.writer.close()
+    filler.writer.close()
 
 
 async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> list[Any]:
@@ -223,11 +223,11 @@ async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> 
 
 async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path: Path) -> None:
     index_url, metrics_url = file_urls(tmp_path)
-    Written(index_url).write(Blocks(6).take(60))
+    IndexFiller(index_url).write(Blocks(6).take(60))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
         begun = await first_pages(client)
     # The chain is indexed again, and has not come as far.
-    Written(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
+    IndexFiller(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
         refused = [await request(client, path, pageToken=token) for path, token, _ in begun]
     assert [(answer.status, answer.body["code"]) for answer in refused] == [(400, "expired_page_token")] * 2
@@ -290,7 +290,7 @@ async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Pat
 
 
 async def test_balances_that_are_yet_to_be_indexed_are_not_ready(tmp_path: Path) -> None:
-    Written(file_urls(tmp_path)[0], IDENTITY).write(Blocks(6).take(30))
+    IndexFiller(file_urls(tmp_path)[0], IDENTITY).write(Blocks(6).take(30))
     async with metrics_setup(*file_urls(tmp_path), CHAIN) as setup, client_of(setup) as client:
         answer = await request(client, balances_path(TOKENS[0]), threshold=0)
     assert (answer.status, answer.body["code"]) == (503, "index_not_ready")
@@ -325,8 +325,8 @@ async def test_the_example_of_the_openapi_document_is_an_answer(tmp_path: Path) 
         Erc20Transfer(h.COIN, ZERO, h.BOB, 10**18),
     ]
     spent = [Erc20Transfer(h.COIN, h.CAROL, h.ALICE, 10**18 + 1)]
-    written = Written(file_urls(tmp_path)[0])
-    written.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
+    filler = IndexFiller(file_urls(tmp_path)[0])
+    filler.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, CHAIN_ID)
     (example,) = (

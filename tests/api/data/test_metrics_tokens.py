@@ -35,10 +35,10 @@ PATH, OTHER_PATH = (f"/v1/avg_tps/{chain.evm_chain_id}" for chain in (CHAIN, OTH
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the indexes of both chains; tests only read them."""
-    made = tmp_path_factory.mktemp("tokens")
+    path = tmp_path_factory.mktemp("tokens")
     for chain in (CHAIN, OTHER):
-        write_chain(file_urls(made)[0], chain, s.NOW)
-    return made
+        write_chain(file_urls(path)[0], chain, s.NOW)
+    return path
 
 
 async def first_token(client: aiohttp.ClientSession, path: str = PATH, **params: str) -> str:

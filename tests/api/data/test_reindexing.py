@@ -38,9 +38,9 @@ def fetched(writer: EvmIndexWriter, reason: FetchReason) -> list[tuple[bytes, in
 @pytest.fixture
 def writer(tmp_path: Path) -> Any:
     """Return the writer of an index that has the whole chain."""
-    with h.open_writer(tmp_path) as made:
-        h.write_history(made)
-        yield made
+    with h.open_writer(tmp_path) as index_writer:
+        h.write_history(index_writer)
+        yield index_writer
 
 
 async def test_an_accepted_request_is_stored_and_answered_201_without_a_body(

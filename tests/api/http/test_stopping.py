@@ -80,8 +80,8 @@ async def test_cancelling_the_server_ends_everything_at_once() -> None:
 
 
 async def test_a_taken_port_is_a_startup_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(StartupError, match=str(port)):
             Listener("127.0.0.1", port)
 

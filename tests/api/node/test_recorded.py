@@ -38,10 +38,10 @@ OWN = [item for item in recorded("admin", "health", "health-get", "http") if ite
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[NodeApiSetup]:
-    async with started_node_api() as made:
-        recorded_checks(made.registry, tmp_path)
-        await made.registry.run_checks(name for name, passes in made.registry.results().items() if not passes)
-        yield made
+    async with started_node_api() as setup:
+        recorded_checks(setup.registry, tmp_path)
+        await setup.registry.run_checks(name for name, passes in setup.registry.results().items() if not passes)
+        yield setup
 
 
 async def ask(node: NodeApiSetup, exchange: dict[str, Any]) -> Reply:

@@ -231,8 +231,10 @@ async def test_a_report_and_a_next_message_have_the_documented_names(
     setup = ApiSetup()
     setup.deliveries.next = following
     fields = {"destinationBlockchainId": id_text(DESTINATION), "report": "true"}
-    sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
-    async with client_of(setup) as client, client.request(method, path, **sent) as response:
+    arguments: dict[str, Any] = (
+        {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
+    )
+    async with client_of(setup) as client, client.request(method, path, **arguments) as response:
         answer = await response.json()
     described = DOCUMENT["paths"][documented][method.lower()]["responses"][str(response.status)]
     schema = json_schema_of(described["content"])

@@ -148,9 +148,9 @@ def test_a_call_with_a_null_id_is_answered() -> None:
 
 def test_params_and_ids_are_forwarded_byte_for_byte() -> None:
     body = b'[{"jsonrpc":"2.0","id":1.0e2,"method":"eth_call","params":[{"a": 1e400, "b":"\\u00e9"}]}]'
-    sent = encode_calls(parsed(body).calls, is_batch=True)
-    assert b'"id":1.0e2' in sent
-    assert b'"params":[{"a": 1e400, "b":"\\u00e9"}]' in sent
+    encoding = encode_calls(parsed(body).calls, is_batch=True)
+    assert b'"id":1.0e2' in encoding
+    assert b'"params":[{"a": 1e400, "b":"\\u00e9"}]' in encoding
 
 
 @pytest.mark.parametrize(

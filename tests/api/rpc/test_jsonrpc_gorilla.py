@@ -166,5 +166,5 @@ def test_a_request_is_the_same_with_and_without_unusual_fields_and_when_it_is_se
     fields = {"jsonrpc": version, "method": method, "params": params, "id": request_id}
     request = parse(json.dumps(fields).encode())
     assert parse(json.dumps({**fields, "unknown": 0}).encode()) == request
-    sent = parse(request.encode())
-    assert (sent.method, sent.params, sent.id) == (request.method, request.params, request.id)
+    copy = parse(request.encode())
+    assert (copy.method, copy.params, copy.id) == (request.method, request.params, request.id)

@@ -166,13 +166,13 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
             assert answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("named_s", "sent"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
-async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, sent: str) -> None:
+@pytest.mark.parametrize(("named_s", "header"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
+async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, header: str) -> None:
     setup = ApiSetup(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
             async with client.post(path, json=BODY) as answer:
-                assert answer.headers["Retry-After"] == sent
+                assert answer.headers["Retry-After"] == header
 
 
 async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:

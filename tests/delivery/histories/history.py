@@ -338,11 +338,11 @@ class History:
         total = sum(member.weight for member in members)
         if not total or weight * 100 < total * quorum:
             return
-        asked = sum(node.counts.app_requests for node in network.validators)
+        app_requests = sum(node.counts.app_requests for node in network.validators)
         reply = await self._ask(subject, {"report": False})
         self.require(reply.status == 201, f"stored shares suffice at {height}: {reply.body}")
         self.require(
-            sum(node.counts.app_requests for node in network.validators) == asked, "validators were asked again"
+            sum(node.counts.app_requests for node in network.validators) == app_requests, "validators were asked again"
         )
         verdict = network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
         self.require(verdict.accepted, f"made again from stored shares: {verdict}")

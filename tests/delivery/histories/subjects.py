@@ -109,6 +109,6 @@ def _request(world: World, rng: Random) -> Subject:
 def _send(world: World, source_id: ChainID, call: AddressedCall) -> UnsignedMessage:
     """Let a contract emit a message, which the validators of its chain sign from now on."""
     unsigned = UnsignedMessage.build(world.network.network_id, source_id, call.encode())
-    sent = SentMessage(call.source_address, unsigned, sha256(b"sent" + unsigned.raw).digest())
-    world.network.state.send(source_id, sent)
+    message = SentMessage(call.source_address, unsigned, sha256(b"sent" + unsigned.raw).digest())
+    world.network.state.send(source_id, message)
     return unsigned

@@ -199,12 +199,12 @@ class Node:
 @contextmanager
 def capture_all_logs() -> Iterator[StringIO]:
     """Yield the log at the most verbose level, as the daemon writes it; restore the loggers afterwards."""
-    written, root = StringIO(), logging.getLogger()
+    stream, root = StringIO(), logging.getLogger()
     handlers, root_level = root.handlers, root.level
     levels = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
-    DaemonLoggers("verbo").attach(written)
+    DaemonLoggers("verbo").attach(stream)
     try:
-        yield written
+        yield stream
     finally:
         root.handlers = handlers
         root.setLevel(root_level)

@@ -31,8 +31,8 @@ async def test_calls_batches_and_writes_reach_a_real_node() -> None:
         assert (await endpoint.rpc(("eth_getTransactionByHash", [batch[1]["result"]]))).json["result"][
             "to"
         ].lower() == SECOND.lower()
-        made = (await endpoint.rpc(("eth_newPendingTransactionFilter", []))).json["result"]
-        assert (await endpoint.rpc(("eth_getFilterChanges", [made]))).json["result"] == []
+        filter_id = (await endpoint.rpc(("eth_newPendingTransactionFilter", []))).json["result"]
+        assert (await endpoint.rpc(("eth_getFilterChanges", [filter_id]))).json["result"] == []
 
 
 async def test_heads_are_published_on_a_websocket() -> None:

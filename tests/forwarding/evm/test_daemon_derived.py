@@ -69,8 +69,8 @@ async def test_derived_responses_equal_every_recorded_response(tmp_path: Path) -
         async with fronting(tmp_path / source, nodes) as daemon:
             for chain in L1S:
                 for row in rows(chain):
-                    asked = await ask(daemon, blockchain_id(chain), row["method"], row["params"])
-                    assert asked == (expected(row), source), row
+                    response = await ask(daemon, blockchain_id(chain), row["method"], row["params"])
+                    assert response == (expected(row), source), row
 
 
 @pytest.mark.parametrize("lacks", [(), SUBNET_EVM], ids=["node", "derived"])
@@ -142,7 +142,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
 ) -> None:
     chain_id, node = blockchain_id("l1-0"), Node(rule=replay("l1-0"))
     call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
-    with capture_all_logs() as written:
+    with capture_all_logs() as log:
         async with fronting(tmp_path, {chain_id: node}, require_api_key=True) as daemon:
             await daemon.until_ready()
             assert main(["key", "create", "wallet", "--data-dir", str(tmp_path / "data")]) == 0
@@ -158,7 +158,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
                 with pytest.raises(aiohttp.WSServerHandshakeError) as error:
                     await daemon.session.ws_connect(f"{url}/ws{query}")
                 assert error.value.status == status
-    assert f"/ext/bc/{chain_id}/rpc" in written.getvalue()
-    assert key not in written.getvalue()
+    assert f"/ext/bc/{chain_id}/rpc" in log.getvalue()
+    assert key not in log.getvalue()
     assert key not in json.dumps([dict(headers) for headers in node.headers])
     assert not any(key.encode() in body for body in node.bodies)

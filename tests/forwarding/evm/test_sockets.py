@@ -132,12 +132,12 @@ async def test_a_revoked_key_ends_the_connection() -> None:
 
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
     node = Node()
-    with capture_all_logs() as written:
+    with capture_all_logs() as log:
         async with open_endpoint(node, admission=Admission(key="secret-key")) as endpoint:  # noqa: SIM117
             async with endpoint.socket("?apikey=secret-key") as client:
                 assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
-    assert "WebSocket ended" in written.getvalue()
-    assert "secret-key" not in written.getvalue()
+    assert "WebSocket ended" in log.getvalue()
+    assert "secret-key" not in log.getvalue()
     assert not any("secret-key" in str(headers) for headers in node.headers)
 
 
@@ -229,8 +229,8 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 
 async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
-    made, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
-    async with serve_node(made), serve_node(other), serve_chain(made.url, ws=(ws_of(other),)) as endpoint:
+    node, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
+    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other),)) as endpoint:
         assert (await endpoint.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
         async with endpoint.socket() as client:
             assert (await say(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
@@ -308,8 +308,8 @@ async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
     headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
     async with open_endpoint(node) as endpoint, endpoint.socket("?x=y", **headers) as client:
         await say(client, call(1, "eth_chainId"))
-        sent = {name.lower() for name in node.headers[-1]}
-        assert not sent & set(headers)
+        names = {name.lower() for name in node.headers[-1]}
+        assert not names & set(headers)
 
 
 async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:

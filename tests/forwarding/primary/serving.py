@@ -86,19 +86,19 @@ class GatewayNode(ReplayNode):
         assert request.transport is not None
         answer = self.answers.get(method)
         if answer is HALTS:
-            self.asked[method] += 1
+            self.call_counts[method] += 1
             request.transport.abort()
         if answer in (HALTS, HANGS):
-            self.asked[method] += answer is HANGS
+            self.call_counts[method] += answer is HANGS
             await until(request.transport.is_closing)
             return web.Response()
         if request.path in self.absent:
             return web.Response(status=404, text="404 page not found")
         if self.status != 200:
-            self.asked[method] += 1
+            self.call_counts[method] += 1
             return web.Response(status=self.status, text="not now")
         if "id" not in call:
-            self.asked[method] += 1
+            self.call_counts[method] += 1
             return web.Response()
         return await super().handle(request)
 

@@ -160,9 +160,9 @@ def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(wr
 
 
 def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexWriter) -> None:
-    asked = [writer.contracts.to_call(1)[0].address for _ in range(6)]
-    assert sorted(asked[:3]) == [NFT, MULTI, OTHER]
-    assert asked[3:] == asked[:3]
+    contracts = [writer.contracts.to_call(1)[0].address for _ in range(6)]
+    assert sorted(contracts[:3]) == [NFT, MULTI, OTHER]
+    assert contracts[3:] == contracts[:3]
 
 
 async def test_a_contract_that_a_page_shows_is_called_first(file_url: str, writer: EvmIndexWriter) -> None:
@@ -287,9 +287,9 @@ def test_changed_metadata_is_fetched_again_once_in_ten_minutes(writer: EvmIndexW
     writer.documents.write(documents)
 
     def write_update(number: int, *updates: tuple[bytes, int, int], upgraded: Sequence[bytes] = ()) -> None:
-        made = made_block(number, time=START + number)
+        block = made_block(number, time=START + number)
         changes = tuple(MetadataUpdate(*update) for update in updates)
-        writer.write([changed(made, updates=changes, upgraded=tuple(upgraded))])
+        writer.write([changed(block, updates=changes, upgraded=tuple(upgraded))])
 
     write_update(1, (NFT, 0, 1), (address(88), 0, MAX))
     assert to_fetch(writer, FetchReason.DUE, START + 1) == [(NFT, 1)]

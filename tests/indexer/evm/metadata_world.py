@@ -65,7 +65,7 @@ class MetadataWorld:
     nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
     """
 
-    made: MadeUpChain
+    builder: MadeUpChain
     node: EvmReplayNode
     contracts: NftContracts
     folder: Path
@@ -83,25 +83,25 @@ class MetadataWorld:
 
     @property
     def cat(self) -> bytes:
-        return self.made.address("cat")
+        return self.builder.address("cat")
 
     @property
     def gem(self) -> bytes:
-        return self.made.address("gem")
+        return self.builder.address("gem")
 
     def url(self, path: str, address: str = PUBLIC) -> str:
         return f"http://{address}:{self.port}{path}"
 
     def mint(self, *token_ids: int, contract: bytes | None = None, seconds: int = 2) -> None:
         """Add a block in which someone gets ERC-721 tokens."""
-        contract, owner = contract or self.cat, self.made.address("owner")
+        contract, owner = contract or self.cat, self.builder.address("owner")
         logs = [erc721_transfer(contract, ZERO, owner, token_id) for token_id in token_ids]
-        self.made.add([Tx(owner, contract, logs, gas_used=90_000)], seconds=seconds)
+        self.builder.add([Tx(owner, contract, logs, gas_used=90_000)], seconds=seconds)
 
     def mint_gem(self, token_id: int) -> None:
         """Add a block in which someone gets an ERC-1155 token."""
-        owner = self.made.address("owner")
-        self.made.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
+        owner = self.builder.address("owner")
+        self.builder.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
 
     def answer(self, path: str, document: Any) -> None:
         """Have the server answer a path with a JSON document."""
@@ -149,10 +149,10 @@ class MetadataWorld:
                 return [MetadataFetcher(chain, BreakingCaller(chain, self), fetcher, self.settings)]
 
             index = EvmIndexing(traces=TraceMode.OFF, metadata=self.mode, calls_per_s=self.calls_per_s)
-            chain = entry(self.made.chain, self.node, index=index)
+            chain = entry(self.builder.chain, self.node, index=index)
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
-                await self.indexer.until_at(self.made.chain, self.made.height)
-                url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)
+                await self.indexer.until_at(self.builder.chain, self.builder.height)
+                url = evm_index_url(INDEX, self.folder, self.builder.chain.blockchain_id)
                 async with EvmIndex(url, INDEX, lambda: time.time() + self.ahead_s) as self.index:
                     yield self
 

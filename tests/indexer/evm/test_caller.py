@@ -131,7 +131,7 @@ async def test_a_failure_of_the_contract_is_no_failure_of_the_node(code: int, me
 
     other = node(lambda to, data, block: b"never called")
     assert await call_all([b""], 100, node(answer), other) == [Reverted()]
-    assert other.asked["eth_call"] == 0
+    assert other.call_counts["eth_call"] == 0
 
 
 async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_its_state() -> None:

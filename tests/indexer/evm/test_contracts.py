@@ -148,7 +148,7 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
         EvmIndex(evm_index_url(INDEX, tmp_path, chain.chain.blockchain_id), INDEX) as index,
     ):
         await running.until_at(chain.chain, 1)
-        await until(lambda: node.asked["eth_call"] > 0)
+        await until(lambda: node.call_counts["eth_call"] > 0)
         page = await index.deployments(sender, PageRequest(100))
         assert len(page.missing.contracts) == 40
         is_down = False

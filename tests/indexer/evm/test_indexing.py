@@ -125,8 +125,8 @@ async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(t
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
     # The first ones are read twice: to see whether the node has them.
-    assert node.asked["eth_getTransactionReceipt"] == 36
-    assert node.asked["eth_getBlockReceipts"] == 6
+    assert node.call_counts["eth_getTransactionReceipt"] == 36
+    assert node.call_counts["eth_getBlockReceipts"] == 6
 
 
 async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_node_that_is_down_at_the_first_start_is_waited_for_if_the_other
     chain = transfer_blocks(100, has_roots=False)
     pruned, archive = EvmReplayNode(chain, first_receipts=60), EvmReplayNode(chain, is_down=True)
     async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
-        await until(lambda: pruned.asked["eth_getBlockReceipts"] > 50)
+        await until(lambda: pruned.call_counts["eth_getBlockReceipts"] > 50)
         assert index.height(chain) is None
         archive.is_down = False
         await index.until_at(chain, chain.tip)
@@ -189,8 +189,8 @@ async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) ->
         assert (index.height(chain), status.stopped) == (12, "")
         node.answers["eth_getBlockReceipts"] = LENGTH_MISMATCH
         node.tip_receipts = None
-        call_count = node.asked["eth_getBlockReceipts"]
-        await until(lambda: node.asked["eth_getBlockReceipts"] > call_count + 5)
+        call_count = node.call_counts["eth_getBlockReceipts"]
+        await until(lambda: node.call_counts["eth_getBlockReceipts"] > call_count + 5)
         assert index.height(chain) == 12
         del node.answers["eth_getBlockReceipts"]
         await index.until_at(chain, chain.tip)
@@ -544,11 +544,11 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     slow = dataclasses.replace(SETTINGS, poll_s=3_600.0)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
         await until(lambda: index.height(chain) == 3)
-        await until(lambda: node.asked["eth_subscribe"])
+        await until(lambda: node.call_counts["eth_subscribe"])
         for height in (4, 5, 6):
             await node.add_to_tip()
             await until(lambda height=height: index.height(chain) == height)  # type: ignore[misc]
-        call_count = node.asked["eth_blockNumber"]
+        call_count = node.call_counts["eth_blockNumber"]
     assert call_count < 20
 
 
@@ -572,7 +572,7 @@ async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(t
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=limited)]) as index:
         started_at = clock()
         await index.until_at(chain, chain.tip)
-        calls, seconds = node.asked.total(), clock() - started_at
+        calls, seconds = node.call_counts.total(), clock() - started_at
     assert max(node.batch_sizes) <= 100
     # More than one second's calls can be on their way, but not more.
     assert 120 < calls <= 100 * (seconds + 1)

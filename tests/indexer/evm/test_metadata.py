@@ -126,7 +126,7 @@ async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_th
             for number in (2, 3):
                 world.contracts.uris[world.cat, number] = world.url(f"/{number}")
                 world.answer(f"/{number}", {"name": str(number)})
-            await running_world.indexer.until_at(running_world.made.chain, 2)
+            await running_world.indexer.until_at(running_world.builder.chain, 2)
             await running_world.show(2)
             assert (await running_world.until_fetched(2)).metadata.name == "2"
             assert running_world.paths == {"/2": 1}
@@ -155,7 +155,7 @@ async def test_nothing_is_fetched_with_the_mode_off(world: MetadataWorld) -> Non
     async with world.running() as running_world:
         await running_world.show(1)
         world.mint(2)
-        await running_world.indexer.until_at(world.made.chain, 2)
+        await running_world.indexer.until_at(world.builder.chain, 2)
         assert not running_world.contracts.calls
 
 
@@ -265,7 +265,7 @@ async def test_a_failed_fetch_is_tried_five_times_more(world: MetadataWorld) -> 
 
         def is_over() -> bool:
             stored = rows(
-                running_world.folder, running_world.made.chain, "SELECT attempts, next_attempt_at FROM documents"
+                running_world.folder, running_world.builder.chain, "SELECT attempts, next_attempt_at FROM documents"
             )
             return stored == [(6, None)]
 
@@ -281,7 +281,7 @@ async def test_retries_wait_longer_and_longer(world: MetadataWorld) -> None:
         await running_world.show(1)
         await running_world.until_fetched(1)
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents"
-        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 60)]
+        assert rows(running_world.folder, running_world.builder.chain, query) == [(1, 60)]
 
 
 async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(world: MetadataWorld) -> None:
@@ -294,7 +294,7 @@ async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_withou
         tokens = [await running_world.until_fetched(number) for number in (1, 2)]
         assert {token.metadata.index_status for token in tokens} == {MetadataStatus.THROTTLED_TOKEN_URI}
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents ORDER BY token"
-        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 7_200), (1, 60)]
+        assert rows(running_world.folder, running_world.builder.chain, query) == [(1, 7_200), (1, 60)]
 
 
 async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(world: MetadataWorld) -> None:
@@ -372,7 +372,7 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
         await running_world.show(7, contract=contract)
         assert (await running_world.until_fetched(7, contract)).metadata.name == "old"
         world.answer("/7", {"name": "new"})
-        running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
+        running_world.builder.add([Tx(running_world.builder.address("x"), contract, (log,), gas_used=50_000)])
 
         async def is_new() -> bool:
             return (await running_world.token(7, contract)).metadata.name == "new"
@@ -380,10 +380,10 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
         await until(is_new)
         fetched = running_world.paths["/7"]
         for _ in range(3):
-            running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
-        await running_world.indexer.until_at(running_world.made.chain, running_world.made.height)
+            running_world.builder.add([Tx(running_world.builder.address("x"), contract, (log,), gas_used=50_000)])
+        await running_world.indexer.until_at(running_world.builder.chain, running_world.builder.height)
         ((is_pending, due_at),) = rows(
-            running_world.folder, running_world.made.chain, "SELECT is_pending, due_at FROM updates"
+            running_world.folder, running_world.builder.chain, "SELECT is_pending, due_at FROM updates"
         )
         assert is_pending
         assert due_at > time.time() + 500
@@ -393,7 +393,7 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
 async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: MetadataWorld) -> None:
     world.mode = MetadataMode.ALL
     world.settings = replace(FAST, max_queued=20, max_queued_per_contract=8)
-    slow = [world.made.address(f"slow {number}") for number in range(10)]
+    slow = [world.builder.address(f"slow {number}") for number in range(10)]
     for contract in slow:
         world.mint(*range(10), contract=contract)
         world.contracts.uris |= {(contract, number): f"http://127.0.0.2:{world.port}/slow" for number in range(10)}
@@ -408,7 +408,7 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: Metada
         assert running_world.paths["/slow"] == 2
         # What did not fit into the queue was postponed, and shows no time of an attempt.
         query = "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
-        assert rows(running_world.folder, running_world.made.chain, query) > [(0,)]
+        assert rows(running_world.folder, running_world.builder.chain, query) > [(0,)]
         postponed = [
             (await running_world.token(number, contract)).metadata for contract in slow for number in range(10)
         ]

@@ -343,8 +343,8 @@ async def test_nothing_is_compared_with_a_node_at_another_height_without_the_sta
 ) -> None:
     monkeypatch.setattr(evm_verify, "_STATE_RETRY_S", 0.001)
     write_index(tmp_path, nfts)
-    made = EvmReplayNode(nfts, is_down=True)
-    findings = await verify(tmp_path, made, count=8)
+    node = EvmReplayNode(nfts, is_down=True)
+    findings = await verify(tmp_path, node, count=8)
     assert [subject for subject, finding in findings.items() if finding.is_compared] == [ROWS]
 
 

@@ -107,7 +107,7 @@ class ChainNode(RecordedNode):
     tip: int | None = None
     lies: dict[int, bytes] = field(default_factory=dict)
     etna_s: int | None = BANFF_S
-    asked: list[int] = field(default_factory=list)
+    requested_heights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answers.setdefault("platform.getHeight", lambda _: {"height": str(self.height)})
@@ -121,7 +121,7 @@ class ChainNode(RecordedNode):
 
     def _block(self, params: Any) -> Any:
         height = int(params["height"])
-        self.asked.append(height)
+        self.requested_heights.append(height)
         if height > self.height:
             raise RpcFault(f"couldn't get block at height {height}: not found")
         return encoded(self.lies.get(height, self.chain.raw[height]))

@@ -53,8 +53,8 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
             assert store.spans == [(41, 100)]
             # New blocks do not let the follower continue, however often it retries.
             chain.grow(30)
-            tries = node.asked.count(40)
-            await until(lambda: node.asked.count(40) >= tries + 3)
+            tries = node.requested_heights.count(40)
+            await until(lambda: node.requested_heights.count(40) >= tries + 3)
             assert follower.status().stopped == reason
             assert store.spans == [(41, 100)]
 
@@ -71,8 +71,8 @@ async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: s
             chain.put(make)
             await until(lambda: follower.status().stopped is not None)
             chain.grow(30)
-            tries = node.asked.count(22)
-            await until(lambda: node.asked.count(22) >= tries + 3)
+            tries = node.requested_heights.count(22)
+            await until(lambda: node.requested_heights.count(22) >= tries + 3)
             status = follower.status()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
     assert store.spans == [(0, 21)]

@@ -113,7 +113,7 @@ async def test_follow_from_height_sets_the_lowest_block() -> None:
     async with nodes_of(node) as blocks, following(blocks, store, settings) as follower:
         await until(lambda: is_done(follower.status()))
     assert store.spans == [(42, 59)]
-    assert min(node.asked) == 42
+    assert min(node.requested_heights) == 42
     assert node.calls["info.upgrades"] == 0
 
 
@@ -274,7 +274,7 @@ async def test_a_follower_without_leadership_reports_the_progress_of_the_leader(
             await until(lambda: second.status().backfilled == 1)
             result = second.status()
     assert (result.height, result.lag_blocks, result.remaining_blocks, result.is_leader) == (19, 0, 0, False)
-    assert len(nodes[1].asked) < 8
+    assert len(nodes[1].requested_heights) < 8
 
 
 async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
@@ -290,13 +290,13 @@ async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
         await until(lambda: is_done(first.status()))
         assert not second.status().is_leader
         # The follower searches for the first block of Etna and reads no range.
-        assert len(nodes[1].asked) < 8
+        assert len(nodes[1].requested_heights) < 8
         leads[0].set(False)
         chain.grow(3)
         leads[1].set(True)
         await until(lambda: second.status().height == 22 and second.status().is_leader)
         # The former leader reads no new block. A call that it sent before may still arrive.
-        assert max(nodes[0].asked) < 20
+        assert max(nodes[0].requested_heights) < 20
         assert not first.status().is_leader
     assert len(store.spans) == 1
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]

@@ -106,8 +106,8 @@ class MemoryUptimeStorage(UptimeRows):
             if stored is None or row.observed_ms >= stored.observed_ms:
                 self.validations[row.validation_id] = row
         for hour in hours:
-            written = self.hour_rows.get((hour.hour, hour.node_id))
-            if written is None or hour.observed_ms >= written.observed_ms:
+            stored_row = self.hour_rows.get((hour.hour, hour.node_id))
+            if stored_row is None or hour.observed_ms >= stored_row.observed_ms:
                 self.hour_rows[hour.hour, hour.node_id] = hour
 
     async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
@@ -132,13 +132,13 @@ class MemoryUptimeStorage(UptimeRows):
 
 @dataclass
 class Clock:
-    """A clock that a test winds, in milliseconds; the wall shows the same. asked: how often it was looked at."""
+    """A clock that a test winds, in milliseconds; the wall shows the same. readings: how often it was read."""
 
     now_ms: int = 1_000_000
-    asked: int = 0
+    readings: int = 0
 
     def now(self) -> float:
-        self.asked += 1
+        self.readings += 1
         return self.now_ms / 1_000
 
     def unix(self) -> float:

@@ -50,8 +50,8 @@ async def pass_time(clock: Clock, peers: FakePeers, seconds: int) -> None:
     for _ in range(seconds):
         clock.now_ms += 1_000
         peers.heard = dict.fromkeys(peers.heard, clock.now())
-        seen = clock.asked + 8
-        await until(lambda seen=seen: clock.asked >= seen)  # type: ignore[misc]
+        seen = clock.readings + 8
+        await until(lambda seen=seen: clock.readings >= seen)  # type: ignore[misc]
 
 
 async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() -> None:
