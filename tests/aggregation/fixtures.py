@@ -34,7 +34,7 @@ HEIGHT = 100
 CHAIN = ChainID(sha256(b"chain").digest())
 SUBNET = SubnetID(sha256(b"subnet").digest())
 
-Script = Callable[["SentAsk"], Iterable[tuple[float, PeerResponse]]]
+Script = Callable[["SentRequest"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
 # The aggregation does not read the request of a response.
 _REQUEST = PeerRequest(CHAIN, 1, b"", 0.0, is_reask=False, on_response=lambda response: None, requested_at=0.0)
@@ -92,7 +92,7 @@ def index_of(validators: CanonicalValidatorSet, number: int) -> int:
 
 
 @dataclass(frozen=True)
-class SentAsk:
+class SentRequest:
     """One request to one node. times: how often it was asked before."""
 
     node_id: NodeID
@@ -130,22 +130,22 @@ def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
     return lambda ask: [(after_s, ask.refusal(code, text))]
 
 
-def silent(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def silent(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Never answer."""
     return []
 
 
-def empty(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def empty(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with nothing."""
     return [(0.0, ask.body(b""))]
 
 
-def garbage(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def garbage(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with bytes that are no share."""
     return [(0.0, ask.body(b"\x0a\x05hello"))]
 
 
-def off_curve(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def off_curve(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with 96 bytes that are no point."""
     return [(0.0, ask.share(b"\x80" + b"\xfe" * 95))]
 
@@ -160,7 +160,7 @@ def of_another(other: int) -> Script:
     return lambda ask: [(0.0, ask.share(signature(other, ask.message)))]
 
 
-class _OpenAsk:
+class _OpenRequest:
     def __init__(self, deadline: float) -> None:
         self.is_closed = False
         self._deadline = deadline
@@ -187,7 +187,7 @@ class Network:
     disconnected: set[NodeID] = field(default_factory=set)
     unreachable_nodes: dict[NodeID, Unreachable] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
-    open_asks: list[_OpenAsk] = field(default_factory=list)
+    open_requests: list[_OpenRequest] = field(default_factory=list)
     redialled: list[NodeID] = field(default_factory=list)
     connections: dict[NodeID, DisconnectedNode] = field(default_factory=dict)
     started_s_ago: float = 3_600.0
@@ -226,10 +226,10 @@ class Network:
         deadline: float,
         is_reask: bool,
         on_response: Callable[[PeerResponse], None],
-    ) -> _OpenAsk:
+    ) -> _OpenRequest:
         loop = asyncio.get_running_loop()
-        opened = _OpenAsk(deadline)
-        self.open_asks.append(opened)
+        opened = _OpenRequest(deadline)
+        self.open_requests.append(opened)
         self.app_bytes.append(app_bytes)
         numbers = tuple(int.from_bytes(node_id, "big") for node_id in node_ids)
         self.asks.append((loop.time(), numbers, is_reask))
@@ -257,25 +257,25 @@ class Network:
     @property
     def is_quiet(self) -> bool:
         """Whether no round listens and every request was closed."""
-        return not self._listeners and all(ask.is_closed for ask in self.open_asks)
+        return not self._listeners and all(ask.is_closed for ask in self.open_requests)
 
     def asked_numbers(self) -> list[int]:
         """Return everyone who was asked, in order, repetitions included."""
         return [number for _, numbers, _ in self.asks for number in numbers]
 
     def _answer(
-        self, number: int, app_bytes: bytes, opened: _OpenAsk, on_response: Callable[[PeerResponse], None]
+        self, number: int, app_bytes: bytes, opened: _OpenRequest, on_response: Callable[[PeerResponse], None]
     ) -> None:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
         key = (node(number), app_bytes)
-        ask = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
+        ask = SentRequest(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = ask.times + 1
         for after_s, answer in self.scripts.get(number, signs())(ask):
             self._unanswered[node(number)] += 1
             loop.call_later(after_s, self._deliver, opened, on_response, answer)
 
-    def _deliver(self, opened: _OpenAsk, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
+    def _deliver(self, opened: _OpenRequest, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
         self._unanswered[answer.node_id] -= 1
         opened.deliver(on_response, answer)
 

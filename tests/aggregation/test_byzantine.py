@@ -14,7 +14,7 @@ import pytest
 from tests.aggregation.fixtures import (
     AggregatorSetup,
     Script,
-    SentAsk,
+    SentRequest,
     empty,
     garbage,
     leaves_nothing_open,
@@ -56,12 +56,12 @@ def twice(first: bytes, second: bytes) -> Script:
     ]
 
 
-def duplicates(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def duplicates(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer the same three times."""
     return [(0.0, ask.share(signature(ask.number, ask.message)))] * 3
 
 
-def lies_first(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def lies_first(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Lie when asked for the first time, sign later."""
     text = ask.message if ask.times else LIE
     return [(0.0, ask.share(signature(ask.number, text)))]

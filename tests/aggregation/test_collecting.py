@@ -14,7 +14,7 @@ from tests.aggregation.fixtures import (
     NETWORK_ID,
     SUBNET,
     AggregatorSetup,
-    SentAsk,
+    SentRequest,
     empty,
     garbage,
     index_of,
@@ -766,7 +766,7 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
     raw = public_key(1)
     pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
-    def negative(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+    def negative(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, ask.message)
         return [(0.0, ask.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 

@@ -37,7 +37,7 @@ FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 
 
 @dataclass
-class Place:
+class ConfigFolder:
     """The folder of a test. path: of a file in it; write: writes one, and returns its path."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Place:
 
 Keys = Mapping[str, Any]
 # Name -> the keys of a config that cannot start, and the sentence; {} stands for the test's folder.
-FAULTS: dict[str, tuple[Callable[[Place], Keys], str]] = {
+FAULTS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     "the data folder is a file": (
         lambda at: {"data-dir": at.write("state")},
         "data-dir {}/state/88888 cannot be used: not a directory",
@@ -171,7 +171,7 @@ _SEVERAL_LINES = ("the store URL is malformed", "the index cannot be turned off 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_each_fault_at_the_start_is_one_sentence_naming_the_setting(name: str, tmp_path: Path) -> None:
     make_keys, sentence = FAULTS[name]
-    fault = await fault_of(tmp_path, make_keys(Place(tmp_path)))
+    fault = await fault_of(tmp_path, make_keys(ConfigFolder(tmp_path)))
     assert fault.startswith(sentence.replace("{}", str(tmp_path)))
     assert "canary" not in fault
     assert "[Errno" not in fault

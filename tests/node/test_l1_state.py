@@ -34,7 +34,7 @@ REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjon
 X_TX = parse_id("bpfw1BoTnhv5LgtXHhugdFQtJvcLmYnDsuNyaAyYeQjj9tYf5")
 
 
-def nowhere(params: Params) -> Any:
+def fail_not_found(params: Params) -> Any:
     raise RpcFault("couldn't get tx: not found")
 
 
@@ -52,12 +52,12 @@ async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height
         assert transaction is not None
         assert sha256(transaction.raw).digest() == REGISTER
         assert (transaction.status, transaction.height) == (TxStatus.COMMITTED, 19)
-    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
         assert await upstream.platform.transaction(MISSING) is None
 
 
 async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -> None:
-    behind = lagging(5, **{"platform.getTx": nowhere})
+    behind = lagging(5, **{"platform.getTx": fail_not_found})
     undecided = lagging(6, **{"platform.getTxStatus": {"status": "Processing"}})
     async with open_upstream(behind, undecided, RecordedNode()) as upstream:
         transaction = await upstream.platform.transaction(REGISTER)

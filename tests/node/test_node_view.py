@@ -22,7 +22,7 @@ from tests.node.recorded_node import (
     open_upstream,
     recorded_result,
 )
-from tests.node.test_l1_state import REGISTER, nowhere
+from tests.node.test_l1_state import REGISTER, fail_not_found
 from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
@@ -226,7 +226,7 @@ async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
 
 
 async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() -> None:
-    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
         chain = await upstream.view.blockchain(C_CHAIN)
         assert chain is not None
         assert (chain.name, chain.subnet_id, chain.genesis) == ("C-Chain", PRIMARY_NETWORK, None)

@@ -176,11 +176,11 @@ async def test_a_server_that_closes_before_tls_is_reported_as_hung_up(tmp_path: 
 
 
 async def test_the_last_bytes_before_a_close_arrive(tmp_path: Path) -> None:
-    async def farewell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_after_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"goodbye")
         writer.close()
 
-    async with connected(tmp_path, farewell) as (listener, _, _):
+    async with connected(tmp_path, close_after_goodbye) as (listener, _, _):
         failure, _ = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
         assert failure == ConnectionFailure.HUNG_UP
         assert bytes(listener.data) == b"goodbye"

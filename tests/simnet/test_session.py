@@ -310,17 +310,17 @@ def test_nodes_of_an_l1_are_gossiped_to_peers_that_track_it_or_all_subnets() -> 
     own = {validator.node_id for validator in network.validators if not validator.validates_primary}
     l1 = network.subnets[1].subnet_id
 
-    def told_by(index: int, **changes: object) -> set[NodeID]:
+    def gossiped_by(index: int, **changes: object) -> set[NodeID]:
         line = Line(network, index)
         line.send(hello(NETWORK, **changes))
         return gossiped_nodes(line.transport.messages()[1])
 
-    assert own <= told_by(0, all_subnets=True)
-    assert not own & told_by(0, all_subnets=False)
-    assert own <= told_by(0, all_subnets=False, tracked_subnets=[l1])
+    assert own <= gossiped_by(0, all_subnets=True)
+    assert not own & gossiped_by(0, all_subnets=False)
+    assert own <= gossiped_by(0, all_subnets=False, tracked_subnets=[l1])
     # A node of the L1 answers for what it tracks itself, whatever is asked.
-    assert not own & told_by(4, all_subnets=True)
-    assert told_by(4, tracked_subnets=[l1]) & own == own - {network.validators[4].node_id}
+    assert not own & gossiped_by(4, all_subnets=True)
+    assert gossiped_by(4, tracked_subnets=[l1]) & own == own - {network.validators[4].node_id}
 
 
 def test_more_open_requests_than_a_node_takes_are_a_fault() -> None:

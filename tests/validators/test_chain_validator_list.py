@@ -74,14 +74,14 @@ def as_recorded(validators: list[dict[str, Any]]) -> FakePeerUptimes:
     return peer_uptimes
 
 
-def knowledge(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> LocalView:
+def local_view(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> LocalView:
     current = CurrentValidations(services.upstream.platform, now=services.clock)
     return LocalView(services.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
 
 
 def chain(services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(services, peer_uptimes), services.clock)
+    return ChainValidatorList(chain_id, ChainValidatorsClient(()), local_view(services, peer_uptimes), services.clock)
 
 
 def plain(listed: object) -> list[dict[str, Any]]:

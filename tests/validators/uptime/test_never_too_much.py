@@ -124,7 +124,7 @@ class CrashingDaemon:
             self.peers.drop(node_id)
             self.uptimes.advance(node_id, self.now_ms)
 
-    def unwant(self, node_id: NodeID) -> None:
+    def retarget(self, node_id: NodeID) -> None:
         self.peers.targets ^= {node_id}
 
     def watch(self, node_id: NodeID, is_active: bool = True) -> None:
@@ -161,7 +161,7 @@ class CrashingDaemon:
             assert sum(row.observed_ms for row in rows) <= truth.node.observed_ms
 
 
-OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "unwant", "watch", "watch", "rest")
+OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "retarget", "watch", "watch", "rest")
 STEPS = st.one_of(
     st.tuples(st.sampled_from(OF_NODES), st.sampled_from(NODES)),
     st.tuples(st.just("look"), st.integers(0, GAP_MS)),

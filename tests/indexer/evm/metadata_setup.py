@@ -59,7 +59,7 @@ class NftContracts:
 
 
 @dataclass
-class MetadataWorld:
+class MetadataSetup:
     """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path.
 
     nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
@@ -138,7 +138,7 @@ class MetadataWorld:
         return await self.token(token_id, contract)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[MetadataWorld]:
+    async def running(self) -> AsyncIterator[MetadataSetup]:
         """Index the chain, and fetch the metadata."""
         exempt = self.settings.exempt_servers
         policy = AddressPolicy(exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC))
@@ -158,25 +158,25 @@ class MetadataWorld:
 
 
 class BreakingCaller(EvmCaller):
-    """Has an internal error as often as its world wants."""
+    """Has an internal error as often as `broken_calls` says."""
 
-    def __init__(self, chain: EvmChainContext, world: MetadataWorld) -> None:
+    def __init__(self, chain: EvmChainContext, setup: MetadataSetup) -> None:
         super().__init__(chain.nodes)
-        self._world = world
+        self._setup = setup
 
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
-        if self._world.broken_calls:
-            self._world.broken_calls -= 1
+        if self._setup.broken_calls:
+            self._setup.broken_calls -= 1
             raise RuntimeError("broken")
         return await super().call_all(calls, height)
 
 
 @asynccontextmanager
-async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
+async def metadata_setup(folder: Path) -> AsyncIterator[MetadataSetup]:
     """Serve the node and the server of documents; nothing is indexed before `running`."""
     chain, contracts = MadeUpChain(), NftContracts()
     node = EvmReplayNode(chain.chain, call=contracts.call)
-    world = MetadataWorld(chain, node, contracts, folder)
-    async with serving_evm(node), twin_servers(world.serve, world.serve) as (server, _):
-        world.port = server.port
-        yield world
+    setup = MetadataSetup(chain, node, contracts, folder)
+    async with serving_evm(node), twin_servers(setup.serve, setup.serve) as (server, _):
+        setup.port = server.port
+        yield setup
