@@ -226,7 +226,7 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
 
 
 @pytest.mark.parametrize("bait", ["no signatures", "a Threshold", "signature weight is insufficient"])
-def test_a_reason_on_which_clients_would_retry_in_vain_is_left_out(bait: str) -> None:
+def test_a_final_reason_is_left_out_so_that_clients_do_not_retry(bait: str) -> None:
     assert kebab_text(UndecodableMessage("message", bait)) == "Could not decode message"
 
 

@@ -113,7 +113,7 @@ def test_a_caller_with_little_time_is_refused_before_its_deadline_and_others_wai
         assert refused.result.retry_after_s == 1.0
 
 
-def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> None:
+def test_stored_and_running_messages_are_served_while_new_messages_wait() -> None:
     async def main() -> None:
         async with leaves_nothing_open(busy_aggregator()) as setup:
             await setup.service.aggregate(request(about=message(b"known")))
@@ -137,7 +137,7 @@ def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> 
     run(main())
 
 
-def test_what_is_stored_does_not_wait() -> None:
+def test_stored_signatures_do_not_wait() -> None:
     async def main() -> None:
         archive = MemoryArchive()
         first = AggregatorSetup(members([10] * 4), archive=archive)

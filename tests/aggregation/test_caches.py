@@ -179,7 +179,7 @@ def test_an_answer_is_of_one_message_and_one_set() -> None:
     assert cached.find(FIRST, OTHER_SET, goal(67), 0.0) is None
 
 
-def test_the_lightest_answer_that_suffices_is_given() -> None:
+def test_the_lightest_sufficient_signer_set_is_returned() -> None:
     cached = answers()
     for weight in (90, 70, 80):
         cached.put(FIRST, SET, answer(weight), goal(weight), 0.0)

@@ -274,7 +274,7 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
+def test_a_dial_that_fails_during_the_wait_fails_the_request() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         lost = Unreachable("private_address")
         for number in (1, 2):
@@ -674,7 +674,7 @@ def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
     run_steps(AggregatorSetup(members([1] * 200)), steps)
 
 
-def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
+def test_a_few_bad_shares_are_all_named_before_the_response() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         liars = {3, 50, 77, 98}
         setup.network.scripts = {number: wrong() for number in liars}
@@ -730,7 +730,7 @@ def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> Non
     run_steps(AggregatorSetup(members([10, 40, 50])), steps)
 
 
-def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
+def test_a_bad_share_is_dropped_in_both_open_rounds() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 2: signs(1.0)}
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a", timeout_s=20)))

@@ -132,7 +132,7 @@ def test_every_result_is_right_for_its_set_whatever_is_stored(seed: int) -> None
     run(Scenario(Random(seed)).run_rounds())
 
 
-def test_such_stories_have_answers() -> None:
+def test_random_scenarios_have_results() -> None:
     scenarios = [Scenario(Random(seed)) for seed in range(5)]
     for scenario in scenarios:
         run(scenario.run_rounds())

@@ -170,7 +170,7 @@ def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_val
     assert len(archive.signatures[MESSAGE.id]) == 2
 
 
-def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -> None:
+def test_a_bad_cached_share_does_not_spoil_a_stored_signature() -> None:
     archive = MemoryArchive()
 
     async def steps(setup: AggregatorSetup) -> None:

@@ -117,7 +117,7 @@ def test_a_backup_is_private_and_is_restored_with_content_and_modes(
     assert [stat.S_IMODE(path.stat().st_mode) for path in (restored, restored / NETWORK)] == [0o700] * 2
 
 
-def test_a_backup_beside_a_process_that_uses_the_store_replaces_an_earlier_one(
+def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(
     data: Path, backup: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup.write_bytes(b"an earlier one")

@@ -178,7 +178,7 @@ async def test_doctor_reads_the_store_of_the_data_dir_flag(tmp_path: Path) -> No
     assert any("store.db" in finding for finding in findings(finished, "BAD "))
 
 
-async def test_doctor_says_what_a_wrong_base_url_answered_and_what_that_means(tmp_path: Path) -> None:
+async def test_doctor_explains_the_response_of_a_wrong_base_url(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         wrong = {"base-url": f"{network.node_uri}/wrong"}
         finished = await run_doctor(network, tmp_path, {"info-api": wrong})

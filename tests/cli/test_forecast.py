@@ -184,7 +184,7 @@ def test_an_operator_reads_margin_end_and_whom_to_fund(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_halted_l1_and_one_that_no_balance_keeps_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     halted = msgspec.structs.replace(
         SHORT,
         fee=msgspec.structs.replace(FEE, source="unknown"),
@@ -261,7 +261,7 @@ def test_the_network_is_found_by_its_name_and_the_key_is_sent(capsys: pytest.Cap
         ((200, {"subnetId": 7}), "the answer is of another version than this command"),
     ],
 )
-def test_what_the_daemon_refuses_is_said_in_one_line(
+def test_a_refusal_of_the_daemon_is_one_line(
     capsys: pytest.CaptureFixture[str], answer: tuple[int, Any], text: str
 ) -> None:
     code, out, err = run(capsys, {"/status.json": (200, status_of(L1)), path_of(L1): answer})

@@ -158,7 +158,7 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     assert read_messages(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
 
 
-def test_beside_a_daemon_reads_work_and_writes_are_refused_with_its_pid(
+def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(
     any_store_url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     create_filled_store(any_store_url)

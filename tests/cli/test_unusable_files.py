@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
 @pytest.mark.parametrize("state", STATES)
-def test_a_command_says_what_stands_in_the_place_of_a_database(
+def test_a_command_names_the_file_that_is_no_database(
     state: str, name: str, arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put, text = STATES[state]

@@ -171,7 +171,7 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     assert all(fault.endswith(f" (file {tmp_path / 'config.json'})") for fault in messages[:-1])
 
 
-def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_path: Path) -> None:
+def test_contradictory_keys_are_reported_with_all_other_errors(tmp_path: Path) -> None:
     wrong = {**LEAST, "metrics-port": 8080, "request-timeout-seconds": 99, "max-body-bytes": "x", "tls-key-path": 1}
     assert [fault.split(":")[0] for fault in faults_of(tmp_path, wrong)] == [
         "max-body-bytes",

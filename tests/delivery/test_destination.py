@@ -167,7 +167,7 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
         assert error.value.detail()["nodes"] == [{"position": position, "failure": failure}]
 
 
-async def test_a_node_that_hangs_is_passed_over_although_no_caller_waits_for_its_timeout() -> None:
+async def test_a_hanging_node_is_skipped_although_no_caller_waits_for_its_timeout() -> None:
     async with destinations_over(ChainNode({EPOCH: hang}), ChainNode()) as lookup:
 
         async def is_found() -> bool:

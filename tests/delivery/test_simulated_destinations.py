@@ -119,7 +119,7 @@ async def simulated(plan: Plan = PLAN) -> AsyncIterator[SimulatedDestinations]:
         yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))
 
 
-async def test_every_fault_of_a_signature_is_foretold_with_the_nodes_reason() -> None:
+async def test_every_signature_error_is_predicted_with_the_nodes_reason() -> None:
     async with simulated() as sim:
         first, second = sim.chain(1), sim.chain(2)
         good = sim.sign(first, 1)
@@ -217,13 +217,13 @@ REFUSED: Final[dict[str, Callable[[SimulatedDestinations], SignedMessage]]] = {
 }
 
 
-async def test_the_p_chain_refuses_with_the_foretold_reasons() -> None:
+async def test_the_p_chain_refuses_with_the_predicted_reasons() -> None:
     async with simulated() as sim:
         for reason, build in REFUSED.items():
             assert await sim.deliver(build(sim), P_CHAIN) == reason
 
 
-async def test_what_a_manager_asks_for_is_accepted_once() -> None:
+async def test_a_request_of_a_manager_is_accepted_once() -> None:
     async with simulated() as sim:
         registration = sim.registration(3_600)
         messages = [
@@ -257,7 +257,7 @@ async def test_the_last_validator_stays() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_changes_of_sets_epochs_and_signers_are_foretold(seed: int) -> None:
+async def test_random_changes_of_sets_epochs_and_signers_are_predicted(seed: int) -> None:
     random = Random(seed)
     async with simulated() as sim:
         messages: list[SignedMessage] = []

@@ -147,7 +147,7 @@ async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int,
     assert statement.accepted is (refusal is None)
 
 
-async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_was_delivered(
+async def test_an_expired_registration_is_refused_if_no_node_knows_whether_it_was_delivered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statement, "ADDITION_TIMEOUT_S", 0.1)
@@ -324,7 +324,7 @@ async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node(
             assert (await checker.check(TELEPORTER, destination_id)).reason == "other_destination"
 
 
-async def test_messages_for_the_p_chain_are_refused_elsewhere_and_those_of_the_p_chain_there() -> None:
+async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_at_other_chains() -> None:
     async with checker_over() as checker:
         for message in (REGISTRATION, REMOVAL):
             assert (await checker.check(message, L1_CHAIN)).reason == "other_destination"
@@ -423,7 +423,7 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
     assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
 
 
-async def test_a_conversion_is_for_the_chain_of_the_manager_and_of_another_l1_no_node_can_tell() -> None:
+async def test_a_conversion_is_checked_at_the_managers_chain_and_unknown_for_another_l1() -> None:
     elsewhere = {"platform.getSubnet": {**L1_RECORD, "managerChainID": id_text(C_CHAIN)}}
     assert (await check(CONVERSION, L1_CHAIN, elsewhere)).reason == "other_destination"
     other = {"platform.getSubnet": {**L1_RECORD, "conversionID": id_text(b"\x01" * 32)}}
@@ -456,7 +456,7 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
         b"?",
     ],
 )
-async def test_no_node_can_tell_about_other_messages(payload: bytes) -> None:
+async def test_no_node_knows_about_other_messages(payload: bytes) -> None:
     async with checker_over() as checker:
         for source_id in (L1_CHAIN, P_CHAIN):
             statement = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)

@@ -54,7 +54,7 @@ def test_an_upgrade_replaces_it_and_another_one_disables_the_precompile() -> Non
 
 
 @pytest.mark.parametrize("config", [{}, {"quorumNumerator": 0}, {"quorumNumerator": None}])
-def test_a_quorum_of_zero_or_none_is_the_default(config: dict[str, Any]) -> None:
+def test_a_quorum_of_zero_and_a_missing_quorum_mean_the_default(config: dict[str, Any]) -> None:
     assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **config}}) == WarpRules(67, False, "default")
 
 

@@ -72,7 +72,7 @@ async def test_blocks_and_receipts_are_served_in_batches() -> None:
     assert node.batch_sizes == [3, 1]
 
 
-async def test_variants_lack_what_real_nodes_lack() -> None:
+async def test_variants_lack_the_methods_that_real_nodes_lack() -> None:
     chain = recorded_chain("localnet", "l1-0")
     node = EvmReplayNode(chain, tip=30, first=10, first_receipts=20, tip_receipts=29, has_block_receipts=True)
     async with (

@@ -109,7 +109,7 @@ async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_ep
         assert accepts(network, P_CHAIN, reply.signed)
 
 
-async def test_what_the_caller_names_wins_and_the_report_says_so(tmp_path: Path) -> None:
+async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
@@ -204,7 +204,7 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
         assert accepts(network, idle, reply.body["next"]["signedMessage"])
 
 
-async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
@@ -221,7 +221,7 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 
-async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_one_that_begins_meanwhile(
+async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_next_one(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
@@ -241,7 +241,7 @@ async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_on
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 
-async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3)
     async with run_network(plan) as network:
         config = build_config(network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0})
@@ -265,7 +265,7 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             assert accepts(network, idle, reply.signed)
 
 
-async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_epoch_that_begins_meanwhile(
+async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_next_epoch(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)

@@ -122,7 +122,7 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         assert (saved.code, '"topUps": []' in saved.stdout) == (0, True)
 
 
-async def test_validators_leave_with_the_first_block_of_the_foretold_second(tmp_path: Path) -> None:
+async def test_validators_leave_with_the_first_block_of_the_forecast_second(tmp_path: Path) -> None:
     # Three validators above the target: the price rises each second.
     clock = Clock()
     plan = Plan(
@@ -178,7 +178,7 @@ async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> 
     assert body["today"] == {"losses": [], "topUps": [], "topUpTotal": "0"}
 
 
-async def test_no_forecast_is_made_of_untracked_subnets_and_none_while_nodes_are_down(tmp_path: Path) -> None:
+async def test_untracked_subnets_and_subnets_without_nodes_have_no_forecast(tmp_path: Path) -> None:
     keys: dict[str, list[str]] = {"tracked-subnet-ids": []}
     async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
         await daemon.until_connected(4)

@@ -34,7 +34,7 @@ def verified_height(network: SimulatedNetwork, message: SimMessage, reply: Reply
     return height
 
 
-async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand(tmp_path: Path) -> None:
+async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(10)
         message, subnet_id = l1_message(network), network.subnets[1].subnet_id
@@ -213,7 +213,7 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         assert verified_height(network, message, await request) == 21
 
 
-async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:
+async def test_unknown_chains_and_subnets_are_errors(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         stranger = UnsignedMessage.build(
             network.network_id, ChainID(b"\x07" * 32), l1_message(network).unsigned.payload

@@ -121,7 +121,7 @@ async def ask_everything(network: SimulatedNetwork) -> set[int]:
     return {position for position, _ in counted.counts}
 
 
-async def test_two_liars_that_agree_win_and_three_different_answers_are_none() -> None:
+async def test_two_agreeing_liars_win_and_three_different_replies_are_no_agreement() -> None:
     async with run_network(PLAN) as network:
         tip, counted = network.advance(10), Counted()
         lie(network, 1, "old-sets=5")

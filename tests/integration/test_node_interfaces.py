@@ -243,7 +243,7 @@ async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_b
             assert (folder / name).read_bytes()[:2] == b"\x1f\x8b", "gzip"
 
 
-async def test_plugins_that_are_none_are_passed_over_and_bad_names_refused(tmp_path: Path) -> None:
+async def test_files_that_are_no_plugins_are_skipped_and_bad_names_are_refused(tmp_path: Path) -> None:
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     (plugins / ".hidden").write_text("")
@@ -277,7 +277,7 @@ async def test_administration_is_counted_by_route_and_not_by_alias(tmp_path: Pat
         assert not [name for name in series if "other" in name]
 
 
-async def test_an_alias_stands_for_its_chain_in_the_data_api_too(tmp_path: Path) -> None:
+async def test_the_data_api_accepts_an_alias_of_a_chain(tmp_path: Path) -> None:
     async with node(tmp_path) as setup:
         await setup.until_healthy()
         subject = "/v1/networks/fuji/blockchains/{}"
@@ -289,7 +289,7 @@ async def test_an_alias_stands_for_its_chain_in_the_data_api_too(tmp_path: Path)
         assert by_alias.status != 400
 
 
-async def test_paths_given_away_before_the_network_is_known_stay_given_away_and_harm_nobody(tmp_path: Path) -> None:
+async def test_aliases_that_were_added_before_the_network_is_known_stay_and_hide_no_route(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         network.nodes[0].rpc.outages = {"*": Outage(OutageKind.DROP)}
         async with run_daemon(build_config(network, tmp_path, ON)) as daemon:

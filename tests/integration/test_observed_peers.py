@@ -110,7 +110,7 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
         assert second[gone].observed_ms - second[gone].connected_ms >= 500
 
 
-async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Path) -> None:
+async def test_endpoint_8_returns_own_observations_after_a_full_day(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         tracked, unknown = network.validators[0], network.validators[1]
         async with run_daemon(quick_config(network, tmp_path)) as daemon:

@@ -83,7 +83,7 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
     assert sum(len(entry.shares) for entry in entries.values()) == 25
 
 
-async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[str, Any]) -> None:
+async def test_other_rows_of_an_old_store_are_kept(tmp_path: Path, old: dict[str, Any]) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
         digest = digest_key(old["apiKey"])
         assert digest is not None

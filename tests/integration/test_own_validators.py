@@ -121,7 +121,7 @@ async def watched_network(
         yield WatchedNetwork(network, daemon)
 
 
-async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connections_tell(tmp_path: Path) -> None:
+async def test_every_chain_of_a_tracked_l1_returns_validators_with_observed_connections(tmp_path: Path) -> None:
     async with watched_network(tmp_path) as watch:
         first, second = watch.chains(TRACKED)
         entries = await watch.until_connected(first, *watch.nodes(TRACKED))
@@ -156,7 +156,7 @@ async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(
         assert entries[watch.name(gone)]["uptimePercentage"] < entries[watch.name(others[0])]["uptimePercentage"] <= 100
 
 
-async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_validators(tmp_path: Path) -> None:
+async def test_transactions_that_added_validators_show_that_a_subnet_is_permissioned(tmp_path: Path) -> None:
     async with watched_network(tmp_path) as watch:
         (chain,) = watch.chains(PERMISSIONED)
         entries = await watch.until_connected(chain, *watch.nodes(PERMISSIONED))
@@ -203,7 +203,7 @@ async def test_other_chains_are_not_there(tmp_path: Path) -> None:
             assert await watch.send(name, {}) == NO_PAGE, name
 
 
-async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: Path) -> None:
+async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_followed(tmp_path: Path) -> None:
     """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
     async with run_network(PLAN) as network:
         (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
@@ -287,7 +287,7 @@ async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_f
             assert after["uptimeSeconds"] * 100 / after["uptimePercentage"] <= ran_s + 1, "nor was it observed"
 
 
-async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_path: Path) -> None:
+async def test_changes_of_validators_are_notified(tmp_path: Path) -> None:
     async with watched_network(tmp_path) as watch:
         (chain, _), seats = watch.chains(TRACKED), watch.network.state.validations[watch.subnet(TRACKED)]
         await watch.until_connected(chain, *watch.nodes(TRACKED))
@@ -309,7 +309,7 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
         await until(is_told)
 
 
-async def test_what_was_unknown_at_the_start_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
+async def test_unknown_data_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         (node,) = network.nodes
         chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))

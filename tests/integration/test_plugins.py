@@ -59,7 +59,7 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         assert await load(daemon) == 'invalid vmID: "bad name"'
 
 
-async def test_a_plugin_that_never_calls_back_fails_after_five_seconds_and_the_daemon_goes_on_meanwhile(
+async def test_a_plugin_without_a_handshake_fails_after_five_seconds_while_the_daemon_works(
     tmp_path: Path,
 ) -> None:
     install(tmp_path / "plugins", vm_id(1), "silent")

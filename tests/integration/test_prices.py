@@ -94,7 +94,7 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
     assert requests == {f"{day} eur": 1 for day in days[1:]}
 
 
-async def test_sdks_are_told_prices_as_numbers(tmp_path: Path) -> None:
+async def test_sdks_receive_prices_as_numbers(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
         days = {day_of(item, times) for item in await rewards_of(daemon)}

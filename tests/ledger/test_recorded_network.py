@@ -231,7 +231,7 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
         assert imported.source_chain_id == CHAINS[source]
 
 
-def test_what_a_transaction_burns_is_its_fee() -> None:
+def test_the_burned_amount_of_a_transaction_is_its_fee() -> None:
     burned = {tx.tx.kind: tx.burned for tx in replayed().p_txs.values() if tx.height}
     assert burned["CreateSubnetTx"] == ((AVAX, 10278),)
     assert all(len(sums) == 1 for sums in burned.values())

@@ -225,7 +225,7 @@ async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
     assert forger.calls[PROPOSED] == 61
 
 
-async def test_a_subnet_and_its_chains_are_those_of_the_nodes_that_agree() -> None:
+async def test_a_subnet_and_its_chains_come_from_the_nodes_that_agree() -> None:
     liar = RecordedNode(
         {
             SUBNET: {**recorded_result(SUBNET, subnetID=id_text(L1)), "conversionID": id_text(OTHER)},
@@ -247,7 +247,7 @@ async def test_a_subnet_and_its_chains_are_those_of_the_nodes_that_agree() -> No
         assert observer.counts[0, method] == 1
 
 
-async def test_a_node_that_denies_what_the_others_have_is_blamed_only_at_their_height() -> None:
+async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_the_others() -> None:
     def missing(_: Any) -> Any:
         raise RpcFault("not found")
 
@@ -281,7 +281,7 @@ async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_b
     assert observer.counts == {}
 
 
-async def test_what_no_node_has_is_unknown() -> None:
+async def test_a_transaction_that_no_node_has_is_unknown() -> None:
     async with open_agreeing(RecordedNode(), RecordedNode(), RecordedNode()) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) is None
         assert await upstream.platform.validated_by(C_CHAIN) == PRIMARY_NETWORK
@@ -398,7 +398,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def test_fewer_liars_than_the_quorum_never_have_their_way_and_no_honest_node_is_blamed() -> None:
+async def test_fewer_liars_than_the_quorum_never_decide_and_no_honest_node_is_blamed() -> None:
     """Random networks of nodes that are right, lag, fail, or lie, alone or together."""
     rng, agreed = Random(14), 0
     nodes = [RecordedNode() for _ in range(5)]

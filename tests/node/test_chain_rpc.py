@@ -62,7 +62,7 @@ async def test_the_url_of_evm_chains_is_called_as_it_stands() -> None:
     assert [path for path, _, _ in own.seen] == ["/l1/rpc"]
 
 
-async def test_a_configuration_that_all_nodes_lack_is_none_and_fails_no_node() -> None:
+async def test_a_configuration_that_all_nodes_lack_is_absent_and_fails_no_node() -> None:
     old_node = RecordedNode({"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)})
     async with open_upstream(old_node, RecordedNode(paths=("/ext/P", "/ext/info"))) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) is None

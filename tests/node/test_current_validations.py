@@ -40,7 +40,7 @@ async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_a
     assert len(of_primary) == 3
 
 
-def test_permissioned_validations_are_listed_beside_those_of_an_l1() -> None:
+def test_permissioned_validations_are_listed_with_the_validations_of_an_l1() -> None:
     raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
     assert [(validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)] == [
         (False, True),

@@ -113,7 +113,7 @@ def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
     )
 
 
-async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_network() -> None:
+async def test_validations_of_subnets_are_returned_with_the_one_of_the_primary_network() -> None:
     recorded = of_all_subnets(node_id_text(OWNED))
     async with open_upstream(recorded) as upstream:
         primary, of_subnet = await upstream.view.validations(OWNED)

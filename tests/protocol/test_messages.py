@@ -162,7 +162,7 @@ def test_an_unknown_message_type_is_returned_by_its_number() -> None:
     assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (40, b"of a later release")
 
 
-def test_a_known_message_is_found_beside_fields_of_a_later_protocol() -> None:
+def test_a_known_message_is_found_among_fields_of_a_later_protocol() -> None:
     ping, other = bytes.fromhex("5a020863"), encode_field(50, b"x")
     for raw in (ping + other, other + ping, b"\x80\x04\x07" + ping, ping + b"\x85\x04\x01\x02\x03\x04"):
         assert open_envelope(raw, ZSTD) == (MessageType.PING, b"\x08\x63")

@@ -196,7 +196,7 @@ def test_one_pong_answers_all_pings_of_a_stall() -> None:
     assert core.pong() == b""
 
 
-def test_pings_are_answered_before_the_handshake_too() -> None:
+def test_pings_are_answered_before_the_handshake() -> None:
     core = started_core()
     core.receive(PING_FRAME, 0.1)
     assert core.pong() == PONG_FRAME

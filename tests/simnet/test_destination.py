@@ -166,7 +166,7 @@ def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | Non
     return signed(network, manager.chain_id, 1, payload=call.encode())
 
 
-def test_the_p_chain_takes_what_a_manager_asks_for_once(network: SimulatedNetwork) -> None:
+def test_the_p_chain_accepts_a_request_of_a_manager_once(network: SimulatedNetwork) -> None:
     registration_message = registration(network, NOW + 100)
     (accepted, again) = network.build_block(P_CHAIN, [from_manager(network, registration_message.encode())] * 2)
     assert (code_of(accepted), code_of(again)) == (None, RefusalCode.ALREADY_DELIVERED)
@@ -184,7 +184,7 @@ def test_the_p_chain_takes_what_a_manager_asks_for_once(network: SimulatedNetwor
     }
 
 
-def test_the_p_chain_refuses_what_has_no_effect_any_more(network: SimulatedNetwork, clock: Clock) -> None:
+def test_the_p_chain_refuses_transactions_without_effect(network: SimulatedNetwork, clock: Clock) -> None:
     first = bootstrap_validation_id(subnet_of(network, 1), 0)
     reserved = L1ValidatorWeight(first, 2**64 - 1, 1).encode()
     bad: dict[bytes, RefusalCode] = {

@@ -129,7 +129,7 @@ async def test_invalid_flags_exit_with_a_reason(words: tuple[str, ...]) -> None:
         await main.run(parsed(*words))
 
 
-def test_rules_come_from_a_file_too(tmp_path: Path) -> None:
+def test_rules_can_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text('["10%:slow=2s", "l1-0/0:silent"]')
     plan = main.build_plan(parsed("--behaviours", str(file), "--behave", "1:drop"))

@@ -106,7 +106,7 @@ async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
     await asyncio.to_thread(hold_alone, any_store_url)
 
 
-async def test_a_command_reads_beside_a_running_daemon_and_without_one(any_store_url: str) -> None:
+async def test_a_command_reads_with_and_without_a_running_daemon(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
         await daemon.archive.store_signature(message(1), signature(1))
         assert load_beside(any_store_url, message(1)).signatures == (signature(1),)

@@ -132,6 +132,6 @@ async def test_the_clock_of_a_server_is_read_from_the_date_of_its_response(offse
 @pytest.mark.parametrize(
     "date", ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT", "x" * 10_000, "Sun, 06 Nov 1994 08:49:37 +9999"]
 )
-async def test_a_date_that_is_none_says_nothing_about_the_clock(date: str) -> None:
+async def test_a_malformed_date_says_nothing_about_the_clock(date: str) -> None:
     async with serving(200, headers={"Date": date}) as uri:
         assert (await probe(uri)).clock_offset_s is None

@@ -61,7 +61,9 @@ def remove_files(folder: Path) -> None:
         ("sqlite:////there/usage.db", "sqlite:////elsewhere/store.db", "/there/usage.db"),
     ],
 )
-def test_the_metrics_database_is_beside_the_store_unless_it_has_a_url(metrics: str, store: str, expected: str) -> None:
+def test_the_metrics_database_is_in_the_folder_of_the_store_unless_it_has_a_url(
+    metrics: str, store: str, expected: str
+) -> None:
     url = metrics_database_url(UsageSettings(url=metrics), StoreSettings(url=store), Path("/data"))
     assert url is not None
     assert url.path == Path(expected)

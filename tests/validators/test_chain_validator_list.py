@@ -125,7 +125,7 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
         assert sorted(validator["isL1Validator"] for validator in listed) == [False, True]
 
 
-async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
+async def test_the_response_omits_unknown_nodes_and_lists_all_nodes_without_ids() -> None:
     async with started_services() as services:
         listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.current([EMPTY_NODE_ID]) == ()
@@ -153,7 +153,7 @@ async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> Non
             await listed.current([])
 
 
-async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answer() -> None:
+async def test_an_unrelated_refusal_counts_as_an_unavailable_node() -> None:
     def refuse(_: object) -> object:
         raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
 

@@ -132,7 +132,7 @@ async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Pat
     assert answer.headers["x-warpseal-index"] == item
 
 
-async def test_what_the_index_lacks_comes_from_a_node(tmp_path: Path) -> None:
+async def test_data_missing_in_the_index_comes_from_a_node(tmp_path: Path) -> None:
     with h.open_writer(tmp_path, first=2) as writer:
         h.write_blocks(writer, first=2)
     async with h.indexed_setup(tmp_path) as setup:

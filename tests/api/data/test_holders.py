@@ -257,7 +257,7 @@ async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, st
     assert [type(text) for text in answer.body["message"]] == [str]
 
 
-async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Path) -> None:
+async def test_data_missing_in_the_index_is_named(folder: Path, tmp_path: Path) -> None:
     plain = dataclasses.replace(CHAIN, indexing=EvmIndexing())
     later = MadeChain(4, [block_at(5, START, 1)], EvmIndexing(5, has_holders=True))
     off = MadeChain(5, indexing=None)

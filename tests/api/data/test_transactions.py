@@ -188,7 +188,7 @@ async def test_x_chain_transactions_have_the_keys_of_the_specification_and_of_th
     assert "blockNumber" not in old
 
 
-async def test_atomic_transactions_have_accounts_beside_outputs() -> None:
+async def test_atomic_transactions_have_accounts_and_outputs() -> None:
     page = await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses="0x" + s.ACCOUNT.hex())
     imported, exported = page["transactions"]
     assert exported["evmInputs"][0]["fromAddress"] == "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"

@@ -196,7 +196,7 @@ def test_no_bytes_crash_the_parser(body: bytes) -> None:
         json.loads(response)
 
 
-def test_what_is_not_utf_8_in_a_call_is_replaced_as_by_a_node() -> None:
+def test_invalid_utf_8_in_a_call_is_replaced_as_by_a_node() -> None:
     call = b'{"jsonrpc":"2.0","method":"eth_\xff","\xfe":1,"id":7}'
     for body in (call, b"[" + call + b"]"):
         (parsed_call,) = parsed(body).calls

@@ -46,7 +46,7 @@ def test_params_that_are_not_utf_8_are_of_a_wrong_type(params: bytes) -> None:
     assert (error.value.code, str(error.value)) == (-32000, BAD_ARGUMENT)
 
 
-def test_what_is_not_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
+def test_invalid_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
     request = parse(b'{"jsonrpc":"2.0","method":"admin.\xff","\xfe":1,"id":7}')
     assert (request.method, bytes(request.id or b"")) == ("admin.\ufffd", b"7")
 

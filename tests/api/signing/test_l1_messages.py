@@ -72,7 +72,7 @@ async def test_every_parameter_reaches_the_service() -> None:
     assert setup.l1_messages.requests == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
 
 
-async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
+async def test_height_zero_means_the_proposed_height_and_no_height_the_epoch_height() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
         for nonce in ("0", str(2**64 - 1)):

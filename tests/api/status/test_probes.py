@@ -38,7 +38,7 @@ async def test_health_speaks_the_words_of_the_reference() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
 
 
-async def test_health_is_503_while_the_daemon_cannot_sign_as_the_reference_has_it() -> None:
+async def test_health_is_503_while_the_daemon_cannot_sign_as_at_the_reference() -> None:
     status, body = await ask(ScriptedReadiness((READY, SHORT)), "/health")
     check = body["details"]["signature-aggregator-health"]
     assert (status, body["status"], check["status"]) == (503, "down", "down")
@@ -113,7 +113,7 @@ async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> 
     assert "top up their balance, or disable" in subnet["advice"]
 
 
-async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> None:
+async def test_a_subnet_without_known_validators_is_not_ready() -> None:
     for subnet in (UNKNOWN, SubnetReadiness(SUBNET, True, 0, 0, ())):
         status, body = await ask(ScriptedReadiness((subnet,)), "/ready")
         assert (status, body["ready"], len(body["faults"])) == (503, False, 1)
@@ -191,7 +191,7 @@ async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None
     assert ("did you mean subnetId?" in body["error"]) == (code == "unknown_field")
 
 
-async def test_probes_are_debug_lines_of_the_log_whatever_they_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_probes_are_debug_lines_of_the_log_with_any_status(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "warpseal.api")
     paths = ("/health", "/ready", "/ready?subnetId=none", "/nowhere")
     async with client_of(ApiSetup(readiness=ScriptedReadiness((SHORT,)))) as client:

@@ -132,5 +132,5 @@ def test_a_pending_block_does_not_reveal_a_head() -> None:
         ("0x" + "f" * 40, None),
     ],
 )
-def test_a_result_reveals_a_height_or_none(result: object, height: int | None) -> None:
+def test_a_result_reveals_a_height_or_no_height(result: object, height: int | None) -> None:
     assert head_in(Raw(json.dumps(result).encode())) == height

@@ -73,7 +73,7 @@ async def answer(reply: bytes) -> tuple[int, str, bytes]:
     ],
     ids=range(7),
 )
-async def test_a_reply_that_is_none_is_an_error_of_the_call(reply: bytes) -> None:
+async def test_a_malformed_reply_is_an_error_of_the_call(reply: bytes) -> None:
     status, content_type, body = await answer(reply)
     error = json.loads(body)["error"]
     assert (status, content_type) == (200, "application/json; charset=utf-8")
@@ -102,7 +102,7 @@ async def test_a_reply_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"-5"}'])
-async def test_a_height_that_cannot_be_read_is_none(result: bytes) -> None:
+async def test_an_unreadable_height_is_no_height(result: bytes) -> None:
     reply = b'{"jsonrpc":"2.0","result":' + result + b',"id":1}'
     async with serve_bytes(sized(OK, reply)) as url, serve_gateway([url, url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool

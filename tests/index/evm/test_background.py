@@ -260,7 +260,7 @@ def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_ur
         assert token.contract == MULTI
 
 
-def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: EvmIndexWriter) -> None:
+def test_a_large_update_of_one_contract_does_not_delay_other_contracts(writer: EvmIndexWriter) -> None:
     count = 5_500
     writer.write([made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])])
     writer.documents.write([document(NFT, 10 + number) for number in range(count)])

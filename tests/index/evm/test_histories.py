@@ -60,7 +60,7 @@ def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int,
 
 
 @pytest.mark.parametrize(("seed", "server"), [(1, False), (2, False), (3, True)])
-async def test_answers_are_those_of_the_model_however_blocks_are_cut(
+async def test_pages_equal_the_model_for_any_batches_of_blocks(
     request: pytest.FixtureRequest, seed: int, server: bool
 ) -> None:
     any_index_url = request.getfixturevalue("postgres_url" if server else "file_url")

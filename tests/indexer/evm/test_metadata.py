@@ -58,7 +58,7 @@ async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataS
         assert running_setup.paths == {"/1": 1}
 
 
-async def test_a_page_renews_what_is_older_than_a_day(setup: MetadataSetup) -> None:
+async def test_a_page_renews_metadata_older_than_a_day(setup: MetadataSetup) -> None:
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = setup.url("/1")
     setup.answer("/1", {"name": "old"})
@@ -336,7 +336,7 @@ async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_oth
 
 
 @pytest.mark.parametrize("where", ["server", "node"])
-async def test_a_reindex_request_has_an_outcome_in_time_whatever_hangs(setup: MetadataSetup, where: str) -> None:
+async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(setup: MetadataSetup, where: str) -> None:
     assert MetadataSettings().reindex_s < 20
     setup.settings = replace(FAST, reindex_s=1.2)
     setup.mint(1)

@@ -496,7 +496,7 @@ def test_allowed_hosts_have_a_port_or_none(text: str, parsed: tuple[str, int | N
 
 
 @pytest.mark.parametrize("text", ["", "http://a.test", "a.test/x", "a.test:", "a.test:99999", "u@a.test", "[x"])
-def test_an_allowed_host_that_is_none_is_named(text: str) -> None:
+def test_a_malformed_allowed_host_is_named(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"metadata-allowed-hosts\[0\]"):
         allowed_host(text, "metadata-allowed-hosts[0]")
 

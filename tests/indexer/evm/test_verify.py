@@ -248,7 +248,7 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path
 POSITION = "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807 ELSE prefix - 1 - 9223372036854775807 END"
 
 
-async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tmp_path: Path) -> None:
+async def test_a_wrong_owner_after_a_missing_transfer_is_an_error(tmp_path: Path) -> None:
     chain = MadeUpChain(8)
     contract, ann, bob = chain.address("contract"), chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, contract, [erc721_transfer(contract, ZERO, ann, 5)])])
@@ -324,7 +324,7 @@ async def test_balances_of_a_contract_with_contradicting_events_are_no_fault(tmp
     assert (finding.fault, "contradict each other" in finding.remark) == ("", True)
 
 
-async def test_a_balance_that_is_wrong_because_the_index_is_is_a_fault(tmp_path: Path) -> None:
+async def test_a_balance_that_is_wrong_in_the_index_is_an_error(tmp_path: Path) -> None:
     chain = coin_chain()
     file = write_index(tmp_path, chain, has_holders=True)
     # As if the last transfer, from bob to ann, had never been seen.

@@ -136,7 +136,7 @@ async def test_an_index_near_the_tip_has_the_number(index: MemoryIndex, source: 
     assert (fee.source, fee.active) == (source, 3 if source is ActiveSource.INDEX else None)
 
 
-async def test_an_index_that_cannot_be_read_is_done_without() -> None:
+async def test_the_minimum_price_is_assumed_if_the_index_cannot_be_read() -> None:
     index = p_index(3)
     index.error = StoreDown("a test wants it")
     assert (await read(RecordedNode(), index=index)).fee.source is ActiveSource.MINIMUM

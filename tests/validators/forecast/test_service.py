@@ -87,7 +87,7 @@ async def test_a_stake_without_a_key_in_the_validator_set_cannot_sign() -> None:
     assert outlook.today.quorum_impossible_at_s == AT
 
 
-async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_foretold() -> None:
+async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_forecast() -> None:
     node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "99000000000"})
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
@@ -137,14 +137,14 @@ async def is_known(observed: Observed) -> bool:
         return (await service.forecast(L1)).is_answering_known
 
 
-async def test_answers_are_not_known_while_a_validator_of_a_tracked_subnet_may_connect_in_a_moment() -> None:
+async def test_responses_of_validators_are_unknown_while_a_connection_may_come() -> None:
     assert not await is_known(Observed({HEAVY: True}, connecting=frozenset({OTHER_HEAVY})))
     assert await is_known(Observed({HEAVY: True, OTHER_HEAVY: False}, connecting=frozenset({OTHER_HEAVY})))
     inactive = next(parse_node_id(row["nodeID"]) for row in RECORDED if row["balance"] == "0")
     assert await is_known(Observed({HEAVY: True}, connecting=frozenset({inactive})))
 
 
-async def test_answers_are_not_known_of_a_subnet_that_the_daemon_does_not_track() -> None:
+async def test_responses_of_validators_of_an_untracked_subnet_are_unknown() -> None:
     third = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
     some, everyone = {HEAVY: True}, {HEAVY: True, OTHER_HEAVY: False, third: True}
     assert await is_known(Observed(some))
