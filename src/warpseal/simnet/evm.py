@@ -54,7 +54,7 @@ class EvmChain:
             "eth_call": (2, self._eth_call),
         }
 
-    def answer(self, body: bytes) -> tuple[str, bytes]:
+    def respond(self, body: bytes) -> tuple[str, bytes]:
         """Return the method (empty if there is none) and the response to a request or a batch."""
         try:
             request = json.loads(body)
@@ -193,5 +193,5 @@ def _word(value: int) -> bytes:
     return value.to_bytes(_WORD_BYTES, "big")
 
 
-def _packed(answer: Any) -> bytes:
-    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+def _packed(reply: Any) -> bytes:
+    return json.dumps(reply, separators=(",", ":")).encode() + b"\n"

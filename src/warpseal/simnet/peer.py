@@ -122,10 +122,10 @@ class PeerSession:
             self._take(body)
         return bool(bodies) or self._frames.in_body != was_in_body
 
-    def report_violation(self, fault: ViolationKind, detail: str = "", *, close: bool = False) -> None:
+    def report_violation(self, kind: ViolationKind, detail: str = "", *, close: bool = False) -> None:
         """Count a violation of the peer. close: also close the connection, as a node does."""
         now = self._context.settings.clock()
-        self._context.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
+        self._context.violations.add(kind, self._leaf.node_id, self._validator.node_id, detail, now)
         if close:
             self.close()
 
@@ -151,7 +151,7 @@ class PeerSession:
         try:
             self._handle(message)
         except MessageRejected as refused:
-            self.report_violation(refused.fault, refused.detail, close=True)
+            self.report_violation(refused.kind, refused.detail, close=True)
 
     def _handle(self, message: p2p.Message) -> None:
         match message.WhichOneof("message"):
@@ -172,7 +172,7 @@ class PeerSession:
             case "app_request":
                 self._requests.handle(message.app_request)
             case "app_response" | "app_error" as kind:
-                self.report_violation(ViolationKind.UNSOLICITED_ANSWER, kind)
+                self.report_violation(ViolationKind.UNSOLICITED_RESPONSE, kind)
             case kind:
                 self.report_violation(ViolationKind.UNWANTED_MESSAGE, kind)
 
@@ -208,7 +208,7 @@ class PeerSession:
             self.finished = True
             self._validator.counts.finished_handshakes += 1
         for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
-            self.report_violation(ignored.fault, ignored.detail)
+            self.report_violation(ignored.kind, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
         if not self.finished or self._handshake_seen is None:
@@ -230,7 +230,7 @@ class PeerSession:
             try:
                 check_version(self._handshake_seen.version, self._context.settings)
             except MessageRejected as refused:
-                self.report_violation(refused.fault, refused.detail, close=True)
+                self.report_violation(refused.kind, refused.detail, close=True)
                 return
         if self._unanswered_pings >= self._context.settings.unanswered_pings:
             self.report_violation(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")

@@ -44,7 +44,7 @@ class SignatureRequest:
 class Signer(Protocol):
     """Returns a share of 96 bytes, or a refusal."""
 
-    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
+    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
 
 
 @lru_cache(maxsize=256)
@@ -66,7 +66,7 @@ class LiveSigner:
     def __init__(self, state: ChainState) -> None:
         self._state = state
 
-    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
         """Return the validator's share, or the refusal of a node."""
         message = request.message
         share = known_share(validator, message)
