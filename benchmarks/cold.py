@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.floors import CryptoFloor, TransportFloor, transport_floor
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, mean, quantile
+from benchmarks.report import Aim, Figure, Report, mean, quantile, violations_figure
 from warpseal.bls import SHARE_BYTES
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import encode_signature_request
@@ -90,7 +90,7 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
                     figures += _figures(count, result, floor)
                     samples[f"wall_s_{count}"] = result.walls_s
                 figures.append(Figure("idle daemon, CPU per second (in the above)", await _idle(subject), "ms"))
-        figures.append(faults_figure(network.faults()))
+        figures.append(violations_figure(network.violations()))
     notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
     return Report("cold", quick, tuple(figures), notes, samples)
 
@@ -124,8 +124,8 @@ async def _aggregate(subject: Daemon, network: Network, messages: list[str], sig
         spent_s += subject.process.cpu_s() - cpu_s
     count = len(messages)
     requests_each = (network.counted("appRequests") - requests) / count
-    answered_each = (network.counted("shares") - responses) / count
-    return Run(spent_s / count, tuple(walls_s), signers, requests_each, answered_each)
+    responses_each = (network.counted("shares") - responses) / count
+    return Run(spent_s / count, tuple(walls_s), signers, requests_each, responses_each)
 
 
 async def _idle(subject: Daemon) -> float:
@@ -142,8 +142,8 @@ def frame_sizes(message: bytes) -> tuple[int, int]:
     request = encode_app_request(chain_id, REQUEST_ID, app_bytes, PEER_DEADLINE_S, Zstd())
     share = random.Random(0).randbytes(SHARE_BYTES)  # As incompressible as a signature.
     body = sdk_pb2.SignatureResponse(signature=share).SerializeToString()
-    answer = p2p_pb2.AppResponse(chain_id=chain_id, request_id=REQUEST_ID, app_bytes=body)
-    return len(request), len(frames.encode(p2p_pb2.Message(app_response=answer)))
+    response = p2p_pb2.AppResponse(chain_id=chain_id, request_id=REQUEST_ID, app_bytes=body)
+    return len(request), len(frames.encode(p2p_pb2.Message(app_response=response)))
 
 
 def _figures(count: int, result: Run, floor: Floor) -> list[Figure]:

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.daemon import REQUEST_PATH, Daemon, RequestFailed, Start, daemon
 from benchmarks.load import Load, post_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, mean
+from benchmarks.report import Aim, Figure, Report, mean, violations_figure
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.report import aggregator_config
@@ -115,7 +115,7 @@ async def _compare(sizes: Sizes, folder: Path) -> list[Figure]:
             destination = await _chain_of(network)
             cold = await _cold(subject, network, destination, sizes)
             warm = await _warm(subject, network, destination, sizes)
-        return [*cold, *warm, faults_figure(network.faults())]
+        return [*cold, *warm, violations_figure(network.violations())]
 
 
 async def _chain_of(network: Network) -> str:

@@ -25,8 +25,8 @@ from random import Random
 from typing import Final, TypeVar
 
 from benchmarks import page_cache
-from benchmarks.evm_index_answers import measure_p99, serving_index
 from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, CHAIN_ID, EVM_CHAIN_ID
+from benchmarks.evm_index_responses import measure_p99, serving_index
 from benchmarks.report import Aim, Figure, Report, quantile, run_sized
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
@@ -171,7 +171,7 @@ def measure(transfers: int, url: str = "") -> Report:
         chain = MadeUpHolders(Random(3), max(_LEAST_HOLDERS, transfers // 2))
         _write_holders(url, folder / "pages", chain)
         pages = asyncio.run(_measure_pages(url, folder / "pages", chain))
-        pages += _measure_answers(url, folder / "pages", chain)
+        pages += _measure_results(url, folder / "pages", chain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     notes = (
@@ -220,7 +220,7 @@ def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
     writer.close()
 
 
-def _measure_answers(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
+def _measure_results(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
     """Read pages of both through the Metrics API."""
     contract = f"/v2/chains/{EVM_CHAIN_ID}/contracts/"
     token = f"{contract}{account_text(chain.token)}/balances?pageSize={_PAGE}"

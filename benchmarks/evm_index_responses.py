@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.evm_index_made_up import EVM_CHAIN_ID, MadeUpNfts
-from benchmarks.index_answers import Client
+from benchmarks.index_responses import Client
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.index.settings import IndexSettings

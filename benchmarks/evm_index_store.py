@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks import page_cache
-from benchmarks.evm_index_answers import measure_pages
 from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
+from benchmarks.evm_index_responses import measure_pages
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.load import Load, get_again_and_again, post_again_and_again
 from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 20
 CLIENTS = 8
@@ -41,8 +41,8 @@ async def _measure(folder: Path, seconds: float, quick: bool) -> Report:
             cpu_s = subject.process.cpu_s()
             posted = await asyncio.to_thread(_post, subject.api, seconds, cores[0])
             cpu_s = subject.process.cpu_s() - cpu_s
-        faults = network.faults()
-    return Report("ext_health", quick, (*_figures(got, posted, cpu_s), faults_figure(faults)), NOTES)
+        violations = network.violations()
+    return Report("ext_health", quick, (*_figures(got, posted, cpu_s), violations_figure(violations)), NOTES)
 
 
 async def _until_healthy(subject: Daemon) -> None:

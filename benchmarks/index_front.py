@@ -72,9 +72,9 @@ class Front:
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
-        async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as answer:
+        async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as response:
             return web.Response(
-                status=answer.status, body=await answer.read(), headers={"Content-Type": "application/json"}
+                status=response.status, body=await response.read(), headers={"Content-Type": "application/json"}
             )
 
 

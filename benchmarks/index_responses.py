@@ -88,10 +88,10 @@ class Client:
     def get(self, path: str) -> bytes:
         """Return the body of a response with status 200."""
         self._connection.request("GET", path)
-        answer = self._connection.getresponse()
-        body = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"HTTP {answer.status} for {path}: {body[:300]!r}")
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"HTTP {response.status} for {path}: {body[:300]!r}")
         return body
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import page_cache
-from benchmarks.index_answers import measure_queries
 from benchmarks.index_made_up import PARAMS, MadeUpChain
+from benchmarks.index_responses import measure_queries
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.load import Load, get_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx
 from warpseal.warp.ids import id_text
@@ -59,8 +59,8 @@ async def _measure(folder: Path, validators: int, seconds: float, quick: bool) -
         os.sched_setaffinity(network.process.pid, {cores[0]})
         async with daemon(network, Start(folder / "daemon", cores[-1])) as subject:
             served = await _serve(subject, network, path, seconds, cores[0])
-        faults = network.faults()
-    return Report("l1_get", quick, _figures(served, faults), NOTES)
+        violations = network.violations()
+    return Report("l1_get", quick, _figures(served, violations), NOTES)
 
 
 NOTES = (
@@ -112,7 +112,7 @@ def _block(network: Network, height: int) -> bytes:
         return bytes.fromhex(json.load(response)["result"]["block"].removeprefix("0x"))
 
 
-def _figures(served: Served, faults: int) -> tuple[Figure, ...]:
+def _figures(served: Served, violations: int) -> tuple[Figure, ...]:
     load = served.load
     return (
         Figure("GET requests per second", load.requests / load.took_s, "/s", RATE_AIM),
@@ -122,5 +122,5 @@ def _figures(served: Served, faults: int) -> tuple[Figure, ...]:
         Figure("first answer, from the store", served.first_s * 1e3, "ms"),
         Figure("distinct answers", len(load.bodies), ""),
         Figure("signature requests", served.requests, "", Aim(0)),
-        faults_figure(faults),
+        violations_figure(violations),
     )

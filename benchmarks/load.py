@@ -98,12 +98,12 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
             if not events:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")
             for key, _ in events:
-                answer = _receive(key.data)
-                if answer is None:
+                response = _receive(key.data)
+                if response is None:
                     continue
                 now = time.perf_counter()
                 latencies_s.append(now - key.data.sent_at)
-                bodies.add(answer)
+                bodies.add(response)
                 if now - started < seconds:
                     _send(key.data, request)
                 else:
@@ -132,10 +132,10 @@ def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seco
             if not events and left_s == STALLED_S:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")
             for key, _ in events:
-                answer = _receive(key.data)
-                if answer is not None:
+                response = _receive(key.data)
+                if response is not None:
                     latencies_s.append(time.perf_counter() - key.data.sent_at)
-                    bodies.add(answer)
+                    bodies.add(response)
                     idle.append(key.data)
     return Load(len(latencies_s), time.perf_counter() - started, latencies_s, frozenset(bodies))
 

@@ -39,7 +39,7 @@ class Network:
         """Return what the validators counted together: "appRequests", "shares", "refusals", "handshakes", …"""
         return sum(item[name] for item in self._get("stats")["validators"])
 
-    def faults(self) -> int:
+    def violations(self) -> int:
         """Return how often the daemon broke the protocol, tolerated faults included."""
         return int(self._get("violations")["total"])
 

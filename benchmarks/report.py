@@ -65,7 +65,7 @@ class Report:
         return file
 
 
-def faults_figure(count: int) -> Figure:
+def violations_figure(count: int) -> Figure:
     """Return how often the daemon broke the peer protocol: never, if all is well."""
     return Figure("faults of the daemon that the validators counted", count, "", Aim(0))
 

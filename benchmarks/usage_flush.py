@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 from benchmarks.evm_front import CALL, CLIENTS, PACE
 from benchmarks.evm_sides import NOTES, Side, fronted
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from benchmarks.usage_made_up import MadeUpUsage, parts
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
@@ -58,7 +58,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
             before_s = side.process.cpu_s()
             idle = [await asyncio.to_thread(piece) for _ in range(QUICK_IDLE_PIECES if quick else IDLE_PIECES)]
             idle_cpu_s = (side.process.cpu_s() - before_s) / len(idle)
-            faults = started.faults()
+            violations = started.violations()
     p99_s = {
         name: quantile([latency for load in loads for latency in load.latencies_s], 0.99)
         for name, loads in (("idle", idle), ("beside", beside[:-1] or beside or idle))
@@ -71,7 +71,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
         Figure("p99 of calls, not flushing", p99_s["idle"] * 1e3, "ms"),
         Figure("p99 of calls, flushing", p99_s["beside"] * 1e3, "ms"),
         Figure("label combinations added a second", added / max(seconds, seconds * len(beside)), ""),
-        faults_figure(faults),
+        violations_figure(violations),
     )
     notes = (*NOTES, f"{hours} hours, added minute by minute to the same day, week and month")
     return Report("usage_flush", quick, figures, notes)
