@@ -171,9 +171,9 @@ class _OpenRequest:
     def close(self) -> None:
         self.is_closed = True
 
-    def deliver(self, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
+    def deliver(self, on_response: Callable[[PeerResponse], None], response: PeerResponse) -> None:
         if not self.is_closed and asyncio.get_running_loop().time() < self._deadline:
-            on_response(answer)
+            on_response(response)
 
 
 @dataclass
@@ -235,7 +235,7 @@ class Network:
         self.asks.append((loop.time(), numbers, is_reask))
         for number in numbers:
             if self.is_connected(node(number)):
-                self._answer(number, app_bytes, opened, on_response)
+                self._respond(number, app_bytes, opened, on_response)
         return opened
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
@@ -263,7 +263,7 @@ class Network:
         """Return everyone who was asked, in order, repetitions included."""
         return [number for _, numbers, _ in self.asks for number in numbers]
 
-    def _answer(
+    def _respond(
         self, number: int, app_bytes: bytes, opened: _OpenRequest, on_response: Callable[[PeerResponse], None]
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -271,13 +271,15 @@ class Network:
         key = (node(number), app_bytes)
         ask = SentRequest(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = ask.times + 1
-        for after_s, answer in self.scripts.get(number, signs())(ask):
+        for after_s, response in self.scripts.get(number, signs())(ask):
             self._unanswered[node(number)] += 1
-            loop.call_later(after_s, self._deliver, opened, on_response, answer)
+            loop.call_later(after_s, self._deliver, opened, on_response, response)
 
-    def _deliver(self, opened: _OpenRequest, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
-        self._unanswered[answer.node_id] -= 1
-        opened.deliver(on_response, answer)
+    def _deliver(
+        self, opened: _OpenRequest, on_response: Callable[[PeerResponse], None], response: PeerResponse
+    ) -> None:
+        self._unanswered[response.node_id] -= 1
+        opened.deliver(on_response, response)
 
 
 def _message_in(app_bytes: bytes) -> bytes:

@@ -73,12 +73,12 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
 
     with caplog.at_level(logging.WARNING, "warpseal"):
         outcomes = run(main())
-    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    aggregations = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
     refused = [(outcome.after_s, outcome.result) for outcome in outcomes if isinstance(outcome.result, Overloaded)]
-    assert len(answered) + len(refused) == len(outcomes)
+    assert len(aggregations) + len(refused) == len(outcomes)
     # 16 rounds do not wait, and two thirds of ten seconds have turns for 106 more.
-    assert 110 <= len(answered) <= 130
-    assert max(outcome.after_s for outcome in answered) < 10.0
+    assert 110 <= len(aggregations) <= 130
+    assert max(outcome.after_s for outcome in aggregations) < 10.0
     assert sum(after_s == 0 for after_s, _ in refused) == 500 - UNQUEUED_ROUNDS - MAX_WAITING_ROUNDS
     assert max(after_s for after_s, _ in refused) == pytest.approx(20 / 3, abs=0.011)
     # Each caller may come back when its time would have been over.
@@ -105,8 +105,8 @@ def test_a_caller_with_little_time_is_refused_before_its_deadline_and_others_wai
             shared = asyncio.gather(ask(setup, 1_001, timeout_s=1.0), ask(setup, 1_001, timeout_s=15.0))
             return [*await patient, (await shared)[1]], hasty, (await shared)[0]
 
-    answered, hasty, sharing = run(main())
-    assert all(isinstance(outcome.result, Aggregation) for outcome in answered)
+    results, hasty, sharing = run(main())
+    assert all(isinstance(outcome.result, Aggregation) for outcome in results)
     for refused in (hasty, sharing):
         assert isinstance(refused.result, Overloaded)
         assert refused.after_s == pytest.approx(2 / 3)
@@ -187,9 +187,9 @@ def test_rounds_wait_while_many_results_are_being_committed() -> None:
         return [caller.result() for caller in callers]
 
     outcomes = run(main())
-    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    aggregations = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
     # 32 commits take half a second; a caller waits for its turn for two thirds of five seconds.
-    assert 150 <= len(answered) <= 300
+    assert 150 <= len(aggregations) <= 300
     assert all(isinstance(outcome.result, Aggregation | Overloaded) for outcome in outcomes)
     refused_s = [outcome.after_s for outcome in outcomes if isinstance(outcome.result, Overloaded)]
     assert len(refused_s) > 100
@@ -204,9 +204,9 @@ def test_callers_that_leave_leave_the_queue() -> None:
             waiting.cancel()
             await asyncio.wait((waiting,))
             await asyncio.sleep(ROUND_S)
-            answered = await ask(setup, 1_000, timeout_s=1.0)
-            assert isinstance(answered.result, Aggregation)
-            assert answered.after_s == pytest.approx(ROUND_S)
+            outcome = await ask(setup, 1_000, timeout_s=1.0)
+            assert isinstance(outcome.result, Aggregation)
+            assert outcome.after_s == pytest.approx(ROUND_S)
 
     run(main())
 

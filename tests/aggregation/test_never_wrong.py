@@ -47,7 +47,7 @@ class Scenario:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.archive = MemoryArchive(commit_s=random.choice([0.0, 0.01, 2.0]))
-        self.answers = 0
+        self.replies = 0
         self.setup = self.daemon()
 
     async def run_rounds(self) -> None:
@@ -65,9 +65,9 @@ class Scenario:
     async def ask(self, aggregation_request: AggregationRequest) -> None:
         members, handed = self.setup.members, len(self.archive.lists)
         with suppress(QuorumNotReached, QuorumImpossible):
-            answer = await self.setup.service.aggregate(aggregation_request)
-            self.answers += 1
-            assert_right(answer.signed_message, members, aggregation_request.quorum)
+            result = await self.setup.service.aggregate(aggregation_request)
+            self.replies += 1
+            assert_right(result.signed_message, members, aggregation_request.quorum)
         for shares in self.archive.lists[handed:]:
             keys = [share.public_key for share in shares]
             assert len(set(keys)) == len(keys)
@@ -136,4 +136,4 @@ def test_random_scenarios_have_results() -> None:
     scenarios = [Scenario(Random(seed)) for seed in range(5)]
     for scenario in scenarios:
         run(scenario.run_rounds())
-    assert sum(scenario.answers for scenario in scenarios) >= 20
+    assert sum(scenario.replies for scenario in scenarios) >= 20

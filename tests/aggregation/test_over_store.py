@@ -72,13 +72,13 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
 
     async def main() -> None:
         async with daemon(tmp_path, before) as (setup, _):
-            answer = await setup.service.aggregate(request(75, is_pinned=True))
-            then = assert_valid(answer.signed_message, MESSAGE.raw, before, 75)
+            result = await setup.service.aggregate(request(75, is_pinned=True))
+            then = assert_valid(result.signed_message, MESSAGE.raw, before, 75)
         async with daemon(tmp_path, after) as (setup, _):
-            answer = await setup.service.aggregate(request(60, stored_only=True))
-            assert answer.signed_message == (await setup.service.aggregate(request(60))).signed_message
+            result = await setup.service.aggregate(request(60, stored_only=True))
+            assert result.signed_message == (await setup.service.aggregate(request(60))).signed_message
             assert setup.network.asks == []
-            now = assert_valid(answer.signed_message, MESSAGE.raw, after, 60)
+            now = assert_valid(result.signed_message, MESSAGE.raw, after, 60)
         assert now.signature == then.signature
         assert now.signers == tuple(index + 1 for index in then.signers)
         assert_py_ecc_agrees(now, after)
@@ -89,8 +89,8 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
 def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (setup, _):
-            answer = await setup.service.aggregate(request(67))
-            judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
+            result = await setup.service.aggregate(request(67))
+            judged = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
             entry = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
             assert [stored.signature for stored in entry.signatures] == [judged.signature]
 
@@ -106,8 +106,8 @@ def test_a_daemon_does_not_ask_for_shares_that_its_predecessor_collected(tmp_pat
             caller.cancel()
             await asyncio.wait((caller,))
         async with daemon(tmp_path, members([20] * 5)) as (setup, store):
-            answer = await setup.service.aggregate(request(100))
-            assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 100)
+            result = await setup.service.aggregate(request(100))
+            assert_valid(result.signed_message, MESSAGE.raw, setup.members, 100)
             assert set(setup.network.asked_numbers()) == {3, 4, 5}
             good = {public_key(number): signature(number, MESSAGE.raw) for number in range(1, 6)}
             # Until it is replaced, the fourth validator has its bad share there.

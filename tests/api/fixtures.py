@@ -129,7 +129,7 @@ class ScriptedAggregator:
 class ScriptedL1Messages:
     """Returns the given reply about transactions, and records its requests."""
 
-    answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
+    message: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
     requests: list[L1Request] = field(default_factory=list)
 
@@ -137,7 +137,7 @@ class ScriptedL1Messages:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
-        return self.answer
+        return self.message
 
 
 @dataclass
@@ -185,7 +185,7 @@ PREFLIGHT: Mapping[str, Any] = {
     "heights": [{"epoch": "current", "pChainHeight": "19", "verifies": True}],
     "statement": {"kind": "AddressedCall", "accepted": None, "text": "no node can tell"},
 }
-PREFLIGHT_ANSWER = msgspec.convert(PREFLIGHT, PreflightAnswer)
+PREFLIGHT_BODY = msgspec.convert(PREFLIGHT, PreflightAnswer)
 
 
 @dataclass
@@ -197,7 +197,7 @@ class ScriptedPreflight:
 
     async def verify(self, request: PreflightRequest) -> PreflightAnswer:
         self.requests.append(request)
-        return PREFLIGHT_ANSWER if self.act is None else await self.act(request)
+        return PREFLIGHT_BODY if self.act is None else await self.act(request)
 
 
 @dataclass

@@ -42,18 +42,18 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
     findings = {item["finding"]: item["grade"] for item in document["findings"]}
     advice = " ".join(item.get("advice", "") for item in document["findings"])
     of_recorded, of_made_up = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up))
-    answers = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
+    responses = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
     other_chain = f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
     middle = (1 + recorded.tip) // 2
     expected = {
-        f"{of_recorded}[0] {whole.url} {answers}": "good",
-        f"{of_recorded}[1] {pruned.url} {answers}": "good",
+        f"{of_recorded}[0] {whole.url} {responses}": "good",
+        f"{of_recorded}[1] {pruned.url} {responses}": "good",
         f"{of_recorded}[1] {pruned.url} does not have the receipts of block 1, the first that is indexed": "warning",
         f"{of_recorded}[1] {pruned.url} does not trace block 1 (-32000: {MISSING_STATE[1]})": "warning",
         f"{of_recorded}[2] {untraced.url} {other_chain}": "warning",
         f"{of_recorded}[3] {network.node_uri}: HTTP 404, text": "warning",
         f"{of_recorded}[4] {closed}: unreachable (connection refused)": "warning",
-        f"{of_recorded}[5] {usual.url} {answers}": "good",
+        f"{of_recorded}[5] {usual.url} {responses}": "good",
         f"{of_recorded}[5] {usual.url} does not trace block {middle} (-32000: {MISSING_STATE[1]})": "warning",
         f"{of_made_up}[0] {untraced.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
         f"{of_made_up}[1] {old.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",

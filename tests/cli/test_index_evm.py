@@ -156,7 +156,7 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
 async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
     intact, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
     subnet_id = id_text(bytes([9]) * 32)
-    p_chain = ReplayNode(answers={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
+    p_chain = ReplayNode(replies={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
     nodes = EvmReplayNode(intact), EvmReplayNode(broken, receipts={7: b"[]"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(p_chain))

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tests import paths
-from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serve_nodes
+from tests.node.recorded_node import L1, RecordedNode, RpcRefusal, refusing_uri, serve_nodes
 from tests.warp import fuji
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.cli.main import main
@@ -54,7 +54,7 @@ def node_with(kind: str, **more: Any) -> RecordedNode:
 
     def transaction(params: Any) -> Any:
         if params["txID"] != recording["id"]:
-            raise RpcFault("couldn't get tx: not found")
+            raise RpcRefusal("couldn't get tx: not found")
         return {"tx": recording["tx"], "encoding": "hex"}
 
     return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})

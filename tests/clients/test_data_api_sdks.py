@@ -248,8 +248,8 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     ]
     holders = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)
     async with metrics_setup(index_url, metrics_url, holders) as setup, client_of(setup) as client:
-        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as answer:
-            plain = (await answer.json())["addresses"]
+        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as response:
+            plain = (await response.json())["addresses"]
         *read, malformed, unknown = await asked("avacloud-sdk", str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in read] == [None] * len(read)
     entries = [[entry for page in item["pages"] for entry in page["addresses"]] for item in read]

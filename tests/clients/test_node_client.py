@@ -28,7 +28,7 @@ async def test_every_client_function_gets_its_response(tmp_path: Path) -> None:
     driven = {exchange.function for exchange in EXCHANGES} | {"getRegistrationJustification"}
     assert {f"{part}.{name}" for part in ("admin", "health") for name in has[part]} | set(has["public"]) == driven
     for exchange, item in zip(EXCHANGES, result[1:-1], strict=True):
-        exchange.assert_answered(item)
+        exchange.assert_reply(item)
         ((request),) = item["sent"]
         assert (request["path"], request["type"]) == (exchange.path, "application/json")
         assert (request["body"]["method"], request["body"]["params"]) == (exchange.method, exchange.params)

@@ -161,8 +161,8 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
             assert reply.headers["x-warpseal-source"] == source
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]
-        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as answer:
-            assert [(item["id"], item["result"]) for item in await answer.json()] == batch
+        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as response:
+            assert [(item["id"], item["result"]) for item in await response.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
         assert await call_method(recorded, RPC, "eth_getActiveRulesAt", ["latest"]) == now
         assert "upgrades" in await call_method(recorded, RPC, "eth_getChainConfig", [])
@@ -186,5 +186,5 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
         assert await validators(recorded, UNKNOWN_NODE) == []
         assert await validators(recorded, "NodeID-1") == (-32000, BAD_ARGUMENT)
         call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators"}
-        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as answer:
-            assert f'"weight":{2**64 - 1},' in await answer.text()
+        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as response:
+            assert f'"weight":{2**64 - 1},' in await response.text()

@@ -163,8 +163,8 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
     }
     file.write_text(json.dumps(keys))
     printed = await run(program, "config", "check", str(file), code=1)
-    faults = [line for line in printed.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
-    assert len(faults) == 3, printed
+    error_lines = [line for line in printed.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
+    assert len(error_lines) == 3, printed
     assert "use https://api.avax-test.network " in printed
     assert "api-port" in printed
 
@@ -206,11 +206,11 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
         assert await count_signatures(program, restored) == 1
         async with run_daemon(program, restored) as url:
 
-            async def is_answered() -> bool:
+            async def has_response() -> bool:
                 status, _ = await aggregate(url, message, 50)
                 return status == 200
 
-            await until(is_answered)
+            await until(has_response)
             assert await aggregate(url, message, 50) == (200, signed)
             assert json.loads(await get(url + "/status.json"))["nodeId"] == node_id
             assert (await aggregate(url, other, 67))[0] in QUORUM_NOT_REACHED
@@ -221,11 +221,11 @@ async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tm
         config = write_config(network, tmp_path / "old")
         place = unpack(tmp_path / "old" / "data", "store.db")
         async with run_daemon(program, config) as url:
-            await until_ready_to_answer(url)
+            await until_serving(url)
             assert list(place.glob("store.db.before-*"))
         assert await count_signatures(program, config) == 8
         async with run_daemon(program, config) as url:
-            await until_ready_to_answer(url)
+            await until_serving(url)
             await until(lambda: not list(place.glob("store.db.before-*")))
 
 
@@ -237,7 +237,7 @@ async def count_signatures(program: Path, config: Path) -> int:
     return int(match[1])
 
 
-async def until_ready_to_answer(url: str) -> None:
+async def until_serving(url: str) -> None:
     """Wait until the daemon has started its services."""
 
     async def has_subnets() -> bool:

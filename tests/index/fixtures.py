@@ -183,17 +183,17 @@ def utxos_of(tx: Any) -> tuple[Any, ...]:
 async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
     """Return all answers of an index to queries without filters, and to some by owner and node."""
     async with open_index(url, network) as index:
-        answers: dict[str, Any] = {"fresh": index.freshness()}
+        results: dict[str, Any] = {"fresh": index.freshness()}
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:
             txs = await all_pages(index.transactions, TransactionQuery(chain), 100)
             nodes.update(NodeID(parse_node_id(tx.node_id)) for tx in txs if getattr(tx, "node_id", UNSET))
-            answers[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
+            results[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
             owners = sorted({owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses})
             by_owner = [TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),)) for owner in owners[:8]]
-            answers[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
+            results[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
         for node_id in sorted(nodes):
-            answers[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
+            results[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
         if nodes:
-            answers["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
-    return answers
+            results["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
+    return results

@@ -13,7 +13,7 @@ import msgspec
 from warpseal.errors import StartupError
 from warpseal.store.errors import StoreDown
 
-ANSWER = "answer"
+RESULT = "answer"
 TYPED = (StoreDown, StartupError)
 
 
@@ -47,7 +47,7 @@ async def ends_of(reads: Iterable[Awaitable[Any]]) -> set[str]:
     for read in reads:
         try:
             msgspec.json.encode(await read)
-            ends.add(ANSWER)
+            ends.add(RESULT)
         except TYPED as error:
             ends.add(type(error).__name__)
     return ends

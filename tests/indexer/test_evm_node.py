@@ -95,8 +95,8 @@ async def test_batches_are_refused_in_each_known_way() -> None:
     async with serving_evm(EvmReplayNode(chain, most_in_batch=2)) as (node,), ClientSession() as session:
         assert (await _ask(session, node, calls))["error"]["code"] == -32600
         node.batch_limit = BatchLimit.RESPONSE
-        answers = await _ask(session, node, calls)
-        assert [reply.get("error", {}).get("code") for reply in answers] == [None, None, -32003, -32003]
+        replies = await _ask(session, node, calls)
+        assert [reply.get("error", {}).get("code") for reply in replies] == [None, None, -32003, -32003]
         node.batch_limit = BatchLimit.HTTP
         async with session.post(node.url, json=_body(calls)) as response:
             assert response.status == 413

@@ -15,7 +15,7 @@ from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import flip_stored_bytes, query, rows
-from tests.indexer.test_index_faults import read_status
+from tests.indexer.test_index_failures import read_status
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.index import rebuild
 from warpseal.index.database import index_url, writing_index

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 import warpseal
-from tests.api.openapi.documented_answers import assert_documented
+from tests.api.openapi.documented_responses import assert_documented
 from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load

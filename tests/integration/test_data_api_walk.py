@@ -31,7 +31,7 @@ SECONDS_OF_2026 = range(1_767_225_600, 1_830_297_600)
 def node() -> ReplayNode:
     """A node that lists the validators that it sees."""
     result = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))
-    return ReplayNode(answers={"platform.getCurrentValidators": result, "info.peers": recorded_result("info.peers")})
+    return ReplayNode(replies={"platform.getCurrentValidators": result, "info.peers": recorded_result("info.peers")})
 
 
 async def txs_of(daemon: Daemon, path: str, **query: str) -> list[dict[str, Any]]:

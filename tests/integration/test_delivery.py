@@ -345,7 +345,7 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
         assert "advice" not in reply.body["report"]
 
 
-async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_answer(tmp_path: Path) -> None:
+async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(tmp_path: Path) -> None:
     async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id

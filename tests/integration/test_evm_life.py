@@ -121,8 +121,8 @@ async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(
             # No validator answers.
             lines = [line for line in command.stderr if " no quorum after start " not in line]
             assert [line for line in lines if " WARNING " in line or " ERROR " in line] == []
-    answers = (first, second, ever, lately)
-    pages = [[(entry["address"], entry["sortKey"]) for entry in answer["addresses"]] for answer in answers]
+    responses = (first, second, ever, lately)
+    pages = [[(entry["address"], entry["sortKey"]) for entry in response["addresses"]] for response in responses]
     assert pages[0] + pages[1] == [(h.text(alice), 10**24), (h.text(bob), 50)]
     assert "nextPageToken" not in second
     assert pages[2] == [(h.text(carol), 10**24), (h.text(bob), 50), (h.text(alice), 0)]
@@ -135,12 +135,12 @@ async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(
 
 async def until_indexed(daemon: Daemon, height: int, chain_id: int = h.CHAIN.evm_chain_id) -> None:
     async def is_indexed() -> bool:
-        answer = await daemon.get(f"/v1/chains/{chain_id}")
-        return f"height={height}" in answer.headers.get("x-warpseal-index", "").split(";")
+        response = await daemon.get(f"/v1/chains/{chain_id}")
+        return f"height={height}" in response.headers.get("x-warpseal-index", "").split(";")
 
     await until(is_indexed)
 
 
 async def post(daemon: Daemon, path: str) -> int:
-    async with daemon.session.post(daemon.api_url + path) as answer:
-        return answer.status
+    async with daemon.session.post(daemon.api_url + path) as response:
+        return response.status

@@ -52,7 +52,7 @@ async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_pa
         assert asked(network) == before
 
 
-async def test_while_sets_change_with_every_block_all_answers_fit_the_height_they_name(tmp_path: Path) -> None:
+async def test_while_sets_change_with_every_block_all_responses_fit_the_height_they_name(tmp_path: Path) -> None:
     plan = Plan(
         validators=10, l1s=(L1Plan(shared=True),), height=20, block_interval_s=0.05, churn_every=1, messages=40, seed=5
     )
@@ -184,7 +184,7 @@ def emptying(rule: str) -> Plan:
     return Plan(validators=6, l1s=(L1Plan(validators=3),), height=20, rules=(parse_rule(f"l1-0/all:{rule}"),))
 
 
-async def test_an_empty_set_at_a_named_height_is_the_callers_fault(tmp_path: Path) -> None:
+async def test_an_empty_set_at_a_named_height_is_the_callers_error(tmp_path: Path) -> None:
     async with (
         run_network(emptying("leaves=21")) as network,
         run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,

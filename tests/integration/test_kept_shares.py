@@ -70,8 +70,8 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
 
 async def post(session: aiohttp.ClientSession, api_url: str, body: dict[str, str]) -> dict[str, str]:
     async with session.post(api_url + AGGREGATE_PATH, json=body) as response:
-        answer: dict[str, str] = await response.json()
-        return answer
+        reply: dict[str, str] = await response.json()
+        return reply
 
 
 async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_reached(

@@ -41,7 +41,7 @@ class DaemonSeries:
     """Daemons on one store, one after another, and the requests that they answered.
 
     number: of the validator whose weight its P-Chain transactions change. got: hashes of these transactions.
-    answered_gets: also answers that came too late to be in `got`.
+    successful_gets: also answers that came too late to be in `got`.
     """
 
     network: SimulatedNetwork
@@ -51,11 +51,11 @@ class DaemonSeries:
     messages: Iterator[SimMessage]
     posted: list[SimMessage] = field(default_factory=list)
     got: list[str] = field(default_factory=list)
-    answered_posts: int = 0
-    answered_gets: int = 0
+    successful_posts: int = 0
+    successful_gets: int = 0
 
     @property
-    def answers(self) -> int:
+    def responses(self) -> int:
         """The number of answers that must be in the store."""
         return len(self.posted) + len(self.got)
 
@@ -72,8 +72,8 @@ class DaemonSeries:
                 return
             api_url, _ = await daemon.listening()
             request = asyncio.create_task(self._ask(api_url))
-            enough = self.answers + self.rnd.randint(0, 4)
-            await until(lambda: self.answers >= enough or request.done())
+            enough = self.responses + self.rnd.randint(0, 4)
+            await until(lambda: self.responses >= enough or request.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
             daemon.kill()
             await request
@@ -106,7 +106,7 @@ class DaemonSeries:
             except aiohttp.ClientError:
                 return
             assert status == 200
-            self.answered_posts += 1
+            self.successful_posts += 1
             if monotonic() - began < COMMIT_WAIT_S:
                 self.posted.append(message)
 
@@ -125,7 +125,7 @@ class DaemonSeries:
                 return
             assert status in (201, 404, 503)
             await asyncio.sleep(POLL_S)
-        self.answered_gets += 1
+        self.successful_gets += 1
         if monotonic() - began < COMMIT_WAIT_S:
             self.got.append(transaction.text)
 
@@ -180,11 +180,11 @@ async def test_no_answered_signature_is_lost_in_200_kills(
             before = asked(network)
             assert await daemons.repeat_all() == [200] * len(daemons.posted) + [201] * len(daemons.got)
             assert asked(network) == before
-            faults: list[str] = []
+            failures: list[str] = []
             with open_read_only(StoreUrl.parse(url)) as connection:
-                counted = IntegrityCheck(connection, faults.append).run()
-            assert faults == []
-            assert counted.signatures >= daemons.answers
+                counted = IntegrityCheck(connection, failures.append).run()
+            assert failures == []
+            assert counted.signatures >= daemons.responses
         # Enough answers came before a kill.
-        assert sum(daemons.answered_posts for daemons in series.values()) > kills
-        assert sum(daemons.answered_gets for daemons in series.values()) > kills / 5
+        assert sum(daemons.successful_posts for daemons in series.values()) > kills
+        assert sum(daemons.successful_gets for daemons in series.values()) > kills / 5

@@ -81,7 +81,7 @@ async def open_platform(network: SimulatedNetwork, counted: Counted) -> AsyncIte
 
 
 @pytest.mark.parametrize("words", ["old-sets=5", "foreign-sets", "forged-height=1000", "foreign-conversion"])
-async def test_one_liar_of_three_changes_no_answer(words: str) -> None:
+async def test_one_liar_of_three_changes_no_response(words: str) -> None:
     async with run_network(PLAN) as network:
         network.advance(10)
         for place in range(3):
@@ -134,7 +134,7 @@ async def test_two_agreeing_liars_win_and_three_different_replies_are_no_agreeme
         async with open_platform(network, Counted()) as platform:
             with pytest.raises(NodesDisagree) as error:
                 await platform.validators_at(PRIMARY_NETWORK, tip)
-        assert [answer_class.positions for answer_class in error.value.classes] == [(0,), (1,), (2,)]
+        assert [agreement_class.positions for agreement_class in error.value.classes] == [(0,), (1,), (2,)]
 
 
 async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true_validators(

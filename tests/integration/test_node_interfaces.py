@@ -258,7 +258,7 @@ async def test_files_that_are_no_plugins_are_skipped_and_bad_names_are_refused(t
             assert (said["newVMs"], len(said["failedVMs"])) == ({}, 1)
 
 
-async def test_every_answer_carries_the_node_id_once_the_network_is_known(tmp_path: Path) -> None:
+async def test_every_response_carries_the_node_id_once_the_network_is_known(tmp_path: Path) -> None:
     async with node(tmp_path) as setup:
         await setup.until_healthy()
         for path in (HEALTH, ADMIN, "/ext/nope"):

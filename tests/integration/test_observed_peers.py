@@ -40,8 +40,8 @@ async def own_id(daemon: Daemon) -> NodeID:
     node_ids: list[str] = []
 
     async def is_told() -> bool:
-        async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as answer:
-            node_ids[:] = answer.headers.getall("node-id", [])
+        async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as response:
+            node_ids[:] = response.headers.getall("node-id", [])
         return bool(node_ids)
 
     await until(is_told)
@@ -63,9 +63,9 @@ async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
 
 async def fetch_uptime(daemon: Daemon, name: str) -> tuple[float, float]:
     """Return uptime and reachability of a validator from endpoint 8."""
-    answer = await daemon.get(f"{NETWORKS}/validators/{name}")
-    assert answer.status == 200, answer.body
-    (body,) = answer.body["validators"]
+    response = await daemon.get(f"{NETWORKS}/validators/{name}")
+    assert response.status == 200, response.body
+    (body,) = response.body["validators"]
     return body["uptimePerformance"], body["validatorHealth"]["reachabilityPercent"]
 
 

@@ -223,7 +223,7 @@ class Listing:
     status: int = 200
     seconds: int = 12_345
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def respond(self, request: web.Request) -> web.Response:
         if self.status != 200:
             return web.Response(status=self.status)
         entry = {
@@ -245,7 +245,7 @@ class Listing:
 async def listing_node(node: Listing) -> AsyncIterator[str]:
     """Serve a node; yields its RPC URL."""
     app = web.Application()
-    app.router.add_post("/ext/bc/it/validators", node.answer)
+    app.router.add_post("/ext/bc/it/validators", node.respond)
     runner = web.AppRunner(app)
     await runner.setup()
     try:

@@ -45,7 +45,7 @@ async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tupl
     """Serve prices by (day, currency); yield its url and what was asked."""
     requests: Counter[str] = Counter()
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         day, currency = request.match_info["day"], request.query["in"]
         requests[f"{day} {currency}"] += 1
         if (day, currency) not in prices:
@@ -53,7 +53,7 @@ async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tupl
         return web.json_response({"market": {"price": {currency: prices[day, currency]}}})
 
     app = web.Application()
-    app.router.add_get("/avax/{day}", answer)
+    app.router.add_get("/avax/{day}", respond)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

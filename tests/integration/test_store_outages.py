@@ -36,8 +36,8 @@ Outage = Callable[[], AbstractContextManager[None]]
 def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that of all that was logged as an error nothing is about anything but the store."""
     yield
-    faults = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
-    assert faults <= {"warpseal.store.writer"}
+    logger_names = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
+    assert logger_names <= {"warpseal.store.writer"}
 
 
 @pytest.fixture(params=["file-locked", "server-stopped", "server-paused"])

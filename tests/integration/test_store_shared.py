@@ -56,13 +56,13 @@ async def test_a_signature_of_one_daemon_is_served_by_another(tmp_path: Path, po
     async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
         message = network.messages_of(first.l1)[0]
         registration = network.p_chain.register(first.l1)
-        answers = [await signed(first, message), (await first.deliver(registration)).signed]
+        responses = [await signed(first, message), (await first.deliver(registration)).signed]
         before = count_signature_requests(network)
         again = [await signed(second, message), (await second.deliver(registration)).signed]
-        assert again == answers
+        assert again == responses
         network.p_chain.remove(validation_id_of(registration))
         reply = await second.daemon.l1_message(registration)
-        assert (reply.signed, reply.body["superseded"]["now"]) == (answers[1], {"registered": False})
+        assert (reply.signed, reply.body["superseded"]["now"]) == (responses[1], {"registered": False})
         assert count_signature_requests(network) == before
 
 

@@ -162,8 +162,8 @@ async def test_a_daemon_that_ends_loses_only_unwritten_usage(tmp_path: Path, *, 
                 assert await daemon.ended() == (-9 if is_killed else 0)
                 with suppress(aiohttp.ClientError, ConnectionError, AssertionError):
                     await calling
-            answered = before + client.expected.total
-            least, most = seen if is_killed else answered, answered + MAX_BATCH
+            call_count = before + client.expected.total
+            least, most = seen if is_killed else call_count, call_count + MAX_BATCH
         async with start_command("serve", "--config", config) as daemon:
             url, _ = await daemon.listening()
             assert least <= await total_at(session, url) <= most

@@ -162,7 +162,7 @@ def test_cycles_continue_equally_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("other_kind", [True, False])
-def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_a_fault(other_kind: bool) -> None:
+def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(other_kind: bool) -> None:
     chain = Renewing()
     if other_kind:
         with pytest.raises(LedgerFault, match="another type"):
@@ -173,7 +173,7 @@ def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_a_fault(other_
             chain.decide(tx, commit=True, at_s=CYCLE_S)
 
 
-def test_configuring_a_validator_that_is_not_auto_renewed_is_a_fault() -> None:
+def test_configuring_a_validator_that_is_not_auto_renewed_is_an_error() -> None:
     chain = Renewing()
     with pytest.raises(LedgerFault, match="does not renew itself"):
         chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0))

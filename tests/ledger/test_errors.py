@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_invalid_transaction_is_a_fault_that_names_it(case: str) -> None:
+def test_an_invalid_transaction_is_an_error_that_names_it(case: str) -> None:
     unsigned, reason = CASES[case]
     chain = Chain()
     with pytest.raises(LedgerFault, match=reason) as error:
@@ -151,33 +151,33 @@ def option(kind: str) -> Callable[[Chain], object]:
 
 
 @pytest.mark.parametrize("kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"])
-def test_a_decision_without_a_proposal_is_a_fault(kind: str) -> None:
+def test_a_decision_without_a_proposal_is_an_error(kind: str) -> None:
     with pytest.raises(LedgerFault, match="nothing was proposed"):
         Chain().block(kind)
 
 
-def test_a_block_before_the_decision_is_a_fault() -> None:
+def test_a_block_before_the_decision_is_an_error() -> None:
     chain = Chain()
     chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
     with pytest.raises(LedgerFault, match="neither committed nor aborted"):
         chain.accept()
 
 
-def test_a_decision_at_another_time_is_a_fault() -> None:
+def test_a_decision_at_another_time_is_an_error() -> None:
     chain = Chain()
     chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
     with pytest.raises(LedgerFault, match="that of the proposal"):
         chain.block("BanffCommitBlock", at_s=3 * DAY_S)
 
 
-def test_a_block_before_chain_time_is_a_fault() -> None:
+def test_a_block_before_chain_time_is_an_error() -> None:
     chain = Chain()
     chain.accept(at_s=10)
     with pytest.raises(LedgerFault, match="time goes back"):
         chain.accept(at_s=9)
 
 
-def test_a_proposal_of_an_undecidable_type_is_a_fault() -> None:
+def test_a_proposal_of_an_undecidable_type_is_an_error() -> None:
     with pytest.raises(LedgerFault, match="cannot be proposed"):
         Chain().block("BanffProposalBlock", CreateSubnetTx(spending(0), OWNER))
 
@@ -190,12 +190,12 @@ def test_a_proposal_of_an_undecidable_type_is_a_fault() -> None:
         (FIRST[0].id, DAY_S, "not at"),
     ],
 )
-def test_a_reward_out_of_turn_is_a_fault(staking: TxID, at_s: int, reason: str) -> None:
+def test_a_reward_out_of_turn_is_an_error(staking: TxID, at_s: int, reason: str) -> None:
     with pytest.raises(LedgerFault, match=reason):
         Chain().reward(staking, commit=True, at_s=at_s)
 
 
-def test_a_reused_nonce_is_a_fault() -> None:
+def test_a_reused_nonce_is_an_error() -> None:
     chain = Chain()
     subnet = P_TX.build(CreateSubnetTx(spending(0), OWNER))
     chain.accept(subnet)

@@ -121,7 +121,7 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
     assert (len(effects.txs), effects.txs[3].position) == (6, 3)
 
 
-def test_a_double_spend_on_the_x_chain_is_a_fault() -> None:
+def test_a_double_spend_on_the_x_chain_is_an_error() -> None:
     mint = MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses))
     with pytest.raises(LedgerFault, match="spent already"):
         applied(CREATION, asset_operation(mint, (MADE, 1)), asset_operation(mint, (MADE, 1)))
@@ -131,7 +131,7 @@ def test_a_double_spend_on_the_x_chain_is_a_fault() -> None:
         applied(asset_operation(mint, (MADE, 1)), source=outputs)
 
 
-def test_an_operation_on_an_output_of_another_kind_is_a_fault() -> None:
+def test_an_operation_on_an_output_of_another_kind_is_an_error() -> None:
     give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
     with pytest.raises(LedgerFault, match="differs from the output"):
         applied(CREATION, give)
@@ -163,7 +163,7 @@ def test_an_unknown_output_of_an_operation_is_reconstructed(operation: Any, kind
         applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)))
 
 
-def test_more_of_an_asset_out_than_in_is_a_fault() -> None:
+def test_more_of_an_asset_out_than_in_is_an_error() -> None:
     spent = TransferableInput(MADE, 0, ASSET, TransferInput(100, (0,)))
     base = BaseFields(88, X_CHAIN, (output(101, ASSET),), (spent,), b"")
     with pytest.raises(LedgerFault, match="outputs are more"):
@@ -220,7 +220,7 @@ def test_an_export_from_an_account_can_be_imported_once() -> None:
     assert not outputs.unspent
 
 
-def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
+def test_more_at_an_account_than_was_imported_is_an_error() -> None:
     spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
     arrival = AtomicEvmOutput(Address(b"\x77" * 20), 29, TOKEN)
     with pytest.raises(LedgerFault, match="outputs are more"):

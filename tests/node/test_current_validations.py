@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, open_upstream, recorded_result
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcRefusal, node_id, open_upstream, recorded_result
 from warpseal.node.p_chain import CurrentValidation, decode_current_validations
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
@@ -65,7 +65,7 @@ async def test_a_malformed_entry_makes_the_response_unusable(change: dict[str, A
 @pytest.mark.parametrize("text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"])
 async def test_an_error_response_is_a_failed_call(text: str) -> None:
     def refuse(_: object) -> object:
-        raise RpcFault(text)
+        raise RpcRefusal(text)
 
     async with open_upstream(RecordedNode({METHOD: refuse})) as upstream:
         with pytest.raises(NodeUnavailable):

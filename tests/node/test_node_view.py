@@ -17,7 +17,7 @@ from tests.node.recorded_node import (
     PERMISSIONED,
     Params,
     RecordedNode,
-    RpcFault,
+    RpcRefusal,
     node_id,
     open_upstream,
     recorded_result,
@@ -43,12 +43,12 @@ TOTAL = 5 * 10**15
 def validators(**changes: Any) -> Any:
     """Answers getCurrentValidators for whichever nodes are asked for."""
 
-    def answer(params: Params) -> Any:
+    def reply_to(params: Params) -> Any:
         return {
             "validators": [{**validation, **changes} for validation in ALL if validation["nodeID"] in params["nodeIDs"]]
         }
 
-    return answer
+    return reply_to
 
 
 def node(peers: Any = (), **changes: Any) -> RecordedNode:
@@ -140,7 +140,7 @@ async def test_a_validator_of_an_l1_alone_has_no_validation() -> None:
 
 async def test_an_older_node_returns_only_the_primary_network() -> None:
     def unknown(_: Params) -> Any:
-        raise RpcFault('rpc: can\'t find method "platform.getAllValidatorsAt"')
+        raise RpcRefusal('rpc: can\'t find method "platform.getAllValidatorsAt"')
 
     async with open_upstream(of_all_subnets(members=unknown)) as upstream:
         (validation,) = await upstream.view.validations(OWNED)
@@ -181,11 +181,11 @@ async def test_validations_and_connectivity_share_one_cached_call() -> None:
 def failing_after_the_first_call() -> RecordedNode:
     def peers(params: Params) -> Any:
         if recorded.calls["info.peers"] > 1:
-            raise RpcFault("shutting down")
+            raise RpcRefusal("shutting down")
         return {"peers": [PEER]}
 
     recorded = node()
-    recorded.answers["info.peers"] = peers
+    recorded.replies["info.peers"] = peers
     return recorded
 
 
@@ -258,7 +258,7 @@ async def test_a_transaction_of_another_type_is_no_blockchain() -> None:
 
 async def test_an_error_response_is_a_failed_call() -> None:
     def refuse(_: Params) -> Any:
-        raise RpcFault("no")
+        raise RpcRefusal("no")
 
     async with open_upstream(RecordedNode({"platform.getCurrentValidators": refuse})) as upstream:
         with pytest.raises(NodeUnavailable):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
+from tests.node.recorded_node import L1_CHAIN, RecordedNode, RpcRefusal, connect, refusing_uri, serve_nodes
 from warpseal.node.settings import NodeSettings
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable
@@ -31,7 +31,7 @@ def canary_endpoint(uri: str) -> NodeEndpoint:
 
 def echoing(text: str) -> Any:
     def refuse(_: object) -> None:
-        raise RpcFault(text)
+        raise RpcRefusal(text)
 
     return refuse
 
@@ -54,8 +54,8 @@ BEHAVIOURS: dict[str, Any] = {
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    answers = {"platform.validatedBy": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
-    node = RecordedNode(answers, prefix=f"/path-{CANARY}")
+    replies = {"platform.validatedBy": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
+    node = RecordedNode(replies, prefix=f"/path-{CANARY}")
     texts: list[str] = []
     async with serve_nodes(node) as uris, open_session() as session:
         endpoints = (canary_endpoint(uris[0]), canary_endpoint(refusing_uri()))

@@ -191,7 +191,7 @@ def test_malformed_messages_are_undecodable(raw: bytes) -> None:
     st.integers(0, 2**32 - 1),
     st.binary(max_size=200) | st.binary(min_size=98, max_size=98),
 )
-def test_answers_are_read_like_the_generated_parser_reads_them(chain: bytes, request_id: int, body: bytes) -> None:
+def test_responses_are_read_like_the_generated_parser_reads_them(chain: bytes, request_id: int, body: bytes) -> None:
     raw = p2p_pb2.AppResponse(chain_id=chain, request_id=request_id, app_bytes=body).SerializeToString()
     assert decode_app_response(raw) == (chain, request_id, body)
 
@@ -205,7 +205,7 @@ SHARE_TAIL = b"\x1a\x62\x0a\x60" + BLS_SIGNATURE
     st.binary(max_size=6),
     st.binary(max_size=6) | st.sampled_from((SHARE_TAIL, SHARE_TAIL[:-1], SHARE_TAIL + b"\0")),
 )
-def test_strange_answers_are_read_like_the_generated_parser_reads_them(
+def test_strange_responses_are_read_like_the_generated_parser_reads_them(
     junk: bytes, has_chain: bool, before: bytes, behind: bytes
 ) -> None:
     raw = before + (b"\x0a\x20" + CHAIN + b"\x10" if has_chain else b"") + junk + behind

@@ -42,8 +42,8 @@ async def daemons(
 async def _replay(daemon: Daemon, exchange: Exchange) -> tuple[int, str, dict[str, Any]]:
     """Send the recorded bytes; return status, content type and the JSON body."""
     url = daemon.api_url + exchange.path
-    async with daemon.session.request(exchange.method, url, data=exchange.raw_request) as answer:
-        return answer.status, answer.headers["content-type"], await answer.json()
+    async with daemon.session.request(exchange.method, url, data=exchange.raw_request) as response:
+        return response.status, response.headers["content-type"], await response.json()
 
 
 def _text(exchange: Exchange, body: dict[str, Any]) -> str:
@@ -100,9 +100,9 @@ async def test_requests_that_the_reference_answers_500_are_never_a_500(daemons: 
 async def test_the_metrics_port_has_every_recorded_series_with_its_help_and_type(
     daemon: Daemon, exchange: Exchange
 ) -> None:
-    async with daemon.session.get(daemon.metrics_url + exchange.path) as answer:
-        page = (await answer.text()).splitlines()
-        assert answer.status == EXPECTED[exchange.position].status
+    async with daemon.session.get(daemon.metrics_url + exchange.path) as response:
+        page = (await response.text()).splitlines()
+        assert response.status == EXPECTED[exchange.position].status
     assert [line for line in exchange.body.splitlines() if line not in page] == []
     async with daemon.session.get(daemon.api_url + exchange.path) as elsewhere:
         assert elsewhere.status == 404

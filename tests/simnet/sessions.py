@@ -83,7 +83,7 @@ class Line:
         self.session.start()
 
     @property
-    def faults(self) -> dict[str, int]:
+    def violations(self) -> dict[str, int]:
         return self.network.violations.by_kind()
 
     def send(self, *messages: p2p.Message) -> None:
@@ -149,7 +149,7 @@ def recorded_client() -> tuple[Leaf, dict[str, list[bytes]]]:
     return leaf, frames
 
 
-def recorded_answers(node: str) -> list[p2p.Message]:
+def recorded_responses(node: str) -> list[p2p.Message]:
     """Return the application answers that a node gave to the recorded client."""
     entries = [json.loads(line) for line in (VECTORS / "wire.jsonl").read_text().splitlines()]
     frames = [

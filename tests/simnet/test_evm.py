@@ -26,16 +26,16 @@ async def network() -> AsyncIterator[SimulatedNetwork]:
 
 async def post(network: SimulatedNetwork, chain: str, body: Any) -> Any:
     url = f"{network.node_uri}/ext/bc/{chain}/rpc"
-    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
-        assert answer.status == 200
-        return await answer.json()
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        assert response.status == 200
+        return await response.json()
 
 
 async def ask(network: SimulatedNetwork, chain: str, method: str, *params: Any) -> Any:
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": list(params)}
-    answer = await post(network, chain, body)
-    assert answer["id"] == 7
-    return answer["result"] if "result" in answer else answer["error"]
+    response = await post(network, chain, body)
+    assert response["id"] == 7
+    return response["result"] if "result" in response else response["error"]
 
 
 def chain_of(network: SimulatedNetwork, place: int) -> str:

@@ -12,8 +12,8 @@ from tests.simnet.sessions import (
     hello,
     peer_list,
     recorded,
-    recorded_answers,
     recorded_client,
+    recorded_responses,
     small_network,
 )
 from warpseal import bls
@@ -57,12 +57,12 @@ MUTATIONS: list[tuple[ViolationKind, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_one_wrong_field_ends_the_connection(fault: ViolationKind, changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
+def test_one_wrong_field_ends_the_connection(kind: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
     assert line.transport.kinds() == ["handshake"]
 
 
@@ -89,20 +89,20 @@ def test_handshakes_that_nodes_tolerate_are_accepted(changes: dict[str, object])
     line.send(hello(NETWORK, **changes))
     assert not line.transport.closed
     assert line.transport.kinds() == ["handshake", "peer_list"]
-    assert line.faults == {}
+    assert line.violations == {}
 
 
 def test_the_first_failed_check_in_a_nodes_order_is_reported() -> None:
     line = Line(small_network())
     line.send(hello(1, my_time=1, tracked_subnets=[bytes(3)], ip_addr=None, ip_bls_sig=None))
-    assert line.faults == {ViolationKind.NETWORK_ID: 1}
+    assert line.violations == {ViolationKind.NETWORK_ID: 1}
 
 
 def test_a_second_handshake_ends_the_connection() -> None:
     line = Line(small_network())
     line.send(hello(NETWORK), hello(NETWORK))
     assert line.transport.closed
-    assert line.faults == {ViolationKind.SECOND_HANDSHAKE: 1}
+    assert line.violations == {ViolationKind.SECOND_HANDSHAKE: 1}
 
 
 def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
@@ -113,10 +113,10 @@ def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     assert not line.session.finished
     line.send(peer_list())
     assert line.session.finished
-    assert line.faults == {ViolationKind.EARLY_PEER_LIST: 1}
+    assert line.violations == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
-def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_answers() -> None:
+def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_responses() -> None:
     leaf, frames_by_node = recorded_client()
     clock = Clock()
     network = recorded(clock)
@@ -125,19 +125,19 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
         line = Line(network, index, leaf)
         line.session.feed(b"".join(frames))
         assert line.session.finished
-        answers = [
+        responses = [
             message
             for message in line.transport.messages()
             if message.HasField("app_response") or message.HasField("app_error")
         ]
-        assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
+        assert sorted(map(_response_key, responses)) == sorted(map(_response_key, recorded_responses(node)))
         assert not line.transport.closed
     # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
     assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(frames_by_node)}
 
 
-@pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
+def test_each_mutation_of_a_recorded_handshake_is_refused(kind: ViolationKind, changes: dict[str, object]) -> None:
     leaf, frames_by_node = recorded_client()
     message = p2p.Message.FromString(next(iter(frames_by_node.values()))[0][4:])
     for name, value in changes.items():
@@ -147,7 +147,7 @@ def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, 
     line = Line(recorded(), 0, leaf)
     line.send(message)
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
 
 
 def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
@@ -157,7 +157,7 @@ def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
     with pytest.raises(MessageRejected) as error:
         check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
-    assert error.value.fault is ViolationKind.BLS_PROOF
+    assert error.value.kind is ViolationKind.BLS_PROOF
 
 
 def test_a_validator_that_dials_must_prove_its_key() -> None:
@@ -170,7 +170,7 @@ def test_a_validator_that_dials_must_prove_its_key() -> None:
     assert not line.transport.closed
     line = Line(network, 0, caller.leaf)
     line.send(hello(NETWORK, **changes))
-    assert line.faults == {ViolationKind.BLS_PROOF: 1}
+    assert line.violations == {ViolationKind.BLS_PROOF: 1}
 
 
 def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
@@ -192,5 +192,5 @@ def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     assert len(handshake.known_peers.salt) == 32
 
 
-def _answer_key(message: p2p.Message) -> bytes:
+def _response_key(message: p2p.Message) -> bytes:
     return message.SerializeToString(deterministic=True)

@@ -112,8 +112,8 @@ async def test_an_overloaded_node_returns_429_with_retry_after(network: Simulate
     network.nodes[0].rpc.outages["platform.getTx"] = Outage(OutageKind.TOO_MANY, retry_after_s=2)
     body = {"jsonrpc": "2.0", "id": 1, "method": "platform.getTx", "params": {}}
     url = network.node_uri + "/ext/bc/P"
-    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
-        assert (answer.status, answer.headers["Retry-After"]) == (429, "2")
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "2")
     assert await ask(network, 0, "getHeight") == {"height": "20"}
     assert network.calls["platform.getTx"] == 1
 
@@ -122,13 +122,13 @@ async def test_a_node_can_stop_running_a_chain(network: SimulatedNetwork) -> Non
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
     network.nodes[1].stop_chain(chain_id)
     url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
-    async with aiohttp.ClientSession() as session, session.post(url, json={}) as answer:
-        assert answer.status == 404
+    async with aiohttp.ClientSession() as session, session.post(url, json={}) as response:
+        assert response.status == 404
     path = f"/ext/bc/{id_text(chain_id)}/proposervm"
     assert "number" in await call(network.node_uri, path, "proposervm.getCurrentEpoch")
 
 
-async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
+async def refusal_codes(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
     """Return the code with which each validator refuses what is attested, or None where it signs."""
     attested = transaction.attested
     assert attested is not None
@@ -147,17 +147,17 @@ async def test_lagging_validators_refuse_until_they_have_the_block(network: Simu
     l1 = network.subnets[1].subnet_id
     registration = network.p_chain.register(l1, 3)
     assert registration.validation_id is not None
-    assert (await answers(network, registration))[:4] == [None, 11, 11, None]
+    assert (await refusal_codes(network, registration))[:4] == [None, 11, 11, None]
     network.advance()
-    assert (await answers(network, registration))[:4] == [None, None, 11, None]
+    assert (await refusal_codes(network, registration))[:4] == [None, None, 11, None]
     change = network.p_chain.set_weight(registration.validation_id, 5)
-    assert (await answers(network, change))[:4] == [None, 16, 11, None]
+    assert (await refusal_codes(network, change))[:4] == [None, 16, 11, None]
     removal = network.p_chain.remove(registration.validation_id)
-    assert (await answers(network, removal))[:4] == [None, 12, 12, None]
+    assert (await refusal_codes(network, removal))[:4] == [None, 12, 12, None]
     conversion = network.p_chain.convert(network.subnets[2].subnet_id)
-    assert (await answers(network, conversion))[:4] == [None, 6, 6, None]
+    assert (await refusal_codes(network, conversion))[:4] == [None, 6, 6, None]
     network.advance(3)
-    assert await answers(network, removal) == [None] * 6
+    assert await refusal_codes(network, removal) == [None] * 6
     assert network.violations.total == 0
 
 

@@ -226,9 +226,9 @@ async def test_the_recorded_network_answers_over_tls_as_recorded() -> None:
                     unsigned = message.unsigned
                     if unsigned.source_chain_id not in validator.chains:
                         continue
-                    answer = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
-                    if isinstance(answer, bytes):
-                        assert bls.verify(bls.parse_public_key(validator.bls_key), unsigned.raw, answer)
+                    response = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
+                    if isinstance(response, bytes):
+                        assert bls.verify(bls.parse_public_key(validator.bls_key), unsigned.raw, response)
                         shares += 1
         assert shares == 42 + 2 * 7
         assert network.violations.total == 0

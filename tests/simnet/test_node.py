@@ -196,22 +196,22 @@ async def test_nearly_drained_validators_are_set_members_with_their_balance() ->
 async def test_bad_calls_are_refused_in_a_nodes_words(body: bytes, code: int, text: str) -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
         headers = {"content-type": "application/json;"}
-        async with session.post(network.node_uri + "/ext/info", data=body, headers=headers) as answer:
-            assert answer.status == 200
-            error = (await answer.json())["error"]
+        async with session.post(network.node_uri + "/ext/info", data=body, headers=headers) as response:
+            assert response.status == 200
+            error = (await response.json())["error"]
     assert error["code"] == code
     assert error["message"].startswith(text)
 
 
 async def test_other_methods_types_and_paths_are_refused_by_status() -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
-        async with session.get(network.node_uri + "/ext/info") as answer:
-            assert (answer.status, await answer.text()) == (405, "rpc: POST method required, received GET")
-            assert answer.headers["node-id"].startswith("NodeID-")
-        async with session.post(network.node_uri + "/ext/info", data=b"{}") as answer:
-            assert answer.status == 415
-        async with session.post(network.node_uri + "/ext/info/", json={}) as answer:
-            assert (answer.status, await answer.text()) == (404, "404 page not found\n")
+        async with session.get(network.node_uri + "/ext/info") as response:
+            assert (response.status, await response.text()) == (405, "rpc: POST method required, received GET")
+            assert response.headers["node-id"].startswith("NodeID-")
+        async with session.post(network.node_uri + "/ext/info", data=b"{}") as response:
+            assert response.status == 415
+        async with session.post(network.node_uri + "/ext/info/", json={}) as response:
+            assert (response.status, await response.text()) == (404, "404 page not found\n")
 
 
 async def test_a_node_can_fail_and_its_calls_are_counted() -> None:

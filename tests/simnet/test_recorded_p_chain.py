@@ -69,10 +69,10 @@ def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
 def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> None:
     state = recorded().state
     outcomes = Counter[int]()
-    for request, answer in exchanges():
+    for request, response in exchanges():
         refusal = verdict(state, request)
-        if answer.HasField("app_error"):
-            assert refusal == Refusal(answer.app_error.error_code, answer.app_error.error_message)
+        if response.HasField("app_error"):
+            assert refusal == Refusal(response.app_error.error_code, response.app_error.error_message)
         else:
             assert refusal is None
         outcomes[refusal.code if refusal else 0] += 1

@@ -67,7 +67,7 @@ def test_the_error_of_a_call_decides_about_status_200(outcome: CallOutcome, code
     assert outcome_of(101, CallError(code, message)) is outcome
 
 
-def test_calls_without_an_answer_fail_and_bodies_without_calls_are_invalid() -> None:
+def test_calls_without_a_response_fail_and_bodies_without_calls_are_invalid() -> None:
     assert [outcome_of(200, error) for error in (UNANSWERED, RATE_LIMITED, NOT_JSON_RPC)] == [FAILED, FAILED, INVALID]
 
 

@@ -70,7 +70,7 @@ def test_the_metrics_database_is_in_the_folder_of_the_store_unless_it_has_a_url(
 
 
 @pytest.mark.parametrize("url", ["off", "mysql://user@host/name"])
-def test_a_url_of_no_database_is_a_fault_that_names_the_forms(url: str) -> None:
+def test_a_url_of_no_database_is_an_error_that_names_the_forms(url: str) -> None:
     with pytest.raises(InvalidSetting, match="metrics-db-url") as error:
         metrics_url(url, "metrics-db-url")
     assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(error.value)

@@ -35,7 +35,7 @@ async def test_validations_are_fetched_again_once_they_are_old() -> None:
     async with started_services() as services:
         current = of(services)
         await current.of(L1)
-        services.node.answers[METHOD] = {"validators": []}
+        services.node.replies[METHOD] = {"validators": []}
         services.clock.now += TTL_S - 0.1
         assert len(await current.of(L1)) == 4
         services.clock.now += 0.2
@@ -56,7 +56,7 @@ async def test_the_last_response_is_used_for_a_minute_while_no_node_answers() ->
     async with started_services() as services:
         current = of(services)
         await current.of(L1)
-        services.node.answers[METHOD] = web.Response(status=503)
+        services.node.replies[METHOD] = web.Response(status=503)
         services.clock.now += STALE_S - 1
         assert len(await current.of(L1)) == 4
         services.clock.now += 2

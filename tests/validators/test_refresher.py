@@ -18,7 +18,7 @@ from tests.node.recorded_node import (
     PERMISSIONED,
     PERMISSIONED_CHAIN,
     RecordedNode,
-    RpcFault,
+    RpcRefusal,
     recorded_result,
 )
 from tests.validators.fixtures import Peers, ValidatorServices, started_services
@@ -88,18 +88,18 @@ async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background(
 
 async def test_a_refresh_that_failed_is_repeated() -> None:
     def refuse(_: object) -> object:
-        raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
+        raise RpcRefusal("current P-chain height (1) < requested P-Chain height (2)")
 
     async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
         wrongs: tuple[Any, ...] = (lambda _: web.Response(status=503), {"validators": [{}]}, refuse)
         for wrong in wrongs:
-            services.node.answers[METHOD] = services.node.answers[CHAINS] = wrong
+            services.node.replies[METHOD] = services.node.replies[CHAINS] = wrong
             services.node.calls.clear()
             async with scenario.running():
                 await until(lambda: services.node.calls[METHOD] >= 2)
             assert (scenario.learnt, scenario.appeared) == ([], set())
-        services.node.answers.clear()
+        services.node.replies.clear()
         async with scenario.running():
             await until(lambda: scenario.appeared == {L1_CHAIN})
 
@@ -107,10 +107,10 @@ async def test_a_refresh_that_failed_is_repeated() -> None:
 async def test_a_chain_that_is_created_later_is_reported_later() -> None:
     async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
-        services.node.answers[CHAINS] = {"blockchainIDs": []}
+        services.node.replies[CHAINS] = {"blockchainIDs": []}
         async with scenario.running():
             await until(lambda: len(scenario.learnt) >= 2)
-            del services.node.answers[CHAINS]
+            del services.node.replies[CHAINS]
             services.clock.now += 61
             await until(lambda: scenario.appeared == {L1_CHAIN})
 

@@ -132,7 +132,7 @@ def test_an_empty_set_is_a_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "faulty",
+    "bad_members",
     [
         [(node(1), KEYS[0], 2**64 - 1), (node(2), None, 1)],
         [(node(1), KEYS[0], 2**64)],
@@ -145,9 +145,9 @@ def test_an_empty_set_is_a_set() -> None:
         [(node(1), KEYS[0], 1), (node(1), KEYS[1], 1)],
     ],
 )
-def test_invalid_members_are_refused(faulty: list[tuple[NodeID, bytes | None, int]]) -> None:
+def test_invalid_members_are_refused(bad_members: list[tuple[NodeID, bytes | None, int]]) -> None:
     with pytest.raises(InvalidValidatorSet):
-        build_canonical_set(faulty)
+        build_canonical_set(bad_members)
 
 
 def test_a_total_weight_of_64_bits_is_accepted() -> None:

@@ -98,7 +98,7 @@ async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder
 async def test_today_is_the_first_point_unless_the_index_lacks_blocks(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
         responses = [await request(client, f"/v1/avg_tps/{chain.evm_chain_id}") for chain in CHAINS]
-    first_points = [answer.body["results"][0] for answer in responses]
+    first_points = [response.body["results"][0] for response in responses]
     assert [point["timestamp"] // DAY for point in first_points] == [TODAY, TODAY, CHAINS[2].blocks[-1].time // DAY]
     assert first_points[1]["value"] == 0
     assert "lag=0" in responses[1].headers["x-warpseal-index"]
@@ -146,11 +146,11 @@ async def test_start_keys_are_page_tokens_by_another_name(folder: Path) -> None:
 )
 async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
-        answer = await request(client, f"/v1/avg_tps/{CHAINS[0].evm_chain_id}", **params)
-    assert (answer.status, answer.body["detail"]["field"]) == (400, field)
-    (message,) = answer.body["message"]
+        response = await request(client, f"/v1/avg_tps/{CHAINS[0].evm_chain_id}", **params)
+    assert (response.status, response.body["detail"]["field"]) == (400, field)
+    (message,) = response.body["message"]
     assert isinstance(message, str)
-    assert (answer.body["error"], answer.body["statusCode"]) == ("Bad Request", 400)
+    assert (response.body["error"], response.body["statusCode"]) == ("Bad Request", 400)
 
 
 async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> None:
@@ -158,20 +158,20 @@ async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> N
     for chain in (empty, started):
         write_chain(file_urls(tmp_path)[0], chain, NOW)
     async with metrics_setup(*file_urls(tmp_path), plain) as setup, client_of(setup) as client:
-        answers = [
+        responses = [
             await request(client, f"/v1/avg_tps/{name}") for name in ("total", "0x" + plain.blockchain_id.hex(), "1")
         ]
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [
+    assert [(response.status, response.body["code"]) for response in responses] == [
         (404, "index_not_enabled"),
         (404, "index_not_enabled"),
         (404, "unknown_chain"),
     ]
     async with metrics_setup(*file_urls(tmp_path), empty) as setup, client_of(setup) as client:
-        answer = await request(client, "/v1/avg_tps/total")
-    assert (answer.status, answer.body["code"]) == (503, "index_not_ready")
+        response = await request(client, "/v1/avg_tps/total")
+    assert (response.status, response.body["code"]) == (503, "index_not_ready")
     async with metrics_setup(*file_urls(tmp_path), plain, empty, started) as setup, client_of(setup) as client:
-        answer = await request(client, "/v1/avg_tps/total")
-    assert (answer.status, answer.body) == (200, {"results": [], "status": 200, "lastRun": NOW})
+        response = await request(client, "/v1/avg_tps/total")
+    assert (response.status, response.body) == (200, {"results": [], "status": 200, "lastRun": NOW})
 
 
 async def test_keys_do_not_count_and_limits_are_those_of_the_address(folder: Path) -> None:
@@ -191,7 +191,7 @@ async def test_keys_do_not_count_and_limits_are_those_of_the_address(folder: Pat
             third = await request(client, path, **{"header_x-glacier-api-key": "wrong"})
             clock.now += 60
             later = await request(client, path)
-    assert [answer.status for answer in (first, second, third, later)] == [200, 200, 429, 200]
+    assert [response.status for response in (first, second, third, later)] == [200, 200, 429, 200]
     assert second.headers["ratelimit-policy"] == "45;w=60"
     assert second.headers["ratelimit-remaining"] == "5"
     assert (third.body["code"], len(third.body["message"])) == ("rate_limited", 1)

@@ -111,9 +111,9 @@ async def test_large_balances_are_whole_integers(folder: Path, models: tuple[Mod
     async with (
         metrics_setup(*file_urls(folder), CHAIN) as setup,
         client_of(setup) as client,
-        client.get(balances_path(TOKENS[0]), params={"threshold": "0"}) as answer,
+        client.get(balances_path(TOKENS[0]), params={"threshold": "0"}) as response,
     ):
-        text = await answer.text()
+        text = await response.text()
     first = entries_above(models[0], TOKENS[0], 0, None, None)[0]
     assert first["sortKey"] > 2**64
     assert f'"sortKey":{first["sortKey"]}}}' in text
@@ -155,7 +155,7 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
         nft = await request(client, balances_path(address(1)), threshold=0)
         token = await request(client, nfts_path(TOKENS[0]))
         unknown = await request(client, balances_path(address(99_999)), threshold=0)
-    assert [answer.body for answer in (nft, unknown)] == [{"addresses": []}] * 2
+    assert [response.body for response in (nft, unknown)] == [{"addresses": []}] * 2
     assert token.body == {
         "addresses": [],
         "nftCollectionName": "",
@@ -177,8 +177,8 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
 )
 async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str, Any], reason: str) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), **params)
-    assert (answer.status, answer.body["message"]) == (400, [reason])
+        response = await request(client, balances_path(TOKENS[0]), **params)
+    assert (response.status, response.body["message"]) == (400, [reason])
 
 
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
@@ -214,8 +214,8 @@ async def test_later_pages_show_the_block_of_the_first_one(
 async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> list[Any]:
     entries: list[Any] = []
     while token is not None:
-        async with client.get(path, params={"pageToken": token, "pageSize": "3"}) as answer:
-            body = await answer.json()
+        async with client.get(path, params={"pageToken": token, "pageSize": "3"}) as response:
+            body = await response.json()
         entries += body["addresses"]
         token = body.get("nextPageToken")
     return entries
@@ -230,7 +230,7 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
     IndexFiller(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
         refused = [await request(client, path, pageToken=token) for path, token, _ in begun]
-    assert [(answer.status, answer.body["code"]) for answer in refused] == [(400, "expired_page_token")] * 2
+    assert [(response.status, response.body["code"]) for response in refused] == [(400, "expired_page_token")] * 2
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
 )
 async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), **params)
-    assert (answer.status, answer.body["detail"]["field"]) == (400, field)
-    assert [type(text) for text in answer.body["message"]] == [str]
+        response = await request(client, balances_path(TOKENS[0]), **params)
+    assert (response.status, response.body["detail"]["field"]) == (400, field)
+    assert [type(text) for text in response.body["message"]] == [str]
 
 
 async def test_data_missing_in_the_index_is_named(folder: Path, tmp_path: Path) -> None:
@@ -270,16 +270,16 @@ async def test_data_missing_in_the_index_is_named(folder: Path, tmp_path: Path) 
             f"{BASE}/0x12/nfts:listHolders",
             f"{BASE}/0x12/nothing",
         )
-        answers = [await request(client, path) for path in paths]
+        responses = [await request(client, path) for path in paths]
         served = await request(client, nfts_path(address(1)))
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [
+    assert [(response.status, response.body["code"]) for response in responses] == [
         (404, "index_not_enabled"),
         (404, "index_not_enabled"),
         (404, "unknown_chain"),
         (400, "invalid_request"),
         (404, "not_found"),
     ]
-    assert {type(answer.body["message"]) for answer in answers} == {list}
+    assert {type(response.body["message"]) for response in responses} == {list}
     assert served.status == 200
     async with metrics_setup(*file_urls(tmp_path), later) as setup, client_of(setup) as client:
         path = f"/v2/chains/{later.evm_chain_id}/contracts/0x{TOKENS[0].hex()}"
@@ -292,8 +292,8 @@ async def test_data_missing_in_the_index_is_named(folder: Path, tmp_path: Path) 
 async def test_balances_that_are_yet_to_be_indexed_are_not_ready(tmp_path: Path) -> None:
     IndexFiller(file_urls(tmp_path)[0], IDENTITY).write(Blocks(6).take(30))
     async with metrics_setup(*file_urls(tmp_path), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), threshold=0)
-    assert (answer.status, answer.body["code"]) == (503, "index_not_ready")
+        response = await request(client, balances_path(TOKENS[0]), threshold=0)
+    assert (response.status, response.body["code"]) == (503, "index_not_ready")
 
 
 async def test_sdks_get_texts_and_lists(folder: Path) -> None:
@@ -318,7 +318,7 @@ async def test_sdks_get_texts_and_lists(folder: Path) -> None:
     assert spec["nftCollectionName"] == "Cats"
 
 
-async def test_the_example_of_the_openapi_document_is_an_answer(tmp_path: Path) -> None:
+async def test_the_example_of_the_openapi_document_is_a_response(tmp_path: Path) -> None:
     moves = [
         Erc20Transfer(h.COIN, ZERO, h.ALICE, 25 * 10**17),
         Erc20Transfer(h.COIN, ZERO, h.CAROL, 10**18 + 1),
@@ -333,8 +333,8 @@ async def test_the_example_of_the_openapi_document_is_an_answer(tmp_path: Path) 
         request_example for request_example in example_requests() if request_example.name == TOKEN_HOLDERS.name
     )
     async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
-        answer = await request(client, example.path)
-    assert (answer.status, answer.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)
+        response = await request(client, example.path)
+    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)
 
 
 async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:
@@ -352,10 +352,10 @@ async def test_each_endpoint_costs_its_units(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup:
         setup = setup.with_data(rate_limit_loopback=True)
         async with client_of(setup) as client:
-            answers = [
+            responses = [
                 await request(client, f"/v1/avg_tps/{IDENTITY.evm_chain_id}"),
                 await request(client, balances_path(TOKENS[0]), threshold=0),
                 await request(client, nfts_path(address(1))),
             ]
-    assert [answer.headers["ratelimit-policy"] for answer in answers] == ["8000;w=60"] * 3
-    assert [int(answer.headers["ratelimit-remaining"]) for answer in answers] == [7_980, 6_980, 6_480]
+    assert [response.headers["ratelimit-policy"] for response in responses] == ["8000;w=60"] * 3
+    assert [int(response.headers["ratelimit-remaining"]) for response in responses] == [7_980, 6_980, 6_480]

@@ -55,8 +55,8 @@ async def test_slow_clients_do_not_delay_a_fast_client() -> None:
         for _, writer in slow:
             writer.write(post()[:-1])
         async with aiohttp.ClientSession(server.url) as client:
-            answer = await finish(client.post(KEBAB, data=BODY))
-            assert answer.status == 200
+            response = await finish(client.post(KEBAB, data=BODY))
+            assert response.status == 200
         for _, writer in slow:
             writer.write(post()[-1:] + post(BODY, KEBAB, "Connection: close"))
         output = [await finish(reader.read()) for reader, _ in slow]
@@ -74,7 +74,7 @@ async def test_an_idle_keep_alive_connection_is_closed() -> None:
         assert pieces_sent < 501
 
 
-async def test_an_answer_may_take_longer_than_the_receive_deadline() -> None:
+async def test_a_response_may_take_longer_than_the_receive_deadline() -> None:
     async def slowly(request: AggregationRequest) -> Aggregation:
         await asyncio.sleep(1.0)
         return aggregation()
@@ -141,13 +141,13 @@ async def test_trailers_count_as_header() -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [(KEBAB, 413), (V1, 400)])
-async def test_a_large_body_is_refused_and_its_sender_sees_the_answer(path: str, status: int) -> None:
+async def test_a_large_body_is_refused_and_its_sender_sees_the_response(path: str, status: int) -> None:
     async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
         for body in (bytes(4097), bytes(30_000)):
-            answer = await client.post(path, data=body)
-            assert (answer.status, (await answer.json())["code"]) == (status, "body_too_large")
-        answer = await client.post(path, data=BODY)
-        assert answer.status in (200, 201)
+            response = await client.post(path, data=body)
+            assert (response.status, (await response.json())["code"]) == (status, "body_too_large")
+        response = await client.post(path, data=BODY)
+        assert response.status in (200, 201)
 
 
 async def _chunks(count: int) -> AsyncIterator[bytes]:
@@ -157,10 +157,10 @@ async def _chunks(count: int) -> AsyncIterator[bytes]:
 
 async def test_a_large_body_is_refused_while_it_comes_in_chunks() -> None:
     async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
-        answer = await client.post(KEBAB, data=_chunks(20))
-        assert (answer.status, (await answer.json())["code"]) == (413, "body_too_large")
-        async with client.post(KEBAB, data=_chunks(4)) as answer:
-            assert (await answer.json())["code"] == "undecodable_body"
+        response = await client.post(KEBAB, data=_chunks(20))
+        assert (response.status, (await response.json())["code"]) == (413, "body_too_large")
+        async with client.post(KEBAB, data=_chunks(4)) as response:
+            assert (await response.json())["code"] == "undecodable_body"
 
 
 async def test_an_endless_body_is_cut_off() -> None:
@@ -281,10 +281,10 @@ def has_requests(setup: ApiSetup, count: int) -> bool:
 
 
 async def test_connections_with_a_request_do_not_count_as_idle() -> None:
-    setup, answering = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
+    setup, is_responding = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
 
     async def act(_: object) -> Aggregation:
-        await answering.wait()
+        await is_responding.wait()
         return aggregation()
 
     setup.aggregator.act = act
@@ -294,7 +294,7 @@ async def test_connections_with_a_request_do_not_count_as_idle() -> None:
             clients.append(await asyncio.open_connection("127.0.0.1", server.port))
             clients[-1][1].write(post())
             await until(partial(has_requests, setup, number))
-        answering.set()
+        is_responding.set()
         for reader, _ in clients:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         # Each has its answer; the first of them may not stay open without a request.

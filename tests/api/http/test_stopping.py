@@ -64,9 +64,9 @@ async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) ->
         request = asyncio.create_task(client.post(path, data=BODY))
         await held.started.wait()
         server.stop()
-        answer = await request
-        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
-        assert "Retry-After" in answer.headers
+        response = await request
+        assert (response.status, (await response.json())["code"]) == (503, "shutting_down")
+        assert "Retry-After" in response.headers
     await finish(running)
 
 

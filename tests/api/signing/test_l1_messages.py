@@ -52,7 +52,7 @@ async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:
     async with client_of(setup) as client:
         async with client.get(PATH) as response:
             assert "X-Warpseal-Unchecked" not in response.headers
-        setup.l1_messages.answer = replace(setup.l1_messages.answer, is_unchecked=True)
+        setup.l1_messages.message = replace(setup.l1_messages.message, is_unchecked=True)
         async with client.get(PATH) as response:
             assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (201, "node_unavailable")
 
@@ -86,7 +86,7 @@ async def test_height_zero_means_the_proposed_height_and_no_height_the_epoch_hei
 async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
     setup = ApiSetup()
     superseded = SupersededStatement(now=PresentStatement(registered=False))
-    setup.l1_messages.answer = replace(setup.l1_messages.answer, superseded=superseded)
+    setup.l1_messages.message = replace(setup.l1_messages.message, superseded=superseded)
     async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == 201
         assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"now": {"registered": False}}}

@@ -26,9 +26,9 @@ UNKNOWN = SubnetReadiness(SUBNET, False, 0, 0, ())
 
 async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, Any]]:
     async with client_of(ApiSetup(readiness=readiness)) as client:
-        answer = await client.get(path)
-        assert answer.headers["content-type"] == "application/json"
-        return answer.status, await answer.json()
+        response = await client.get(path)
+        assert response.headers["content-type"] == "application/json"
+        return response.status, await response.json()
 
 
 async def test_health_speaks_the_words_of_the_reference() -> None:
@@ -128,8 +128,8 @@ async def test_a_stale_proposed_height_fails_ready_and_health() -> None:
 
 async def test_health_is_503_while_nothing_is_known_yet() -> None:
     async with client_of(ApiSetup(network_id=None)) as client:
-        answer = await client.get("/health")
-        assert (answer.status, (await answer.json())["status"]) == (503, "down")
+        response = await client.get("/health")
+        assert (response.status, (await response.json())["status"]) == (503, "down")
 
 
 async def test_ready_answers_for_one_subnet() -> None:
@@ -149,21 +149,21 @@ async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed()
 
 async def test_only_the_subnets_of_ready_subnets_count() -> None:
     async with client_of(ApiSetup(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
-        answer = await client.get("/ready")
-        assert (answer.status, len((await answer.json())["subnets"])) == (200, 2)
+        response = await client.get("/ready")
+        assert (response.status, len((await response.json())["subnets"])) == (200, 2)
         assert (await client.get("/health")).status == 200
     async with client_of(ApiSetup(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
-        answer = await client.get("/ready")
-        assert answer.status == 503
-        assert id_text(SUBNET) in (await answer.json())["faults"][0]
+        response = await client.get("/ready")
+        assert response.status == 503
+        assert id_text(SUBNET) in (await response.json())["faults"][0]
 
 
 async def test_probes_may_use_head() -> None:
     async with client_of(ApiSetup()) as client:
         for path in ("/health", "/ready"):
-            answer = await client.head(path)
-            assert (answer.status, await answer.read()) == (200, b"")
-            assert int(answer.headers["content-length"]) > 10
+            response = await client.head(path)
+            assert (response.status, await response.read()) == (200, b"")
+            assert int(response.headers["content-length"]) > 10
 
 
 async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

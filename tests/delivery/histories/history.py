@@ -256,30 +256,30 @@ class History:
 
     async def _check_preflight(self, subject: Subject, raw: bytes) -> None:
         """Check that the preflight foretells what the next block says, without building it."""
-        answer = await self._preflight(subject, raw)
+        result = await self._preflight(subject, raw)
         verdict = self.setup.network.verify_next(subject.destination_id, raw)
-        self.note(f"preflight {answer.status} {answer.body}, block: {verdict}")
+        self.note(f"preflight {result.status} {result.body}, block: {verdict}")
         if verdict.code is RefusalCode.WARP_DISABLED:
-            self.require(answer.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
+            self.require(result.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
             return
-        self.require(answer.status == 200, "preflight: refused")
-        self.require(answer.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
+        self.require(result.status == 200, "preflight: refused")
+        self.require(result.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
         if verdict.code not in (RefusalCode.PAYLOAD, RefusalCode.UNKNOWN_SOURCE):
-            self._check_heights(subject, answer.body["heights"], raw)
+            self._check_heights(subject, result.body["heights"], raw)
         if not verdict.accepted:
-            self.require(answer.body["reason"] == verdict.code, "preflight: another reason")
+            self.require(result.body["reason"] == verdict.code, "preflight: another reason")
             self.counts[f"refused: {verdict.code}"] += 1
 
     async def _check_block(self, subject: Subject, raw: bytes) -> None:
         """Deliver a message in the next block; the preflight foretold what becomes of it, twice."""
         for _ in range(2):
-            answer = await self._preflight(subject, raw)
+            result = await self._preflight(subject, raw)
             (delivery,) = self.setup.network.build_block(subject.destination_id, [raw])
-            self.note(f"preflight {answer.body}, delivered: {delivery}")
-            if answer.body.get("code") == "warp_disabled":
+            self.note(f"preflight {result.body}, delivered: {delivery}")
+            if result.body.get("code") == "warp_disabled":
                 self.require(delivery.code is RefusalCode.WARP_DISABLED, "preflight: warp_disabled")
                 return
-            reason = answer.body.get("reason")
+            reason = result.body.get("reason")
             self.counts["delivered" if delivery.accepted else f"refused: {delivery.code}"] += 1
             if delivery.accepted:
                 self.require(reason in (None, "other_destination"), "accepted, though a refusal was foretold")

@@ -108,11 +108,11 @@ async def test_the_c_chain_is_named_by_its_evm_chain_id_without_configuration(tm
             return (await daemon.get(routes.format(c_chain.evm_chain_id))).status == 200
 
         await until(is_named)
-        answers = [
+        replies = [
             (await daemon.get(routes.format(name))).body
             for name in (c_chain.evm_chain_id, "c-chain", "C", id_text(c_chain.chain_id))
         ]
-        assert answers == [answers[0]] * 4
+        assert replies == [replies[0]] * 4
 
 
 async def status_of(daemon: Daemon, path: str) -> int:

@@ -93,12 +93,12 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
     async with fronting(tmp_path, {chain_id: node}) as daemon:
         url = f"{daemon.api_url}/ext/bc/{chain_id}"
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
-            answers = [await reply.json()]
+            responses = [await reply.json()]
             assert reply.headers["x-warpseal-source"] == "derived"
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch)
-            answers.append(await client.receive_json(timeout=TIMEOUT_S))
-        for replies in answers:
+            responses.append(await client.receive_json(timeout=TIMEOUT_S))
+        for replies in responses:
             assert [response["id"] for response in replies] == ["n0", "n1", "n2", "n3", "n4"]
             assert [replies[0]["result"], replies[2]["result"]] == expected
             assert replies[1]["result"] == "0x3039"
@@ -107,7 +107,7 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
 
 
 async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node(tmp_path: Path) -> None:
-    node = Node(answers={"eth_feeConfig": missing("eth_feeConfig")})
+    node = Node(replies={"eth_feeConfig": missing("eth_feeConfig")})
     async with fronting(tmp_path, {id_text(CHAIN): node}) as daemon:
         refusal = (-32601, "the method eth_feeConfig does not exist/is not available")
         assert await ask(daemon, id_text(CHAIN), "eth_feeConfig", []) == (refusal, "node")

@@ -26,7 +26,7 @@ from warpseal.upstream.pool import HeadProgress
 
 def node_at(height: int, name: str) -> Node:
     """Return a node that is so far and reveals_head its name as the price of gas."""
-    node = Node(answers={"eth_gasPrice": name})
+    node = Node(replies={"eth_gasPrice": name})
 
     def rule(method: str, params: list[Any]) -> Any:
         genesis = {"number": "0x0", "hash": GENESIS_HASH}

@@ -83,7 +83,7 @@ async def test_ids_and_params_that_cannot_be_decoded_keep_the_connection_open() 
 
 
 async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         await exchange(client, SUBSCRIBE)
         await node.event("0x1", "x" * 20_000)
@@ -92,21 +92,21 @@ async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         *("nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9),
         '{"id":' + "[" * 5_000 + "]" * 5_000 + "}",
     ],
 )
-async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
+async def test_malformed_messages_of_a_node_are_passed_on_unchanged(reply: str) -> None:
     """answer: sent in place of an event; the client has to check it."""
-    node = Node(answers={"eth_subscribe": "0x1"})
+    node = Node(replies={"eth_subscribe": "0x1"})
     async with open_endpoint(node) as endpoint, endpoint.socket() as client:
         await exchange(client, SUBSCRIBE)
         await client.send_json(call(2, "eth_unsubscribe", "0x1"))
-        await node.sockets[-1].send_str(answer)
+        await node.sockets[-1].send_str(reply)
         texts = [await client.receive_str(timeout=TIMEOUT_S) for _ in range(2)]
-        assert answer in texts
+        assert reply in texts
         assert (await exchange(client, call(3, "eth_chainId")))["result"] == "0x7a69"
 
 

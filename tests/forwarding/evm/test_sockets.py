@@ -142,8 +142,8 @@ async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() ->
 
 
 async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
-    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
-    node.answers["eth_sendRawTransaction"] = "0xabc"
+    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), replies={"eth_subscribe": "0x1"})
+    node.replies["eth_sendRawTransaction"] = "0xabc"
     async with serve_node(node), AsyncExitStack() as stack:
         ws = ("ws://127.0.0.1:1/ws", ws_of(node))
         chain = serve_chain(node.url, ws=ws, observer=counted, config=recorded_config("l1-0"))
@@ -171,7 +171,7 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
         ws = (f"ws://127.0.0.1:{proxy.port}/ws",)
         async with serve_chain(node.url, ws=ws, observer=counted) as endpoint, endpoint.socket() as client:
             await exchange(client, call(1, "eth_chainId"))
-            proxy.cuts_answers = True
+            proxy.cuts_replies = True
             await client.send_json(call(2, "eth_chainId"))
             assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
             assert client.close_code == 1012
@@ -181,7 +181,7 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
 
 async def test_the_subscription_limit_cannot_be_bypassed() -> None:
     node, few = (
-        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        Node(replies={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=2),
     )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
@@ -198,17 +198,17 @@ async def test_the_subscription_limit_cannot_be_bypassed() -> None:
 
 async def test_an_ended_subscription_makes_room() -> None:
     node, few = (
-        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        Node(replies={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=1),
     )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         for _ in range(3):
             assert (await exchange(client, SUBSCRIBE))["result"] == "0x1"
             assert "error" in await exchange(client, SUBSCRIBE)
-            node.answers["eth_unsubscribe"] = False
+            node.replies["eth_unsubscribe"] = False
             await exchange(client, call(2, "eth_unsubscribe", "0x1"))
             assert "error" in await exchange(client, SUBSCRIBE), "the node still has it"
-            node.answers["eth_unsubscribe"] = True
+            node.replies["eth_unsubscribe"] = True
             assert (await exchange(client, call(2, "eth_unsubscribe", "0x1")))["result"] is True
 
 
@@ -229,7 +229,7 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 
 async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
-    node, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
+    node, other = Node(replies={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
     async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other),)) as endpoint:
         assert (await endpoint.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
         async with endpoint.socket() as client:
@@ -238,7 +238,7 @@ async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
 
 
 async def test_health_reports_a_websocket_of_another_chain() -> None:
-    node, other = Node(), Node(answers={"eth_chainId": "0x5"})
+    node, other = Node(), Node(replies={"eth_chainId": "0x5"})
     async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(node), ws_of(other))) as endpoint:
         await endpoint.chain.pool.check()
         watching = asyncio.create_task(endpoint.chain.sockets.run())
@@ -252,7 +252,7 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
 
 
 async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
-    behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
+    behind, ahead = Node(replies={"eth_blockNumber": "0xf"}), Node(replies={"eth_blockNumber": "0x11"})
     async with (
         serve_node(behind),
         serve_node(ahead),
@@ -266,7 +266,7 @@ async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
         for head in ("0x11", "0x11"):
             async with endpoint.socket() as client:
                 assert (await exchange(client, call(1, "eth_blockNumber")))["result"] == head
-        behind.answers["eth_blockNumber"] = "0x11"
+        behind.replies["eth_blockNumber"] = "0x11"
         async with endpoint.socket() as client:
             await exchange(client, call(1, "eth_gasPrice"))
         assert behind.count("eth_gasPrice") == 1
@@ -315,7 +315,7 @@ async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
 
 
 async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
-    node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
+    node, other = Node(), Node(replies={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
     async with (
         serve_node(node),
         serve_node(other),
@@ -391,7 +391,7 @@ async def end_of(raw: sockets.socket) -> str:
 @pytest.mark.parametrize("floods", [False, True])
 async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
     """floods: it is its own answers that the client does not read."""
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with open_endpoint(node, settings=few) as endpoint, AsyncExitStack() as stack:
         raw = stack.enter_context(sockets.socket())
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)

@@ -64,7 +64,7 @@ class GatewayNode(ReplayNode):
     answers may be HALTS or HANGS. status: of every answer but those to the pool. absent: paths that do not exist.
     """
 
-    answers: dict[str, Any] = field(
+    replies: dict[str, Any] = field(
         default_factory=lambda: {f"{service}.issueTx": {"txID": TX_ID} for service in ("platform", "avm", "avax")}
     )
     status: int = 200
@@ -84,12 +84,12 @@ class GatewayNode(ReplayNode):
         self.seen.append((request.path_qs, body))
         self.headers.append(request.headers)
         assert request.transport is not None
-        answer = self.answers.get(method)
-        if answer is HALTS:
+        reply = self.replies.get(method)
+        if reply is HALTS:
             self.call_counts[method] += 1
             request.transport.abort()
-        if answer in (HALTS, HANGS):
-            self.call_counts[method] += answer is HANGS
+        if reply in (HALTS, HANGS):
+            self.call_counts[method] += reply is HANGS
             await until(request.transport.is_closing)
             return web.Response()
         if request.path in self.absent:
@@ -104,7 +104,7 @@ class GatewayNode(ReplayNode):
 
     def _result(self, path: str, method: str, params: Any) -> Any:
         is_height = method in ("platform.getHeight", "avm.getHeight", "info.getNetworkID")
-        recorded = None if is_height or method in self.answers else _results().get(_key(path, method, params))
+        recorded = None if is_height or method in self.replies else _results().get(_key(path, method, params))
         return super()._result(path, method, params) if recorded is None else recorded
 
 

@@ -37,7 +37,7 @@ RECORDED = [json.loads(line) for line in (paths.LOCALNET / "info-http.jsonl").re
 EXCHANGES = [row for row in RECORDED if row["http"] != "OPTIONS"]
 """Browsers get no credentials, as on all paths."""
 NO_NODE = (-32000, "no node of this chain can be reached")
-NOT_ANSWERED = (-32000, "the node did not answer; it may have done what it was asked")
+NO_REPLY = (-32000, "the node did not answer; it may have done what it was asked")
 
 
 def body_of(method: str, **params: Any) -> bytes:
@@ -101,7 +101,7 @@ async def test_every_route_forwards_the_methods_of_its_service(route: Any) -> No
 async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None:
     node = GatewayNode()
     large = {"peers": ["é" * 50_000]}
-    node.answers |= {"info.peers": large}
+    node.replies |= {"info.peers": large}
     async with serve_nodes(node):
         endpoint = NodeEndpoint(node.url + "/base", {"token": "its-key"}, {"authorization": "Bearer mine"})
         async with serve_gateway([endpoint]) as served:
@@ -129,7 +129,7 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
 )
 async def test_a_node_reads_the_method_that_was_checked(body: bytes) -> None:
     node = GatewayNode()
-    node.answers["info.uptime"] = {"weightedAveragePercentage": "100"}
+    node.replies["info.uptime"] = {"weightedAveragePercentage": "100"}
     async with serve_nodes(node), serve_gateway([node.url], deny_methods=("info.peers",)) as served:
         status, _, reply = await served.send("POST", INFO, body, content_type=JSON)
         assert (status, "result" in json.loads(reply)) == (200, True)
@@ -196,15 +196,15 @@ async def test_a_height_that_a_client_saw_does_not_go_back() -> None:
 
 async def test_reads_go_to_the_next_node_and_issue_tx_is_sent_once() -> None:
     first, second = GatewayNode(), GatewayNode()
-    first.answers |= dict.fromkeys(("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS)
-    second.answers["platform.getTx"] = {"tx": "0x00"}
+    first.replies |= dict.fromkeys(("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS)
+    second.replies["platform.getTx"] = {"tx": "0x00"}
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
         assert await served.call(P, "platform.getTx") == {"tx": "0x00"}
         for path, method in ((P, "platform.issueTx"), (X, "avm.issueTx"), (AVAX, "avax.issueTx")):
             pool = served.gateway.forwarders[PrimaryChain[path[8]]].pool
             await until(lambda: pool.nodes[0].failure is None and pool.nodes[0].head is not None)  # noqa: B023
-            assert await served.call(path, method, {"tx": "0x00"}) == NOT_ANSWERED
+            assert await served.call(path, method, {"tx": "0x00"}) == NO_REPLY
             assert (first.call_counts[method], second.call_counts[method]) == (1, 0)
             assert await served.call(path, method, {"tx": "0x00"}) == {"txID": TX_ID}
 
@@ -213,7 +213,7 @@ async def test_a_node_that_hangs_is_avoided_and_its_calls_end() -> None:
     first, second = GatewayNode(), GatewayNode()
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
-        first.answers |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
+        first.replies |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         await until(lambda: pool.nodes[0].failure == "timeout")
         assert await served.call(P, "platform.getSubnets") != (-32002, "request timed out")
@@ -247,7 +247,7 @@ async def test_without_a_node_calls_get_an_error_and_a_busy_node_is_shown() -> N
 
 async def test_operators_allow_and_deny_methods() -> None:
     node = GatewayNode()
-    node.answers |= {"platform.getNew": {"new": 1}, "platform.setOld": {"old": 1}}
+    node.replies |= {"platform.getNew": {"new": 1}, "platform.setOld": {"old": 1}}
     settings: Any = {
         "allow_methods": ("platform.get*", "platform.setOld"),
         "deny_methods": ("platform.getT*", "info.*"),
@@ -261,8 +261,8 @@ async def test_operators_allow_and_deny_methods() -> None:
             assert await served.call(path, method) == (-32000, text)
             assert not node.call_counts[method]
         assert await served.call(P, "platform.setNew") == (-32000, 'rpc: can\'t find method "platform.SetNew"')
-        node.answers["platform.getNew"] = HALTS
-        assert await served.call(P, "platform.getNew") == NOT_ANSWERED
+        node.replies["platform.getNew"] = HALTS
+        assert await served.call(P, "platform.getNew") == NO_REPLY
         assert node.call_counts["platform.getNew"] == 2, "an unknown method may change state"
 
 
@@ -339,10 +339,10 @@ async def test_a_key_in_the_query_is_accepted() -> None:
 
 async def test_each_call_is_metered_with_its_route_method_and_outcome() -> None:
     node = GatewayNode()
-    node.answers["platform.getStake"] = HALTS
+    node.replies["platform.getStake"] = HALTS
     async with serve_nodes(node), serve_gateway([node.url], allow_methods=("info.new",)) as served:
         await meter_calls(served)
-        node.answers["info.new"] = {}
+        node.replies["info.new"] = {}
         await served.call(INFO, "info.new")
     outcomes = {
         (*path_and_method, outcome): count

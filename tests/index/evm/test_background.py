@@ -315,9 +315,9 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
         async with open_index(any_index_url, lambda: now) as one, open_index(any_index_url, lambda: now) as other:
             assert await one.reindex(NFT, 9) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
             assert await one.reindex(address(99), 1) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
-            answers = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
+            results = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
             too_early = ReindexAnswer(ReindexOutcome.TOO_EARLY, 3_600)
-            assert sorted(answers, key=lambda answer: answer.retry_after_s) == [
+            assert sorted(results, key=lambda result: result.retry_after_s) == [
                 ReindexAnswer(ReindexOutcome.ACCEPTED),
                 *3 * [too_early],
             ]

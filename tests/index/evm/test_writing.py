@@ -62,7 +62,7 @@ def test_a_gap_and_another_parent_are_refused(file_url: str) -> None:
         assert writer.write(blocks[2:]).height == 3
 
 
-def test_a_candidate_needs_an_answer_about_its_contract(file_url: str) -> None:
+def test_a_candidate_needs_a_result_about_its_contract(file_url: str) -> None:
     block = made_block(0, [transfer(0, 2, 1, address(0), address(7), is_candidate=True)])
     with open_writer(file_url) as writer:
         with pytest.raises(OutOfOrder, match="has a candidate transfer and no interfaces"):

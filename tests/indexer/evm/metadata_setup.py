@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
-from tests.indexer.evm.metadata_servers import PUBLIC, http_answer, twin_servers
+from tests.indexer.evm.metadata_servers import PUBLIC, http_response, twin_servers
 from tests.indexer.evm_chains import ZERO, MadeUpChain, Tx, erc721_transfer, erc1155_transfer
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
@@ -35,7 +35,7 @@ from warpseal.resources.evm import MetadataStatus, NftToken
 from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
-Answer = bytes | Callable[[asyncio.StreamWriter], Any]
+ServerResponse = bytes | Callable[[asyncio.StreamWriter], Any]
 
 
 class NftContracts:
@@ -60,7 +60,7 @@ class NftContracts:
 
 @dataclass
 class MetadataSetup:
-    """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path.
+    """cat: an ERC-721 contract, gem: an ERC-1155 one. replies: of the server, by path.
 
     nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
     """
@@ -71,7 +71,7 @@ class MetadataSetup:
     folder: Path
     settings: MetadataSettings = FAST
     mode: MetadataMode = MetadataMode.ASKED
-    answers: dict[str, Answer] = field(default_factory=dict)
+    replies: dict[str, ServerResponse] = field(default_factory=dict)
     paths: Counter[str] = field(default_factory=Counter)
     port: int = 0
     ahead_s: int = 0
@@ -103,19 +103,19 @@ class MetadataSetup:
         owner = self.builder.address("owner")
         self.builder.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
 
-    def answer(self, path: str, document: Any) -> None:
+    def add_document(self, path: str, document: Any) -> None:
         """Have the server answer a path with a JSON document."""
-        self.answers[path] = http_answer(json.dumps(document).encode())
+        self.replies[path] = http_response(json.dumps(document).encode())
 
     async def serve(self, head: str, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
         path = head.split(" ", 2)[1]
         self.paths[path] += 1
-        answer = self.answers.get(path, http_answer(b"", "404 Not Found"))
-        if isinstance(answer, bytes):
-            writer.write(answer)
+        reply = self.replies.get(path, http_response(b"", "404 Not Found"))
+        if isinstance(reply, bytes):
+            writer.write(reply)
         else:
-            await answer(writer)
+            await reply(writer)
 
     async def token(self, token_id: int, contract: bytes | None = None) -> NftToken:
         """Return a token as pages show it."""

@@ -100,7 +100,7 @@ async def test_batches_shrink_to_what_a_node_accepts(tmp_path: Path, limit: Batc
     assert sum(size > 5 for size in node.batch_sizes) < 24
 
 
-def test_a_batch_follows_the_size_and_the_time_of_the_answers() -> None:
+def test_a_batch_follows_the_size_and_the_time_of_the_replies() -> None:
     size = BatchSize()
     assert size.value == 32
     for _ in range(10):
@@ -187,12 +187,12 @@ async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) ->
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
         status = await index.until_status(chain, lambda status: "no node has the next block" in status.waiting)
         assert (index.height(chain), status.stopped) == (12, "")
-        node.answers["eth_getBlockReceipts"] = LENGTH_MISMATCH
+        node.replies["eth_getBlockReceipts"] = LENGTH_MISMATCH
         node.tip_receipts = None
         call_count = node.call_counts["eth_getBlockReceipts"]
         await until(lambda: node.call_counts["eth_getBlockReceipts"] > call_count + 5)
         assert index.height(chain) == 12
-        del node.answers["eth_getBlockReceipts"]
+        del node.replies["eth_getBlockReceipts"]
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
 
@@ -358,7 +358,7 @@ def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:
 async def test_blocks_are_read_from_the_node_that_has_them(tmp_path: Path) -> None:
     chain = transfer_blocks(40, has_roots=False)
     lagging, good = EvmReplayNode(chain, tip=10), EvmReplayNode(chain, tip=30)
-    boasting = EvmReplayNode(chain, tip=20, answers={"eth_blockNumber": hex(10**15)})
+    boasting = EvmReplayNode(chain, tip=20, replies={"eth_blockNumber": hex(10**15)})
     nodes = lagging, boasting, good
     async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
         await index.until_at(chain, 30)
@@ -511,7 +511,7 @@ async def test_a_batch_that_takes_too_long_is_halved(tmp_path: Path) -> None:
     assert max(node.batch_sizes) == 8
 
 
-async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
+async def test_an_endless_reply_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     endless, good = EvmReplayNode(chain), EvmReplayNode(chain)
     async with serving_evm(endless, good), indexing(tmp_path, [entry(chain, endless, good)]) as index:

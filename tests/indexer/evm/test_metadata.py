@@ -14,7 +14,7 @@ from eth_hash.auto import keccak
 
 from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows
-from tests.indexer.evm.metadata_servers import PRIVATE, http_answer
+from tests.indexer.evm.metadata_servers import PRIVATE, http_response
 from tests.indexer.evm.metadata_setup import FAST, MetadataSetup, metadata_setup
 from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
@@ -38,7 +38,7 @@ async def hang(writer: asyncio.StreamWriter) -> None:
 
 async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataSetup) -> None:
     setup.mint(1, 2)
-    setup.answer("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
+    setup.add_document("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
     setup.contracts.uris |= {(setup.cat, 1): setup.url("/1"), (setup.cat, 2): setup.url("/2")}
     began_at = int(time.time())
     async with setup.running() as running_setup:
@@ -61,11 +61,11 @@ async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataS
 async def test_a_page_renews_metadata_older_than_a_day(setup: MetadataSetup) -> None:
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = setup.url("/1")
-    setup.answer("/1", {"name": "old"})
+    setup.add_document("/1", {"name": "old"})
     async with setup.running() as running_setup:
         await running_setup.show(1)
         assert (await running_setup.until_fetched(1)).metadata.name == "old"
-        setup.answer("/1", {"name": "new"})
+        setup.add_document("/1", {"name": "new"})
         for hours, name in ((23, "old"), (25, "new")):
             running_setup.ahead_s = hours * 3_600
             await running_setup.show(1)
@@ -90,17 +90,17 @@ async def test_a_new_mint_that_a_page_shows_moves_up(setup: MetadataSetup) -> No
     order: list[int] = []
     may_end = asyncio.Event()
 
-    def answer(number: int) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    def slow_document(number: int) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
         async def serve(writer: asyncio.StreamWriter) -> None:
             order.append(number)
             await may_end.wait()
-            writer.write(http_answer(b"{}"))
+            writer.write(http_response(b"{}"))
 
         return serve
 
     for number in range(1, 10):
         setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
-        setup.answers[f"/{number}"] = answer(number)
+        setup.replies[f"/{number}"] = slow_document(number)
     async with setup.running() as running_setup:
         # The newest ones first, two at a time; all the others wait.
         await until(lambda: len(order) == 2 and running_setup.contracts.calls.total() == 10)
@@ -125,7 +125,7 @@ async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_th
             setup.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
             for number in (2, 3):
                 setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
-                setup.answer(f"/{number}", {"name": str(number)})
+                setup.add_document(f"/{number}", {"name": str(number)})
             await running_setup.indexer.until_at(running_setup.builder.chain, 2)
             await running_setup.show(2)
             assert (await running_setup.until_fetched(2)).metadata.name == "2"
@@ -138,7 +138,7 @@ async def test_all_tokens_are_fetched_with_the_mode_all(setup: MetadataSetup) ->
         setup.mint(*range(first, first + 50))
     for number in range(300):
         setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
-        setup.answer(f"/{number}", {"name": str(number)})
+        setup.add_document(f"/{number}", {"name": str(number)})
     async with setup.running() as running_setup:
         await until(lambda: len(running_setup.paths) == 300)
         assert [(await running_setup.until_fetched(number)).metadata.name for number in (0, 150, 299)] == [
@@ -161,13 +161,13 @@ async def test_nothing_is_fetched_with_the_mode_off(setup: MetadataSetup) -> Non
 
 async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
     setup.mode = MetadataMode.ALL
-    setup.answer("/ok", {"name": "ok"})
-    setup.answer("/list", [1])
-    setup.answers["/busy"] = http_answer(b"", "429 Too Many Requests")
-    setup.answers["/html"] = http_answer(b"<html>")
-    setup.answers["/large"] = http_answer(b'{"name":"' + b"a" * 2**20 + b'"}')
-    setup.answers["/image"] = http_answer(b"\x89PNG", "200 OK", "Content-Type: image/png")
-    setup.answers["/private"] = http_answer(b'{"name":"secret"}')
+    setup.add_document("/ok", {"name": "ok"})
+    setup.add_document("/list", [1])
+    setup.replies["/busy"] = http_response(b"", "429 Too Many Requests")
+    setup.replies["/html"] = http_response(b"<html>")
+    setup.replies["/large"] = http_response(b'{"name":"' + b"a" * 2**20 + b'"}')
+    setup.replies["/image"] = http_response(b"\x89PNG", "200 OK", "Content-Type: image/png")
+    setup.replies["/private"] = http_response(b'{"name":"secret"}')
     packed = b64encode(b'{"name":"packed"}').decode()
     uris: dict[int, tuple[str | bytes | None, MetadataStatus]] = {
         1: (setup.url("/ok"), INDEXED),
@@ -213,10 +213,10 @@ async def test_without_a_node_the_status_is_unknown_until_a_retry(setup: Metadat
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = '{"name":"back"}'
     async with setup.running() as running_setup:
-        setup.node.answers["eth_call"] = (-32000, "header not found")
+        setup.node.replies["eth_call"] = (-32000, "header not found")
         await running_setup.show(1)
         assert (await running_setup.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
-        del setup.node.answers["eth_call"]
+        del setup.node.replies["eth_call"]
 
         async def is_indexed() -> bool:
             return (await running_setup.token(1)).metadata.index_status == INDEXED
@@ -228,7 +228,9 @@ async def test_an_erc1155_token_has_its_id_in_uri_and_document(setup: MetadataSe
     digits = "0" * 63 + "a"
     setup.mint_gem(10)
     setup.contracts.uris[setup.gem, 10] = setup.url("/{id}.json")
-    setup.answer(f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}})
+    setup.add_document(
+        f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}}
+    )
     async with setup.running() as running_setup:
         await running_setup.show(10, contract=running_setup.gem)
         token = await running_setup.until_fetched(10, running_setup.gem)
@@ -240,9 +242,9 @@ async def test_an_erc1155_token_has_its_id_in_uri_and_document(setup: MetadataSe
 async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(setup: MetadataSetup) -> None:
     gateways = (setup.url("/gone", PRIVATE), setup.url("", PRIVATE))
     setup.settings = replace(FAST, ipfs_gateways=gateways, arweave_gateways=gateways)
-    setup.answer("/ipfs/QmA/1", {"name": "ipfs"})
-    setup.answer("/ipfs/QmB/2", {"name": "dead"})
-    setup.answer("/TxC", {"name": "arweave"})
+    setup.add_document("/ipfs/QmA/1", {"name": "ipfs"})
+    setup.add_document("/ipfs/QmB/2", {"name": "dead"})
+    setup.add_document("/TxC", {"name": "arweave"})
     setup.mint(1, 2, 3)
     setup.contracts.uris |= {
         (setup.cat, 1): "ipfs://QmA/1",
@@ -288,7 +290,7 @@ async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_withou
     setup.mint(1, 2)
     for number, wait_s in ((1, 7_200), (2, 5)):
         setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
-        setup.answers[f"/{number}"] = http_answer(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
+        setup.replies[f"/{number}"] = http_response(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
     async with setup.running() as running_setup:
         await running_setup.show(1, 2)
         tokens = [await running_setup.until_fetched(number) for number in (1, 2)]
@@ -300,11 +302,11 @@ async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_withou
 async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(setup: MetadataSetup) -> None:
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = setup.url("/1")
-    setup.answer("/1", {"name": "good"})
+    setup.add_document("/1", {"name": "good"})
     async with setup.running() as running_setup:
         await running_setup.show(1)
         first = (await running_setup.until_fetched(1)).metadata
-        setup.answers["/1"] = http_answer(b"", "500 Oops")
+        setup.replies["/1"] = http_response(b"", "500 Oops")
         requested_at = time.time()
         assert (await running_setup.index.reindex(running_setup.cat, 1)).outcome is ReindexOutcome.ACCEPTED
 
@@ -324,8 +326,8 @@ async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_
 
 async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(setup: MetadataSetup) -> None:
     setup.mint(*range(20))
-    setup.answers["/silent"] = hang
-    setup.answer("/1", {"name": "one"})
+    setup.replies["/silent"] = hang
+    setup.add_document("/1", {"name": "one"})
     setup.contracts.uris |= {(setup.cat, number): setup.url("/silent") for number in range(20)}
     async with setup.running() as running_setup:
         await running_setup.show(*range(2, 20))
@@ -340,7 +342,7 @@ async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(set
     assert MetadataSettings().reindex_s < 20
     setup.settings = replace(FAST, reindex_s=1.2)
     setup.mint(1)
-    setup.answers["/silent"] = hang
+    setup.replies["/silent"] = hang
     setup.contracts.uris[setup.cat, 1] = setup.url("/silent")
     async with setup.running() as running_setup:
         if where == "node":
@@ -360,7 +362,7 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: Met
     setup.mint(7)
     setup.mint_gem(7)
     setup.contracts.uris |= {(setup.cat, 7): setup.url("/7"), (setup.gem, 7): setup.url("/7")}
-    setup.answer("/7", {"name": "old"})
+    setup.add_document("/7", {"name": "old"})
     text = b"ipfs://new"
     log = {
         "MetadataUpdate": update_log(contract, "MetadataUpdate(uint256)", data=word(7)),
@@ -371,7 +373,7 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: Met
     async with setup.running() as running_setup:
         await running_setup.show(7, contract=contract)
         assert (await running_setup.until_fetched(7, contract)).metadata.name == "old"
-        setup.answer("/7", {"name": "new"})
+        setup.add_document("/7", {"name": "new"})
         running_setup.builder.add([Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)])
 
         async def is_new() -> bool:
@@ -397,11 +399,11 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(setup: Metada
     for contract in slow:
         setup.mint(*range(10), contract=contract)
         setup.contracts.uris |= {(contract, number): f"http://127.0.0.2:{setup.port}/slow" for number in range(10)}
-    setup.answers["/slow"] = hang
+    setup.replies["/slow"] = hang
     setup.mint(*range(5))
     setup.contracts.uris |= {(setup.cat, number): setup.url("/fast", PRIVATE) for number in range(5)}
     setup.settings = replace(setup.settings, allowed_hosts=((PRIVATE, None),))
-    setup.answer("/fast", {"name": "fast"})
+    setup.add_document("/fast", {"name": "fast"})
     async with setup.running() as running_setup:
         for number in range(5):
             assert (await running_setup.until_fetched(number)).metadata.name == "fast"
@@ -418,11 +420,11 @@ async def test_slow_documents_of_one_host_do_not_delay_other_hosts(setup: Metada
 async def test_a_restarted_indexer_fetches_what_was_not_written(setup: MetadataSetup) -> None:
     setup.mint(1)
     setup.contracts.uris[setup.cat, 1] = setup.url("/1")
-    setup.answers["/1"] = hang
+    setup.replies["/1"] = hang
     async with setup.running() as running_setup:
         await running_setup.show(1)
         await until(lambda: running_setup.paths["/1"] == 1)
-    setup.answer("/1", {"name": "later"})
+    setup.add_document("/1", {"name": "later"})
     async with setup.running() as running_setup:
         assert (await finish(running_setup.until_fetched(1))).metadata.name == "later"
 

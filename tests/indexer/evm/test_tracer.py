@@ -133,7 +133,7 @@ async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_o
 async def test_a_gateway_that_serves_no_traces_is_not_asked_for_each_block(
     tmp_path: Path, error: tuple[int, str]
 ) -> None:
-    gateway = EvmReplayNode(make_chain(50, range(1, 51)), answers={TRACE_METHOD: error})
+    gateway = EvmReplayNode(make_chain(50, range(1, 51)), replies={TRACE_METHOD: error})
     async with tracing(tmp_path, gateway) as traced:
         await until(lambda: gateway.call_counts[TRACE_METHOD] > 0)
         assert await traced.traced_height() is None
@@ -176,7 +176,7 @@ async def test_heights_that_no_node_can_trace_are_gaps_until_a_node_can(tmp_path
 
 async def test_two_nodes_trace_together_what_none_traces_alone(tmp_path: Path) -> None:
     chain = make_chain(100, range(1, 101))
-    old = EvmReplayNode(chain, answers={})
+    old = EvmReplayNode(chain, replies={})
     old.first_trace = 0
     trace = old._trace
 

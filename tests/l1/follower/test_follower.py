@@ -215,13 +215,13 @@ async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_repor
 async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> None:
     chain, store = Chain(10), MemoryStore()
     node = ChainNode(chain=chain)
-    height = node.answers["platform.getHeight"]
+    height = node.replies["platform.getHeight"]
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-        node.answers["platform.getHeight"] = lambda _: web.Response(status=502)
+        node.replies["platform.getHeight"] = lambda _: web.Response(status=502)
         await until(lambda: follower.status().waiting_for == "nodes")
         chain.grow(2)
-        node.answers["platform.getHeight"] = height
+        node.replies["platform.getHeight"] = height
         await until(lambda: follower.status().height == 11)
         assert follower.status().waiting_for is None
 
@@ -229,7 +229,7 @@ async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> Non
 async def test_a_rate_limited_backfill_reads_every_block() -> None:
     chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain)
-    block = node.answers["platform.getBlockByHeight"]
+    block = node.replies["platform.getBlockByHeight"]
     count = 0
 
     def limited(params: object) -> object:
@@ -239,7 +239,7 @@ async def test_a_rate_limited_backfill_reads_every_block() -> None:
             return web.Response(status=429, headers={"Retry-After": "0"})
         return block(params)
 
-    node.answers["platform.getBlockByHeight"] = limited
+    node.replies["platform.getBlockByHeight"] = limited
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
     assert store.spans[0][1] == 59

@@ -34,14 +34,16 @@ def validator_id(number: int) -> ValidationID:
     return ValidationID(bytes([number]) * 32)
 
 
-def l1_validator(number: int, weight: int, balance: int, *, answered: bool = True) -> ForecastValidator:
+def l1_validator(number: int, weight: int, balance: int, *, has_answered: bool = True) -> ForecastValidator:
     node_id = NodeID(bytes([number]) * 20)
-    return ForecastValidator(validator_id(number), node_id, weight, balance, None, True, answered)
+    return ForecastValidator(validator_id(number), node_id, weight, balance, None, True, has_answered)
 
 
-def stake(number: int, weight: int, end_s: int, *, has_key: bool = True, answered: bool = True) -> ForecastValidator:
+def stake(
+    number: int, weight: int, end_s: int, *, has_key: bool = True, has_answered: bool = True
+) -> ForecastValidator:
     node_id = NodeID(bytes([number]) * 20)
-    return ForecastValidator(validator_id(number), node_id, weight, None, end_s, has_key, answered)
+    return ForecastValidator(validator_id(number), node_id, weight, None, end_s, has_key, has_answered)
 
 
 AT_CAPACITY = FeeCurve(MAINNET.l1_fee, MAINNET.l1_fee.capacity, 0)
@@ -56,7 +58,7 @@ def is_possible(active_weight: int, total_weight: int) -> bool:
 
 
 def test_a_validator_with_half_of_the_weight_and_a_tenth_of_an_avax_stops_the_l1_in_two_days() -> None:
-    outlook = on_mainnet([l1_validator(1, 50, AVAX // 10), l1_validator(2, 50, 5 * AVAX, answered=False)])
+    outlook = on_mainnet([l1_validator(1, 50, AVAX // 10), l1_validator(2, 50, 5 * AVAX, has_answered=False)])
     assert (outlook.total_weight, outlook.required_weight, outlook.active_weight) == (100, 67, 100)
     assert (outlook.margin, outlook.answering_weight) == (Fraction(33, 100), 50)
     assert outlook.answering_margin == Fraction(-17, 100)
