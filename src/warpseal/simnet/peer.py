@@ -92,7 +92,7 @@ class PeerSession:
         self._requests = RequestHandler(context.requests, validator, self)
         self._ping_is_out = False
         self._unanswered_pings = 0
-        self.finished = False
+        self.is_finished = False
         self.closed = False
 
     @property
@@ -167,7 +167,7 @@ class PeerSession:
                 self._get_peer_list(message.get_peer_list)
             case None:
                 self.report_violation(ViolationKind.UNKNOWN_MESSAGE)
-            case kind if not self.finished:
+            case kind if not self.is_finished:
                 self.report_violation(ViolationKind.EARLY_MESSAGE, kind)
             case "app_request":
                 self._requests.handle(message.app_request)
@@ -204,14 +204,14 @@ class PeerSession:
         if self._handshake_seen is None:
             self.report_violation(ViolationKind.EARLY_PEER_LIST)
             return
-        if not self.finished:
-            self.finished = True
+        if not self.is_finished:
+            self.is_finished = True
             self._validator.counts.finished_handshakes += 1
         for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
             self.report_violation(ignored.kind, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
-        if not self.finished or self._handshake_seen is None:
+        if not self.is_finished or self._handshake_seen is None:
             self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
         peer_filter = check_get_peer_list(message)
@@ -226,7 +226,7 @@ class PeerSession:
         return validator is not None and (validator.address is None or signed_at > validator.address.signed_at)
 
     def _tick(self) -> None:
-        if self.finished and self._handshake_seen is not None:
+        if self.is_finished and self._handshake_seen is not None:
             try:
                 check_version(self._handshake_seen.version, self._context.settings)
             except MessageRejected as refused:

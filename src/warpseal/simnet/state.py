@@ -39,7 +39,7 @@ class ChainState:
         self.ledger = ledger
         self.fees = FeeHistory(fees or fee_config(network_id), heights)
         # The time of the next block, and the fee accrued until then, once its transactions are executed.
-        self._begun: tuple[float, int] | None = None
+        self._block_start: tuple[float, int] | None = None
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
         self._l1_positions: dict[ValidationID, tuple[SubnetID, int]] = {}
@@ -166,18 +166,18 @@ class ChainState:
     @property
     def next_time(self) -> int:
         """The time of the next P-Chain block, unix seconds."""
-        return int(max(self.clock(), self.heights.made_at[-1]) if self._begun is None else self._begun[0])
+        return int(max(self.clock(), self.heights.made_at[-1]) if self._block_start is None else self._block_start[0])
 
     def begin_block(self) -> int:
         """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
 
         Returns the accrued fee, from which the transactions of the block count balances.
         """
-        if self._begun is None:
+        if self._block_start is None:
             made_at = max(self.clock(), self.heights.made_at[-1])
-            self._begun = (made_at, self.fees.at_time(int(made_at)).accrued)
-            self._deactivate_below(self._begun[1] + 1)
-        return self._begun[1]
+            self._block_start = (made_at, self.fees.at_time(int(made_at)).accrued)
+            self._deactivate_below(self._block_start[1] + 1)
+        return self._block_start[1]
 
     def advance(self, blocks: int = 1) -> int:
         """Accept `blocks` blocks; earlier changes take effect with the first one. Return the height."""
@@ -191,8 +191,8 @@ class ChainState:
 
     def _end_block(self, height: int) -> None:
         """Deactivate the L1 validators that cannot pay for another second, and accept the block."""
-        assert self._begun is not None
-        (made_at, _), self._begun = self._begun, None
+        assert self._block_start is not None
+        (made_at, _), self._block_start = self._block_start, None
         paid = replace(self.fees.at_time(int(made_at)), active=self.count_active())
         self._deactivate_below(paid.after(self.fees.config, 1).accrued)
         self.record_sets(height)

@@ -116,9 +116,9 @@ def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
         if is_valid is None:
             rows += _write_shares(connection, updates)
         else:
-            judged = [(update.message_id, update.public_key, update.signature) for update in updates]
-            (MARK if is_valid else REJECT).run(connection, judged)
-            rows += len(judged)
+            keys = [(update.message_id, update.public_key, update.signature) for update in updates]
+            (MARK if is_valid else REJECT).run(connection, keys)
+            rows += len(keys)
     to_count = {*batch.pinned, *batch.to_recount, *batch.signed_ids, *(update.message_id for update in batch.updates)}
     # Of evictable messages only the newest few signatures stay; then the sizes are counted again.
     for statement in (TRIM_SIGNATURES, RECOUNT):
