@@ -244,11 +244,11 @@ def _windows(chain: MadeUpHolders) -> list[tuple[int, TimeRange]]:
     """Return thresholds and windows; half of them end before the last holders had anything."""
     random = Random(4)
     end = BEGIN_S + 2 * BLOCK_S * (len(chain.holders) // _MINTS_A_BLOCK)
-    drawn = []
+    queries = []
     for _ in range(_DRAWN):
         since, until = sorted(random.randint(BEGIN_S, end) for _ in range(2))
-        drawn.append((random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until)))
-    return drawn
+        queries.append((random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until)))
+    return queries
 
 
 async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
@@ -270,8 +270,8 @@ async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[F
             return page
 
         always = TimeRange()
-        drawn = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
-        figures.append(await _p99("18: any window", drawn))
+        queries = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
+        figures.append(await _p99("18: any window", queries))
         figures.append(await _p99("18: always", [partial(token_page, 0, always, None)]))
         figures.append(await _p99("18: no holder is above", [partial(token_page, 10**30, always, None)]))
         figures.append(await _p99("19", [partial(nft_page, None)]))

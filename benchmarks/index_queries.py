@@ -52,7 +52,7 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
 
     before = TimeRange(BEGIN_S - 1000, BEGIN_S - 500)
     three = frozenset([RAREST, "ImportTx", "RewardValidatorTx"])
-    drawn: dict[str, Callable[[], BenchmarkQuery]] = {
+    queries: dict[str, Callable[[], BenchmarkQuery]] = {
         "newest transactions": transactions,
         "any address": lambda: transactions(addresses=(random.choice(some),)),
         "largest address": lambda: transactions(addresses=(largest,)),
@@ -74,8 +74,8 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
         "chains of 64 addresses": lambda: _chains_of(sixty_four()),
     }
     if chain.blockchains:
-        drawn["a blockchain"] = lambda: _blockchain(random.choice(chain.blockchains))
-    return drawn
+        queries["a blockchain"] = lambda: _blockchain(random.choice(chain.blockchains))
+    return queries
 
 
 def transactions(**filters: Any) -> BenchmarkQuery:

@@ -28,7 +28,7 @@ from warpseal.resources.text import NetworkText
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20
-# Rounds over the drawn queries; the index has two reading threads, and each has a cache of its own.
+# Rounds over the queries; the index has two reading threads, and each has a cache of its own.
 _WARM_UP_ROUNDS: Final = 4
 _WARM_UP: Final = _DRAWN * _WARM_UP_ROUNDS
 _P99: Final = Aim(10)
@@ -96,9 +96,9 @@ class Client:
 
 
 async def _p99_ms(runner: QueryRunner, draw: Callable[[], BenchmarkQuery]) -> float:
-    """Run some drawn queries repeatedly; the first rounds only fill the caches."""
-    drawn = [draw() for _ in range(_DRAWN)]
-    times = [await _took_s(runner, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
+    """Run some queries repeatedly; the first rounds only fill the caches."""
+    draws = [draw() for _ in range(_DRAWN)]
+    times = [await _took_s(runner, draws[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
     return quantile(times[_WARM_UP:], 0.99) * 1000
 
 

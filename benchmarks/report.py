@@ -82,8 +82,8 @@ def print_summary(reports: Iterable[Report]) -> None:
     """Print every figure that has an aim: the aim, what was measured, and whether it was met."""
     print("\nSummary: figures with an aim")
     for report in reports:
-        judged = tuple(figure for figure in report.figures if figure.aim is not None)
-        _print_rows(judged, report.benchmark, judge=not report.quick)
+        figures = tuple(figure for figure in report.figures if figure.aim is not None)
+        _print_rows(figures, report.benchmark, judge=not report.quick)
 
 
 def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) -> None:
