@@ -160,9 +160,11 @@ def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> No
         assert times == pytest.approx([0.4, 0.4, 0.4])
         assert [at - started for at, _ in archive.commits] == pytest.approx([0.4])
         (_, stored), (_, result) = archive.commits[0], await first
-        judged = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
-        assert stored.signature == judged.signature
-        assert stored.public_keys == tuple(setup.members.validators[index].public_key for index in judged.signers)
+        parsed_message = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
+        assert stored.signature == parsed_message.signature
+        assert stored.public_keys == tuple(
+            setup.members.validators[index].public_key for index in parsed_message.signers
+        )
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 

@@ -153,10 +153,10 @@ class Scenario:
             outcome = error
         if isinstance(outcome, Aggregation):
             assert aggregation_request.message is not None
-            judged = assert_valid(
+            parsed_message = assert_valid(
                 outcome.signed_message, aggregation_request.message.raw, validators, aggregation_request.quorum
             )
-            self.results.append((judged, validators))
+            self.results.append((parsed_message, validators))
         else:
             never = isinstance(outcome, QuorumImpossible)
             assert outcome.shortfall.verdict is (Verdict.NEVER if never else Verdict.WAIT)
@@ -182,8 +182,8 @@ def test_py_ecc_agrees_with_a_sample() -> None:
     scenario = Scenario(4711)
     run(scenario.run_rounds())
     sample = scenario.random.sample(scenario.results, 2)
-    for judged, validators in sample:
-        assert_py_ecc_agrees(judged, validators)
+    for parsed_message, validators in sample:
+        assert_py_ecc_agrees(parsed_message, validators)
 
 
 def test_an_honest_majority_always_gets_its_result() -> None:

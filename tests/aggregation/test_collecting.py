@@ -56,9 +56,9 @@ def signed(setup: AggregatorSetup, result: Aggregation, aggregation_request: Agg
     )
 
 
-def signer_numbers(setup: AggregatorSetup, judged: ParsedSignedMessage) -> set[int]:
+def signer_numbers(setup: AggregatorSetup, parsed_message: ParsedSignedMessage) -> set[int]:
     count = len(setup.members.validators)
-    return {number for number in range(1, count + 1) if index_of(setup.members, number) in judged.signers}
+    return {number for number in range(1, count + 1) if index_of(setup.members, number) in parsed_message.signers}
 
 
 async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
@@ -137,8 +137,8 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
-        begun = now()
+        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < start + 3 else signs()(ask)
+        start = now()
         asyncio.get_running_loop().call_later(1.0, setup.network.disconnect, 1)
         asyncio.get_running_loop().call_later(3.0, setup.network.connect, 1)
         seconds, result = await taken(setup.service.aggregate(request(100)))

@@ -63,12 +63,12 @@ class Scenario:
                 await asyncio.gather(*(self.ask(request_) for request_ in requests))
 
     async def ask(self, aggregation_request: AggregationRequest) -> None:
-        members, handed = self.setup.members, len(self.archive.lists)
+        members, list_count = self.setup.members, len(self.archive.lists)
         with suppress(QuorumNotReached, QuorumImpossible):
             result = await self.setup.service.aggregate(aggregation_request)
             self.replies += 1
             assert_right(result.signed_message, members, aggregation_request.quorum)
-        for shares in self.archive.lists[handed:]:
+        for shares in self.archive.lists[list_count:]:
             keys = [share.public_key for share in shares]
             assert len(set(keys)) == len(keys)
             assert all(members.index_of_key(key) is not None for key in keys)

@@ -90,9 +90,9 @@ def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path)
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (setup, _):
             result = await setup.service.aggregate(request(67))
-            judged = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
+            parsed_message = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
             entry = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
-            assert [stored.signature for stored in entry.signatures] == [judged.signature]
+            assert [stored.signature for stored in entry.signatures] == [parsed_message.signature]
 
     asyncio.run(main())
 

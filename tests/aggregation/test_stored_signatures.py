@@ -65,14 +65,16 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
-def judged(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
+def parse_result(
+    setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
+) -> ParsedSignedMessage:
     """Assert that an answer is right and return what stands in it."""
     return assert_valid(result.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
 
 
 def signers(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> set[int]:
     """Return the numbers of the keys that signed."""
-    positions = judged(setup, result, aggregation_request).signers
+    positions = parse_result(setup, result, aggregation_request).signers
     keys = {setup.members.validators[index].public_key for index in positions}
     return {number for number in range(1, 40) if public_key(number) in keys}
 
@@ -112,8 +114,8 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
     async def main() -> None:
         old, new = AggregatorSetup(before, archive=archive), AggregatorSetup(after, archive=archive)
         async with leaves_nothing_open(old), leaves_nothing_open(new):
-            then = judged(old, await old.service.aggregate(request(67)), request(67))
-            again = judged(new, await new.service.aggregate(request(50)), request(50))
+            then = parse_result(old, await old.service.aggregate(request(67)), request(67))
+            again = parse_result(new, await new.service.aggregate(request(50)), request(50))
             assert new.network.asks == []
             assert again.signature == then.signature
             assert again.signers == tuple(index + 1 for index in then.signers)
@@ -207,7 +209,7 @@ def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_a
         result = await setup.service.aggregate(request(67))
         assert signers(setup, result, request(67)) >= {2, 3}
         assert set(setup.network.asked_numbers()) <= {4, 5}
-        assert judged(setup, result, request(67))
+        assert parse_result(setup, result, request(67))
 
     run_steps(AggregatorSetup(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), steps)
 
@@ -244,7 +246,7 @@ def test_a_stored_share_that_is_no_point_is_deleted() -> None:
     archive = archive_of(share(1), junk, StoredShare(public_key(3), b"short", False))
 
     async def steps(setup: AggregatorSetup) -> None:
-        assert judged(setup, await setup.service.aggregate(request(100)), request(100))
+        assert parse_result(setup, await setup.service.aggregate(request(100)), request(100))
         assert {key for key, _ in archive.rejected} == {public_key(2), public_key(3)}
 
     run_steps(AggregatorSetup(members([20] * 3), archive=archive), steps)
@@ -277,7 +279,7 @@ def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCa
 
     async def steps(setup: AggregatorSetup) -> None:
         result = await setup.service.aggregate(request(67))
-        assert judged(setup, result, request(67))
+        assert parse_result(setup, result, request(67))
         assert setup.network.asks != []
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -306,7 +308,7 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
             await asyncio.sleep(0.6)
             assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(2)}
             result = await second.service.aggregate(request(80))
-            assert judged(second, result, request(80))
+            assert parse_result(second, result, request(80))
             assert set(second.network.asked_numbers()) == {3, 4, 5}
             caller.cancel()
             await asyncio.wait((caller,))
@@ -362,7 +364,7 @@ def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
         quiet = asyncio.create_task(taken(setup.service.aggregate(request(60, stored_only=True))))
         await asyncio.sleep(0.2)
         result = await setup.service.aggregate(request(60))
-        assert judged(setup, result, request(60))
+        assert parse_result(setup, result, request(60))
         assert setup.tracked.used == [SUBNET]
         assert isinstance((await quiet)[1], QuorumNotReached)
 
@@ -386,7 +388,7 @@ def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> Non
         with pytest.raises(StoreDown):
             await setup.service.aggregate(request(60, stored_only=True))
         archive.recall_s = 0.0
-        assert judged(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
+        assert parse_result(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
@@ -411,7 +413,7 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
 
     async def steps(setup: AggregatorSetup) -> None:
         seconds, result = await taken(setup.service.aggregate(request(67)))
-        assert judged(setup, result, request(67))
+        assert parse_result(setup, result, request(67))
         assert seconds == pytest.approx(1.0)
         seconds, result = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
         assert seconds <= 0.4
@@ -426,7 +428,7 @@ def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_ask
     async def steps(setup: AggregatorSetup) -> None:
         async def sign(weights: dict[int, int]) -> tuple[int, int]:
             setup.members = setup.sets.latest = weighing(weights)
-            judged(setup, await setup.service.aggregate(request(67)), request(67))
+            parse_result(setup, await setup.service.aggregate(request(67)), request(67))
             return setup.metrics.reissued, len(setup.network.asks)
 
         setup.members = setup.sets.latest = weighing(dict.fromkeys(range(1, 6), 20))
@@ -451,7 +453,7 @@ def test_after_a_start_a_stored_signature_that_does_not_serve_counts_as_another_
     signers_before: list[int], reissued: int
 ) -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        judged(setup, await setup.service.aggregate(request(60)), request(60))
+        parse_result(setup, await setup.service.aggregate(request(60)), request(60))
         assert (setup.metrics.reissued, setup.network.asks) == (reissued, [])
 
     archive = archive_of(aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5)))

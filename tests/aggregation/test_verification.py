@@ -31,9 +31,9 @@ def test_right_shares_make_a_message_that_others_verify() -> None:
     result = verifier().combine(indices, parts, 90)
     assert result is not None
     assert (result.weight, result.signers) == (90, 3)
-    judged = assert_valid(result.signed_message, MESSAGE.raw, MEMBERS, 90)
-    assert judged.signers == tuple(sorted(indices))
-    assert_py_ecc_agrees(judged, MEMBERS)
+    parsed_message = assert_valid(result.signed_message, MESSAGE.raw, MEMBERS, 90)
+    assert parsed_message.signers == tuple(sorted(indices))
+    assert_py_ecc_agrees(parsed_message, MEMBERS)
 
 
 def test_a_sum_with_a_wrong_share_is_refused() -> None:

@@ -80,9 +80,9 @@ def x_genesis(network: str) -> XGenesis:
 
 def test_every_recorded_block_decodes_and_its_id_is_the_nodes() -> None:
     blocks = recorded_blocks()
-    said = [reply["block"] for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
+    descriptions = [reply["block"] for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
     assert len(blocks) == 14
-    for block, description in zip(blocks, said, strict=True):
+    for block, description in zip(blocks, descriptions, strict=True):
         assert block.encode() == block.raw
         assert id_text(block.id) == description["id"]
         assert id_text(block.parent_id) == description["parentID"]

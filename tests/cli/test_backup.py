@@ -92,9 +92,9 @@ def assert_refused(file: Path, target: Path, words: str, capsys: pytest.CaptureF
     before = sorted(target.parent.rglob("*"))
     capsys.readouterr()
     assert main(("restore", str(file), "--data-dir", str(target))) == 1
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert words in printed.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert words in output.err
     assert sorted(target.parent.rglob("*")) == before
 
 

@@ -35,10 +35,10 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         chains = [entry(recorded, *urls), entry(made_up, untraced.url, old.url, traces="off")]
         keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
-        finished = await run_command("doctor", "--config", config, "--wait", "20", "--json")
-    assert finished.code == 0, finished.stderr
-    assert "s3cr3t" not in finished.stdout
-    document = json.loads(finished.stdout)
+        command = await run_command("doctor", "--config", config, "--wait", "20", "--json")
+    assert command.code == 0, command.stderr
+    assert "s3cr3t" not in command.stdout
+    document = json.loads(command.stdout)
     findings = {item["finding"]: item["grade"] for item in document["findings"]}
     advice = " ".join(item.get("advice", "") for item in document["findings"])
     of_recorded, of_made_up = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up))
@@ -72,8 +72,8 @@ async def test_doctor_says_what_is_lost_without_traces(tmp_path: Path) -> None:
     chain = transfer_blocks(3, has_roots=False)
     async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(chain)) as (node,):
         config = write_config_file(network, tmp_path, {"evm-chains": [entry(chain, node.url)]})
-        finished = await run_command("doctor", "--config", config, "--wait", "20")
-    assert finished.code == 0, finished.stderr
-    warning = finished.stdout.partition("WARN")[2]
+        command = await run_command("doctor", "--config", config, "--wait", "20")
+    assert command.code == 0, command.stderr
+    warning = command.stdout.partition("WARN")[2]
     assert f"rpc[0] {node.url} has no debug_traceBlockByNumber (-32601: " in warning
     assert "internal=none; add debug-tracer to eth-apis" in warning

@@ -37,8 +37,8 @@ TRANSACTIONS = recorded_transactions()
 async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     code = await asyncio.to_thread(main, ("message", "decode", *arguments))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 async def decode_message(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:

@@ -34,8 +34,8 @@ TO_L1 = ("--destination", id_text(L1_CHAIN))
 async def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     code = await asyncio.to_thread(main, ("message", "verify", *arguments))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 async def at_node(

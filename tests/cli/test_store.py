@@ -210,9 +210,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert store("info", *where) == 0
     assert "This program needs schema version" in capsys.readouterr().out
     assert store("upgrade", *where) == 0
-    printed = capsys.readouterr()
-    assert f"the store has schema version {HEAD} (before: 0001)" in printed.out
-    assert f"upgraded to version {HEAD}\n" in printed.err
+    output = capsys.readouterr()
+    assert f"the store has schema version {HEAD} (before: 0001)" in output.out
+    assert f"upgraded to version {HEAD}\n" in output.err
     assert store("upgrade", *where) == 0
     assert f"{HEAD} already" in capsys.readouterr().out
     assert store("check", *where) == 0

@@ -119,10 +119,10 @@ def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest
     config = folder / "config.json"
     config.write_text('{"log-level": "\\u001b[31m"}')
     assert main(("index", "status", "--config", str(config))) == 1
-    printed = capsys.readouterr().err
-    assert "\x1b" not in printed
+    output = capsys.readouterr().err
+    assert "\x1b" not in output
     # Each fault has its own line.
-    assert len(printed.splitlines()) == 4
+    assert len(output.splitlines()) == 4
 
 
 @pytest.mark.parametrize(

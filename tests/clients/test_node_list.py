@@ -144,8 +144,8 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
         assert (status, report["healthy"]) == (200, True)
         assert "P" in report["checks"]
         for tags, is_healthy in (([P_CHAIN], True), ([id_text(l1)], False), ([P_CHAIN, id_text(l1)], False)):
-            said = await setup.call("/ext/health", "health.health", {"tags": tags})
-            assert said["healthy"] is is_healthy
+            health = await setup.call("/ext/health", "health.health", {"tags": tags})
+            assert health["healthy"] is is_healthy
 
 
 @pytest.mark.parametrize("source", ["node", "derived"])
@@ -156,8 +156,8 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
         for row in rows("l1-0"):
             call = {"jsonrpc": "2.0", "id": 1, "method": row["method"], "params": row["params"]}
             reply = await recorded.daemon.post(RPC, call)
-            said = {name: reply.body[name] for name in ("result", "error") if name in reply.body}
-            assert said == {name: row[name] for name in ("result", "error") if name in row}, row
+            outcome = {name: reply.body[name] for name in ("result", "error") if name in reply.body}
+            assert outcome == {name: row[name] for name in ("result", "error") if name in row}, row
             assert reply.headers["x-warpseal-source"] == source
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]

@@ -126,18 +126,18 @@ def test_the_last_configuration_that_has_begun_decides(
         "warpConfig": genesis,
         "upgrades": {"precompileUpgrades": [{"warpConfig": upgrade} for upgrade in upgrades]},
     }
-    begun = [
+    active_upgrades = [
         listed
         for listed in (genesis, *upgrades)
         if listed["blockTimestamp"] is not None and listed["blockTimestamp"] <= moment
     ]
     rules = rules_at(moment, config)
-    if not begun or begun[-1].get("disable"):
+    if not active_upgrades or active_upgrades[-1].get("disable"):
         assert rules is None
     else:
         assert rules is not None
-        assert rules.quorum == (begun[-1].get("quorumNumerator") or 67)
-        assert rules.requires_primary_signers == begun[-1].get("requirePrimaryNetworkSigners", False)
+        assert rules.quorum == (active_upgrades[-1].get("quorumNumerator") or 67)
+        assert rules.requires_primary_signers == active_upgrades[-1].get("requirePrimaryNetworkSigners", False)
 
 
 NAMES = ("warpConfig", "upgrades", "precompileUpgrades", "blockTimestamp", "quorumNumerator", "feeConfig")

@@ -56,8 +56,8 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
         # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
         waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, other, quorum_percentage=70))
         repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message, quorum_percentage=70))
-        finished, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
-        assert finished == {repeated}
+        done_tasks, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
+        assert done_tasks == {repeated}
         assert len((await repeated).signers) == len((await waiting).signers) == 7
 
 

@@ -58,9 +58,9 @@ async def disturb(network: SimulatedNetwork, random: Random) -> None:
 
 async def pause(seconds: float) -> None:
     """Wait, and longer where the machine is late: as much trouble to as much work, however slow."""
-    begun = time.monotonic()
+    start = time.monotonic()
     await asyncio.sleep(seconds)
-    await asyncio.sleep((time.monotonic() - begun - seconds) * 10)
+    await asyncio.sleep((time.monotonic() - start - seconds) * 10)
 
 
 async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random) -> str:

@@ -58,7 +58,7 @@ async def test_responses_have_freshness_and_cors_headers(tmp_path: Path) -> None
             await headers_of(daemon, "GET", path, **SITE)
             for path in (BLOCKS, TXS, f"{FUJI}/blockchains/x-chain", f"{FUJI}/rewards", f"{BLOCKS}?pageSize=0")
         ]
-        _, granted, _ = await headers_of(
+        _, cors_headers, _ = await headers_of(
             daemon,
             "OPTIONS",
             BLOCKS,
@@ -73,7 +73,7 @@ async def test_responses_have_freshness_and_cors_headers(tmp_path: Path) -> None
         )
         assert headers["access-control-allow-origin"] == "*"
         assert "x-warpseal-index" in headers["access-control-expose-headers"].split(", ")
-    assert granted["access-control-allow-headers"] == "cache-control,pragma,expires"
+    assert cors_headers["access-control-allow-headers"] == "cache-control,pragma,expires"
 
 
 async def test_an_index_without_an_indexer_becomes_stale(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blo
 class DaemonSeries:
     """Daemons on one store, one after another, and the requests that they answered.
 
-    number: of the validator whose weight its P-Chain transactions change. got: hashes of these transactions.
-    successful_gets: also answers that came too late to be in `got`.
+    number: index of the validator whose weight P-Chain transactions change. transaction_ids: hashes of these.
+    successful_gets: also responses that came too late to be in `transaction_ids`.
     """
 
     network: SimulatedNetwork
@@ -49,15 +49,15 @@ class DaemonSeries:
     number: int
     rnd: Random
     messages: Iterator[SimMessage]
-    posted: list[SimMessage] = field(default_factory=list)
-    got: list[str] = field(default_factory=list)
+    signed_messages: list[SimMessage] = field(default_factory=list)
+    transaction_ids: list[str] = field(default_factory=list)
     successful_posts: int = 0
     successful_gets: int = 0
 
     @property
     def responses(self) -> int:
         """The number of answers that must be in the store."""
-        return len(self.posted) + len(self.got)
+        return len(self.signed_messages) + len(self.transaction_ids)
 
     async def run(self, number: int) -> None:
         """Run and kill so many daemons, one after another."""
@@ -84,9 +84,10 @@ class DaemonSeries:
             api_url, _ = await daemon.listening()
             async with aiohttp.ClientSession(api_url) as session:
                 statuses = [
-                    await self._status(session.post(AGGREGATE_PATH, json=_body(message))) for message in self.posted
+                    await self._status(session.post(AGGREGATE_PATH, json=_body(message)))
+                    for message in self.signed_messages
                 ]
-                statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.got]
+                statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.transaction_ids]
             daemon.terminate()
             assert await daemon.ended() == 0, "".join(daemon.stderr)
         return statuses
@@ -108,7 +109,7 @@ class DaemonSeries:
             assert status == 200
             self.successful_posts += 1
             if monotonic() - began < COMMIT_WAIT_S:
-                self.posted.append(message)
+                self.signed_messages.append(message)
 
     async def _get(self, session: aiohttp.ClientSession) -> None:
         """Change a weight, which supersedes the change before it, and poll for its message."""
@@ -127,7 +128,7 @@ class DaemonSeries:
             await asyncio.sleep(POLL_S)
         self.successful_gets += 1
         if monotonic() - began < COMMIT_WAIT_S:
-            self.got.append(transaction.text)
+            self.transaction_ids.append(transaction.text)
 
     async def _status(self, asking: aiohttp.client._RequestContextManager) -> int:
         async with asyncio.timeout(TIMEOUT_S), asking as response:
@@ -178,7 +179,9 @@ async def test_no_answered_signature_is_lost_in_200_kills(
                 tasks.create_task(daemons.run(kills // SERIES))
         for url, daemons in series.items():
             before = asked(network)
-            assert await daemons.repeat_all() == [200] * len(daemons.posted) + [201] * len(daemons.got)
+            assert await daemons.repeat_all() == [200] * len(daemons.signed_messages) + [201] * len(
+                daemons.transaction_ids
+            )
             assert asked(network) == before
             failures: list[str] = []
             with open_read_only(StoreUrl.parse(url)) as connection:

@@ -86,9 +86,9 @@ async def test_one_liar_of_three_changes_no_response(words: str) -> None:
         network.advance(10)
         for place in range(3):
             lie(network, place, words)
-            blamed = await ask_everything(network)
+            node_series = await ask_everything(network)
             # The third node is asked only if another one lies.
-            assert blamed == ({place} if place < 2 and words != "forged-height=1000" else set())
+            assert node_series == ({place} if place < 2 and words != "forged-height=1000" else set())
             lie(network, place, "")
 
 
@@ -213,7 +213,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
     ):
         await daemon.until_open()
         path = f"/v1/networks/fuji/subnets/{id_text(network.subnets[1].subnet_id)}/forecast"
-        blamed = series(0, "getCurrentValidators"), series(1, "getCurrentValidators")
+        node_series = series(0, "getCurrentValidators"), series(1, "getCurrentValidators")
         runs_out = [clock.now + 100_000_000 // 512, clock.now + 20_000_000_000 // 512]
 
         async def assert_true() -> None:
@@ -226,11 +226,11 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         await assert_true()
         lie(network, 0, "forged-balance=900000000")
         await assert_true()
-        assert await disagreements(daemon) == {blamed[0]: 1}
+        assert await disagreements(daemon) == {node_series[0]: 1}
         lie(network, 0, "")
         lie(network, 1, "forged-balance=900000000")
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
         blamed_nodes = [vars(record)["node"] for record in caplog.records if record.getMessage() == BLAMED]
         assert blamed_nodes == [node.uri for node in network.nodes[:2]]
 
@@ -238,7 +238,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 1, "")
         lie(network, 2, "forged-balance=900000000+forged-height=1000")
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
 
         lie(network, 1, "forged-balance=900000000")
         lie(network, 2, "forged-balance=1")
@@ -254,7 +254,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         network.advance()
         network.nodes[2].lag = 1
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
 
 
 async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_that_must_agree(tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ async def test_clocks_and_versions_that_differ_are_warnings(tmp_path: Path) -> N
         assert warnings == "the clock of p-chain-api[1] is -45 s from this machine's, as its HTTP Date says"
         config = build(network, tmp_path, keys={"info-api": [network.node_uri, other.node_uri]})
         warnings = texts(await compare(config), Grade.WARNING)
-    said = "info-api[0] avalanchego/1.15.0, info-api[1] avalanchego/1.14.2"
-    assert f"the nodes run different versions: {said}" in warnings
+    versions = "info-api[0] avalanchego/1.15.0, info-api[1] avalanchego/1.14.2"
+    assert f"the nodes run different versions: {versions}" in warnings
 
 
 async def test_chains_that_nodes_lack_are_named(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ class Node:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
         status, text = await self.send("POST", path, body, {"content-type": "application/json"})
         assert status == 200, text
-        said = json.loads(text)
-        return said["result"] if "result" in said else said["error"]["message"]
+        json_reply = json.loads(text)
+        return json_reply["result"] if "result" in json_reply else json_reply["error"]["message"]
 
     async def admin(self, method: str, **params: object) -> Any:
         """Return the result of an administration method, or the text of its error."""
@@ -224,8 +224,8 @@ async def test_tags_keep_their_checks_and_the_global_ones(tmp_path: Path) -> Non
         assert set((await setup.health(f"?tag={subnet}"))[1]["checks"]) == common | {f"quorum-{subnet}"}
         both = f"?tag={subnet}&tag={P_CHAIN}"
         assert set((await setup.health(both))[1]["checks"]) == everything
-        said = await setup.call(HEALTH, "health.health", {"tags": [subnet]})
-        assert set(said["checks"]) == common | {f"quorum-{subnet}"}
+        health_reply = await setup.call(HEALTH, "health.health", {"tags": [subnet]})
+        assert set(health_reply["checks"]) == common | {f"quorum-{subnet}"}
 
 
 async def test_the_profiler_starts_and_stops_in_turn_and_writes_files_that_can_be_read(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ async def test_files_that_are_no_plugins_are_skipped_and_bad_names_are_refused(t
         assert await setup.admin("loadVMs") == 'invalid vmID: "no-vm"'
         (plugins / "no-vm").rename(plugins / id_text(bytes([7]) * 32))
         for _ in range(2):
-            said = await setup.admin("loadVMs")
-            assert (said["newVMs"], len(said["failedVMs"])) == ({}, 1)
+            load_reply = await setup.admin("loadVMs")
+            assert (load_reply["newVMs"], len(load_reply["failedVMs"])) == ({}, 1)
 
 
 async def test_every_response_carries_the_node_id_once_the_network_is_known(tmp_path: Path) -> None:

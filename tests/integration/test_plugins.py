@@ -41,14 +41,14 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         (plugins / vm_id(3)).write_text("no program")
         (plugins / ".hidden").write_text("")
         (plugins / "folder").mkdir()
-        said = await load(daemon)
-        assert said["newVMs"] == {vm_id(1): ["mine"]}
+        result = await load(daemon)
+        assert result["newVMs"] == {vm_id(1): ["mine"]}
         mismatch = (
             "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
         )
-        assert said["failedVMs"][vm_id(2)].startswith(mismatch)
-        assert said["failedVMs"][vm_id(3)].startswith("failed to start process: ")
-        assert set(said["failedVMs"]) == {vm_id(2), vm_id(3)}
+        assert result["failedVMs"][vm_id(2)].startswith(mismatch)
+        assert result["failedVMs"][vm_id(3)].startswith("failed to start process: ")
+        assert set(result["failedVMs"]) == {vm_id(2), vm_id(3)}
         assert read_events(good)[-1] == "sigterm"
         install(plugins, vm_id(2))
         again = await load(daemon)

@@ -251,14 +251,14 @@ async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_
     def missing(_: Any) -> Any:
         raise RpcRefusal("not found")
 
-    for height, blamed in ((TIP, 1), (TIP - 1, 0)):
+    for height, disagreements in ((TIP, 1), (TIP - 1, 0)):
         denying = RecordedNode({SUBNET: missing, HEIGHT: {"height": str(height)}})
         observer = Contradictions()
         async with open_agreeing(denying, RecordedNode(), RecordedNode(), observer=observer) as upstream:
             subnet = await upstream.platform.subnet(L1)
         assert subnet is not None
         assert subnet.is_l1
-        assert observer.counts[0, SUBNET] == blamed
+        assert observer.counts[0, SUBNET] == disagreements
 
 
 async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> None:

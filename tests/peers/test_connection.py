@@ -81,10 +81,10 @@ async def connected(
     (tmp_path / "server.pem").write_bytes(pem + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
-    finished = asyncio.Event()
+    is_finished = asyncio.Event()
 
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await finished.wait()
+        await is_finished.wait()
         writer.close()
 
     server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=context)
@@ -109,7 +109,7 @@ async def connected(
             yield connection, listener
         finally:
             connection.close(ConnectionFailure.STOPPED)
-            finished.set()
+            is_finished.set()
             server.close()
             await finish(listener.ended.wait())
 

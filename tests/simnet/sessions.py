@@ -93,7 +93,7 @@ class Line:
     def finish(self) -> Line:
         """Complete the handshake and forget what was sent."""
         self.send(hello(self.network.network_id), peer_list())
-        assert self.session.finished
+        assert self.session.is_finished
         self.transport.messages()
         return self
 

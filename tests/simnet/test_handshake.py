@@ -108,11 +108,11 @@ def test_a_second_handshake_ends_the_connection() -> None:
 def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     line = Line(small_network())
     line.send(peer_list())
-    assert not line.session.finished
+    assert not line.session.is_finished
     line.send(hello(NETWORK))
-    assert not line.session.finished
+    assert not line.session.is_finished
     line.send(peer_list())
-    assert line.session.finished
+    assert line.session.is_finished
     assert line.violations == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
@@ -124,7 +124,7 @@ def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_re
         clock.now = decode(frames[0][4:]).handshake.my_time
         line = Line(network, index, leaf)
         line.session.feed(b"".join(frames))
-        assert line.session.finished
+        assert line.session.is_finished
         responses = [
             message
             for message in line.transport.messages()

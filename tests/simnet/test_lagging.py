@@ -136,8 +136,8 @@ async def refusal_codes(network: SimulatedNetwork, transaction: Transaction) -> 
     for validator in network.validators:
         assert validator.address is not None
         async with connected(validator.address.port, network.network_id) as peer:
-            said = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
-            heights.append(said.error_code if isinstance(said, p2p.AppError) else None)
+            result = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
+            heights.append(result.error_code if isinstance(result, p2p.AppError) else None)
     return heights
 
 

@@ -81,11 +81,11 @@ async def test_every_recorded_call_is_answered_as_recorded() -> None:
                 text = text.replace(recorded, ours)
             expected = json.loads(text)
             method = expected["method"]
-            got = await call(network.node_uri, expected["path"], method, expected["params"])
+            reply = await call(network.node_uri, expected["path"], method, expected["params"])
             if "error" in expected:
-                assert got == expected["error"]["message"]
+                assert reply == expected["error"]["message"]
             else:
-                assert comparable(method, got) == comparable(method, expected["result"]), method
+                assert comparable(method, reply) == comparable(method, expected["result"]), method
             checked += 1
     assert checked == 94
 
@@ -94,20 +94,20 @@ async def test_recorded_entries_have_the_same_keys_as_ours() -> None:
     async with recorded_network(VECTORS) as network:
         for entry in recorded_calls():
             if entry["method"] == "platform.getCurrentValidators":
-                got = await call(network.node_uri, "/ext/P", entry["method"], entry["params"])
-                for ours, theirs in zip(got["validators"], entry["result"]["validators"], strict=True):
+                reply = await call(network.node_uri, "/ext/P", entry["method"], entry["params"])
+                for ours, theirs in zip(reply["validators"], entry["result"]["validators"], strict=True):
                     assert ours.keys() == theirs.keys()
             if entry["method"] == "info.peers" and not entry["params"]:
-                got = await call(network.node_uri, "/ext/info", "info.peers")
-                assert got["peers"][0].keys() == entry["result"]["peers"][0].keys()
+                reply = await call(network.node_uri, "/ext/info", "info.peers")
+                assert reply["peers"][0].keys() == entry["result"]["peers"][0].keys()
 
 
 async def test_epochs_are_those_of_the_recording() -> None:
     recorded = [json.loads(line) for line in (VECTORS / "proposervm.jsonl").read_text().splitlines()]
     async with recorded_network(VECTORS) as network:
         for entry in recorded:
-            got = await call(network.node_uri, entry["path"], entry["method"])
-            assert got == entry["result"]
+            reply = await call(network.node_uri, entry["path"], entry["method"])
+            assert reply == entry["result"]
         assert await call(network.node_uri, "/ext/bc/C/proposervm", "proposervm.getProposedHeight") == {"height": "19"}
 
 

@@ -156,12 +156,12 @@ def test_malformed_filters_are_refused(raw: str) -> None:
 def test_frames_survive_any_chunking(bodies: list[bytes], rnd: random.Random) -> None:
     wire = b"".join(frames.framed(body) for body in bodies)
     reader = frames.FrameReader()
-    got = []
+    frames_read = []
     while wire:
         size = rnd.randint(1, len(wire))
-        got += reader.feed(wire[:size])
+        frames_read += reader.feed(wire[:size])
         wire = wire[size:]
-    assert got == bodies
+    assert frames_read == bodies
     assert not reader.unfinished
 
 

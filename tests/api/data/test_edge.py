@@ -179,8 +179,8 @@ async def test_a_preflight_allows_the_requested_headers() -> None:
                 assert response.status == 204
                 assert response.headers["access-control-allow-origin"] == "*"
                 assert "GET" in response.headers["access-control-allow-methods"]
-                granted = response.headers["access-control-allow-headers"]
-                assert granted == "cache-control,expires,pragma,x-glacier-api-key"
+                allowed_headers = response.headers["access-control-allow-headers"]
+                assert allowed_headers == "cache-control,expires,pragma,x-glacier-api-key"
         async with client.options(P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}) as response:
             assert "x-service-api-key" in response.headers["access-control-allow-headers"]
 

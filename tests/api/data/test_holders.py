@@ -201,9 +201,9 @@ async def test_later_pages_show_the_block_of_the_first_one(
     filler.write(blocks.take(60))
     metrics_url = url if server else file_urls(tmp_path)[1]
     async with metrics_setup(url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        begun = await first_pages(client)
+        first_results = await first_pages(client)
         filler.write(blocks.take(60))
-        for path, token, rest in begun:
+        for path, token, rest in first_results:
             later = await _rest(client, path, token)
             assert later == rest
             now = await walk(client, path, "addresses", {"threshold": "0"} if "balances" in path else {}, alone=True)
@@ -225,11 +225,11 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
     index_url, metrics_url = file_urls(tmp_path)
     IndexFiller(index_url).write(Blocks(6).take(60))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        begun = await first_pages(client)
+        first_results = await first_pages(client)
     # The chain is indexed again, and has not come as far.
     IndexFiller(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        refused = [await request(client, path, pageToken=token) for path, token, _ in begun]
+        refused = [await request(client, path, pageToken=token) for path, token, _ in first_results]
     assert [(response.status, response.body["code"]) for response in refused] == [(400, "expired_page_token")] * 2
 
 

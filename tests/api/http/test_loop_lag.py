@@ -44,10 +44,10 @@ class Lag:
         self.longest_s = 0.0
         self._loop = asyncio.get_running_loop()
 
-    async def measure(self, begun: Event | None = None) -> None:
+    async def measure(self, start_event: Event | None = None) -> None:
         before = time.process_time()
-        if begun is not None:
-            begun.set()
+        if start_event is not None:
+            start_event.set()
         while True:
             await asyncio.sleep(0)
             now = time.process_time()
@@ -56,9 +56,9 @@ class Lag:
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Measure meanwhile, from another thread; the loop is busy only then."""
-        self.longest_s, begun = 0.0, Event()
-        measuring = asyncio.run_coroutine_threadsafe(self.measure(begun), self._loop)
-        assert begun.wait(TIMEOUT_S)
+        self.longest_s, start_event = 0.0, Event()
+        measuring = asyncio.run_coroutine_threadsafe(self.measure(start_event), self._loop)
+        assert start_event.wait(TIMEOUT_S)
         try:
             yield
         finally:

@@ -186,8 +186,10 @@ class History:
             if reply.status != 201:
                 return
             verdict = self.setup.network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
-            said = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
-            self.require(said == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}")
+            verifies_now = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
+            self.require(
+                verifies_now == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}"
+            )
             self.counts["without a report"] += 1
 
     def _check_report(self, subject: Subject, report: Mapping[str, Any], raw: bytes) -> None:

@@ -57,8 +57,8 @@ async def ask(daemon: Daemon, chain_id: str, method: str, params: list[Any]) -> 
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reply = await daemon.post(f"/ext/bc/{chain_id}/rpc", body)
     assert reply.status == 200
-    said = reply.body.get("error")
-    outcome = (said["code"], said["message"]) if said else reply.body["result"]
+    reply_error = reply.body.get("error")
+    outcome = (reply_error["code"], reply_error["message"]) if reply_error else reply.body["result"]
     return outcome, reply.headers.get("x-warpseal-source")
 
 

@@ -181,10 +181,10 @@ small_sets = st.lists(
 )
 
 
-def build_validators(drawn: Sequence[tuple[int, int, int | None, bool]]) -> list[ForecastValidator]:
+def build_validators(samples: Sequence[tuple[int, int, int | None, bool]]) -> list[ForecastValidator]:
     return [
         l1_validator(number, weight, balance) if end is None else stake(number, weight, NOW_S + end, has_key=has_key)
-        for number, (weight, balance, end, has_key) in enumerate(drawn, start=1)
+        for number, (weight, balance, end, has_key) in enumerate(samples, start=1)
     ]
 
 
@@ -232,9 +232,9 @@ def funded(validators: Sequence[ForecastValidator], top_ups: Sequence[TopUp]) ->
 
 @given(small_sets, small_configs, st.integers(0, 60), st.integers(0, 2_000))
 def test_the_course_is_that_of_a_plain_p_chain(
-    drawn: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int
+    samples: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int
 ) -> None:
-    validators, seconds = build_validators(drawn), 120
+    validators, seconds = build_validators(samples), 120
     curve = FeeCurve(config, active, excess)
     course = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today
     run = run_set(validators, config, active, excess, seconds)
@@ -274,9 +274,9 @@ def test_the_course_is_that_of_a_plain_p_chain(
 
 @given(small_sets, small_configs, st.integers(0, 60), st.integers(0, 2_000), st.integers(1, 60))
 def test_top_ups_keep_the_quorum_and_one_navax_less_of_any_does_not(
-    drawn: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int, seconds: int
+    samples: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int, seconds: int
 ) -> None:
-    validators = build_validators(drawn)
+    validators = build_validators(samples)
     curve = FeeCurve(config, active, excess)
     assume(curve.cost(seconds + 1) < 2**60)
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
@@ -297,10 +297,10 @@ def test_top_ups_keep_the_quorum_and_one_navax_less_of_any_does_not(
 
 @given(small_sets, st.integers(0, 100), st.integers(1, 100))
 def test_up_to_twelve_candidates_are_funded_with_the_least_sum(
-    drawn: Sequence[tuple[int, int, int | None, bool]], excess: int, seconds: int
+    samples: Sequence[tuple[int, int, int | None, bool]], excess: int, seconds: int
 ) -> None:
     config, active = L1FeeConfig(5, 3, 1_000), 5
-    validators = build_validators(drawn[:6])
+    validators = build_validators(samples[:6])
     curve = FeeCurve(config, active, excess)
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
     needed = curve.cost(seconds + 1)

@@ -31,15 +31,15 @@ def validation(
 
 @dataclass
 class FakePeers(PeerNetwork):
-    """Peers that a test moves. heard: when a connected node was last heard; the others are wanted and were tried."""
+    """Peers that a test moves. last_heard: time by connected node; the others are targets and were tried."""
 
-    heard: dict[NodeID, float] = field(default_factory=dict)
+    last_heard: dict[NodeID, float] = field(default_factory=dict)
     targets: set[NodeID] = field(default_factory=set)
     dialed: set[NodeID] = field(default_factory=set)
     listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
 
     def heard_at(self, node_id: NodeID) -> float | None:
-        return self.heard.get(node_id)
+        return self.last_heard.get(node_id)
 
     def is_tracked(self, node_id: NodeID) -> bool:
         return node_id in self.targets
@@ -56,12 +56,12 @@ class FakePeers(PeerNetwork):
         """A node that is wanted is dialed, and connected."""
         self.targets.add(node_id)
         self.dialed.add(node_id)
-        self.heard[node_id] = now_s
+        self.last_heard[node_id] = now_s
         self._notify(node_id, True)
 
     def drop(self, node_id: NodeID) -> None:
         """The connection ends."""
-        del self.heard[node_id]
+        del self.last_heard[node_id]
         self._notify(node_id, False)
 
     def _notify(self, node_id: NodeID, connected: bool) -> None:

@@ -35,7 +35,7 @@ async def _observe(url: str, pipe: Connection) -> None:
             pipe.send([row.connected_ms for row in validations])
             await asyncio.to_thread(pipe.recv)
             clock.now_ms += STEP_MS
-            peers.heard[NODE] = clock.now()
+            peers.last_heard[NODE] = clock.now()
             await asyncio.sleep(HASTY.write_s)
 
 

@@ -112,7 +112,7 @@ class CrashingDaemon:
 
     def hear(self, node_id: NodeID) -> None:
         if self.truths[node_id].is_connected and self.truths[node_id].is_alive:
-            self.peers.heard[node_id] = self.clock.now()
+            self.peers.last_heard[node_id] = self.clock.now()
 
     def die(self, node_id: NodeID) -> None:
         """The machine of a node vanishes: its connection stays open for a while."""

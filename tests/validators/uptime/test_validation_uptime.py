@@ -23,13 +23,13 @@ class UptimeScenario:
         self.now_s = 0
         self.uptimes.heartbeat(0)
 
-    def wait(self, seconds: int, *heard: NodeID) -> None:
+    def wait(self, seconds: int, *node_ids: NodeID) -> None:
         """Let time pass with a heartbeat every second; at the end the daemon hears from these nodes."""
         for _ in range(seconds):
             self.now_s += 1
             self.uptimes.heartbeat(self.now_s * 1_000)
-        for node_id in heard:
-            self.peers.heard[node_id] = self.now_s
+        for node_id in node_ids:
+            self.peers.last_heard[node_id] = self.now_s
 
     def connect(self) -> None:
         self.peers.connect(NODE, self.now_s)
