@@ -48,7 +48,7 @@ class Metrics:
 
     def _add_series(self) -> None:
         self._duration = self._histogram(
-            "warpseal_aggregation_duration_seconds", "Time from request to answer", ["outcome"]
+            "warpseal_aggregation_duration_seconds", "Time from request to response", ["outcome"]
         )
         self._stages = self._histogram(
             "warpseal_aggregation_stage_duration_seconds", "Time spent in one stage", ["stage", "outcome"]
@@ -61,7 +61,7 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Answers of a node of p-chain-api that contradicted the nodes that agree, by position and method",
+            "Replies of a node of p-chain-api that contradicted the nodes that agree, by position and method",
             ["node", "method"],
         )
         self._node_seconds = self._histogram(
