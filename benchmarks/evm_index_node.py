@@ -47,7 +47,7 @@ _HEAD: Final = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length
 
 
 class IndexedNode:
-    """The chains by path, and the recorded answers of the other calls that an indexer makes."""
+    """The chains by path, and the recorded replies of the other calls that an indexer makes."""
 
     def __init__(self, chains: list[ServedChain], *, is_shut: bool) -> None:
         self.chains = chains

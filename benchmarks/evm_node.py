@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport of the answers."""
+        """Store the transport of the replies."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:

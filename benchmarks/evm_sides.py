@@ -38,7 +38,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class EvmSides:
-    """The three sides, the node first. faults: of the daemon, as the simulated validators counted them."""
+    """The three sides, the node first. violations: of the daemon, as the simulated validators counted them."""
 
     sides: tuple[Side, Side, Side]
     violations: Callable[[], int]

@@ -171,7 +171,7 @@ async def _indexed_height(subject: Daemon) -> int:
 
 
 def side_figures(idle: Side, beside: Side, violations: int) -> Sequence[Figure]:
-    """Return the times of both sides, and their ratios. faults: of the daemon that the validators counted."""
+    """Return the times of both sides, and their ratios. violations: of the daemon that the validators counted."""
     figures: list[Figure] = []
     for name, item, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
         p99 = quantile(other, 0.99) / quantile(item, 0.99)

@@ -113,7 +113,7 @@ def x_blocks(count: int) -> Iterator[XBlock]:
 
 
 def c_blocks(count: int) -> Iterator[dict[str, Any]]:
-    """Yield a node's answers for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
+    """Yield a node's replies for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
     first_block = genesis()
     asset_id = first_block.utxos[0].utxo.asset_id
     _, c_chain = find_primary_chains(first_block)

@@ -58,7 +58,7 @@ class Node:
                     self._fixed.setdefault(call["method"], json.dumps(call["result"]).encode())
 
     def respond(self, path: bytes, body: bytes) -> bytes:
-        """Return the body of the answer to a request."""
+        """Return the body of the reply to a request."""
         call = _CALL.decode(body)
         if isinstance(call, list):
             return b"[" + b",".join(self._call_reply(path, item) for item in call) + b"]"

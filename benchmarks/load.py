@@ -16,7 +16,7 @@ STALLED_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct answers."""
+    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct responses."""
 
     requests: int
     took_s: float
@@ -32,7 +32,7 @@ class _Client:
 
 
 class LoadFailed(Exception):
-    """An answer was no success, or none came."""
+    """A response was no success, or none came."""
 
 
 def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seconds: float) -> Load:
@@ -147,7 +147,7 @@ def _send(client: _Client, request: bytes) -> None:
 
 
 def _receive(client: _Client) -> bytes | None:
-    """Return the body of an answer once it is whole. Raises LoadFailed."""
+    """Return the body of a response once it is whole. Raises LoadFailed."""
     data = client.stream.recv(RECEIVE_BYTES)
     client.buffer += data
     head, separator, body = client.buffer.partition(b"\r\n\r\n")

@@ -40,7 +40,7 @@ class Network:
         return sum(item[name] for item in self._get("stats")["validators"])
 
     def violations(self) -> int:
-        """Return how often the daemon broke the protocol, tolerated faults included."""
+        """Return how often the daemon broke the protocol, tolerated violations included."""
         return int(self._get("violations")["total"])
 
     def _get(self, page: str) -> dict[str, Any]:

@@ -102,11 +102,11 @@ class SentRequest:
     at: float
 
     def share(self, raw: bytes) -> PeerResponse:
-        """Return an answer that carries a share."""
+        """Return a response that carries a share."""
         return PeerResponse(self.node_id, b"\x0a\x60" + raw, None, "", _REQUEST)
 
     def body(self, raw: bytes) -> PeerResponse:
-        """Return an answer of raw app bytes."""
+        """Return a response of raw app bytes."""
         return PeerResponse(self.node_id, raw, None, "", _REQUEST)
 
     def refusal(self, code: int, text: str = "no") -> PeerResponse:

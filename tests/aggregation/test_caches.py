@@ -1,4 +1,4 @@
-"""The caches of shares and finished answers, their common bound, and who is under suspicion."""
+"""The caches of shares and finished results, their common bound, and who is under suspicion."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_evicting_everything_frees_all_bytes(steps: list[tuple[int, int, bool]])
     assert budget.used_bytes == 0
 
 
-# Finished answers.
+# Finished results.
 
 
 def signed_result(weight: int, size: int = 300) -> SignedResult:

@@ -751,7 +751,7 @@ def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
         setup.network.scripts = {1: of_another(2), 2: of_another(1)}
         result = await setup.service.aggregate(request(100))
         assert len(signed(setup, result, request(100)).signers) == 4
-        # A smaller answer that takes one of them but not the other must not be built on that.
+        # A smaller result that takes one of them but not the other must not be built on that.
         changed = members([20, 1, 60, 60])
         setup.members = setup.sets.latest = changed
         setup.network.scripts = {}

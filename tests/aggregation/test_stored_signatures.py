@@ -68,7 +68,7 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
 def parse_result(
     setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
 ) -> ParsedSignedMessage:
-    """Assert that an answer is right and return what stands in it."""
+    """Assert that a result is right and return what stands in it."""
     return assert_valid(result.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
 
 

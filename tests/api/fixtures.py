@@ -96,7 +96,7 @@ REPORT = DestinationReport(
 
 
 def aggregation(signed: bytes = SIGNED) -> Aggregation:
-    """An answer of the service."""
+    """A response of the service."""
     return Aggregation(signed, 19, SUBNET, False, 3, CanonicalValidatorSet((), 3), 3)
 
 
@@ -190,7 +190,7 @@ PREFLIGHT_BODY = msgspec.convert(PREFLIGHT, PreflightAnswer)
 
 @dataclass
 class ScriptedPreflight:
-    """Returns the given answer about signed messages, and records its requests."""
+    """Returns the given response about signed messages, and records its requests."""
 
     act: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] | None = None
     requests: list[PreflightRequest] = field(default_factory=list)

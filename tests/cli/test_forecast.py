@@ -100,7 +100,7 @@ SHORT = Forecast(
 
 
 class ResponseServer(ThreadingHTTPServer):
-    """Answers by path. seen: paths and keys of the requests."""
+    """Responses by path. seen: paths and keys of the requests."""
 
     daemon_threads = True
 

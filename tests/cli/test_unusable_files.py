@@ -121,7 +121,7 @@ def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest
     assert main(("index", "status", "--config", str(config))) == 1
     output = capsys.readouterr().err
     assert "\x1b" not in output
-    # Each fault has its own line.
+    # Each error has its own line.
     assert len(output.splitlines()) == 4
 
 

@@ -51,7 +51,7 @@ class PreflightSetup:
         self.preflight = Preflight(self.deps, network_id)
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
-        """Return the answer's body, after a check that the OpenAPI document describes it."""
+        """Return the reply's body, after a check that the OpenAPI document describes it."""
         reply = await self.preflight.check(PreflightRequest(signed, destination_id, **options))
         body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(reply))
         assert_valid(_RESPONSE, body)

@@ -171,7 +171,7 @@ async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_on
 
 
 def at(body: dict[str, Any], epoch: str) -> str:
-    """Return a height of an answer."""
+    """Return a height of a reply."""
     return next(str(row["pChainHeight"]) for row in body["heights"] if row["epoch"] == epoch)
 
 

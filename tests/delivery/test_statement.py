@@ -1,4 +1,4 @@
-"""What a destination would say to a message with a valid signature, by the answers of its nodes."""
+"""What a destination would say to a message with a valid signature, by the replies of its nodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def from_manager(
 
 
 def validator(validation_id: str, weight: int, min_nonce: int) -> dict[str, Any]:
-    """Return an answer to getL1Validator."""
+    """Return a reply to getL1Validator."""
     numbers = {"weight": str(weight), "minNonce": str(min_nonce), "balance": "1", "height": "19"}
     return {"subnetID": id_text(L1), "validationID": validation_id, **numbers}
 

@@ -181,7 +181,7 @@ def utxos_of(tx: Any) -> tuple[Any, ...]:
 
 
 async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
-    """Return all answers of an index to queries without filters, and to some by owner and node."""
+    """Return all results of an index to queries without filters, and to some by owner and node."""
     async with open_index(url, network) as index:
         results: dict[str, Any] = {"fresh": index.freshness()}
         nodes: set[NodeID] = set()

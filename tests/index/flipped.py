@@ -42,7 +42,7 @@ def flip_bytes(path: Path, copy: Path, seed: int) -> None:
 
 
 async def ends_of(reads: Iterable[Awaitable[Any]]) -> set[str]:
-    """Return the ends of reads: an answer, or the name of a typed error; raise other errors."""
+    """Return the ends of reads: a result, or the name of a typed error; raise other errors."""
     ends = set()
     for read in reads:
         try:

@@ -118,7 +118,7 @@ async def is_healthy(daemon: Daemon) -> bool:
 
 
 async def assert_requests_can_be_sent(daemon: Daemon) -> None:
-    """Send every example request; assert that it succeeds and that the answer is as documented."""
+    """Send every example request; assert that it succeeds and that the response is as documented."""
     names = set()
     for request in example_requests():
         if request.name in NEED_INDEX | NO_RESPONSE:

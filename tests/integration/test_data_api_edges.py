@@ -1,4 +1,4 @@
-"""What stands around the answers of endpoints 3 to 8 in a running daemon: pages, freshness, caches, sites, limits."""
+"""What stands around the responses of endpoints 3 to 8 in a running daemon: pages, freshness, caches, sites, limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SITE = {"Origin": "https://explorer.example"}
 
 
 async def headers_of(daemon: Daemon, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers (lower case) and body of an answer as it came."""
+    """Return status, headers (lower case) and body of a response as it came."""
     renamed = {name.replace("_", "-"): value for name, value in headers.items()}
     async with daemon.session.request(method, daemon.api_url + path, headers=renamed) as response:
         return response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read()

@@ -1,4 +1,4 @@
-"""Messages signed for a destination: its next block accepts them, or the answer says what has to happen there first."""
+"""Messages signed for a destination: its next block accepts them, or the response says what has to happen first."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ from warpseal.warp.l1_messages import bootstrap_validation_id
 
 # Of each kind of store; most of the code is that of both.
 KILLS = {"sqlite": 120, "postgresql": 80}
-# Longer than an answer takes, so that the polls do not use up the processor.
+# Longer than a response takes, so that the polls do not use up the processor.
 POLL_S = 0.02
 SERIES = 4
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
-# The daemon waits this long for the commit; a later answer may have been sent before it.
+# The daemon waits this long for the commit; a later response may have been sent before it.
 COMMIT_WAIT_S = 1.0
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blocks=0)
 
@@ -56,7 +56,7 @@ class DaemonSeries:
 
     @property
     def responses(self) -> int:
-        """The number of answers that must be in the store."""
+        """The number of responses that must be in the store."""
         return len(self.signed_messages) + len(self.transaction_ids)
 
     async def run(self, number: int) -> None:
@@ -65,7 +65,7 @@ class DaemonSeries:
             await self.run_one()
 
     async def run_one(self) -> None:
-        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some answers."""
+        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some responses."""
         async with start_command("serve", "--config", self.config) as daemon:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
@@ -188,6 +188,6 @@ async def test_no_answered_signature_is_lost_in_200_kills(
                 counted = IntegrityCheck(connection, failures.append).run()
             assert failures == []
             assert counted.signatures >= daemons.responses
-        # Enough answers came before a kill.
+        # Enough responses came before a kill.
         assert sum(daemons.successful_posts for daemons in series.values()) > kills
         assert sum(daemons.successful_gets for daemons in series.values()) > kills / 5

@@ -1,4 +1,4 @@
-"""Slow and lying validators: the answer comes all the same, and nothing of theirs is in it."""
+"""Slow and lying validators: the response comes all the same, and nothing of theirs is in it."""
 
 from __future__ import annotations
 

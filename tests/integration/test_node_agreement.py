@@ -93,7 +93,7 @@ async def test_one_liar_of_three_changes_no_response(words: str) -> None:
 
 
 async def ask_everything(network: SimulatedNetwork) -> set[int]:
-    """Assert that fresh clients of all nodes get the true answers; return the nodes that contradicted others."""
+    """Assert that fresh clients of all nodes get the true responses; return the nodes that contradicted others."""
     tip, subnet = network.state.heights.current, network.subnets[1]
     chains = network.state.chains_of(subnet.subnet_id)
     counted = Counted()

@@ -71,7 +71,7 @@ class WatchedNetwork:
         return node_id_text(self.network.validators[index].node_id)
 
     async def send(self, chain: str, params: object) -> tuple[int, str]:
-        """Return the status and the text of an answer."""
+        """Return the status and the text of a response."""
         call = {"jsonrpc": "2.0", "id": 1, "method": METHOD, "params": params}
         async with self.daemon.session.post(f"{self.daemon.api_url}/ext/bc/{chain}/validators", json=call) as reply:
             return reply.status, await reply.text()

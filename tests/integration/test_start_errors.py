@@ -1,4 +1,4 @@
-"""Faults at the start: one sentence that names the setting or the file, and exit code 1, never a traceback."""
+"""Errors at the start: one sentence that names the setting or the file, and exit code 1, never a traceback."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
             await finish(request, LONGEST_S - 5.0)
-        # The caller got one answer.
+        # The caller got one reply.
         assert [record.outcome for record in running.aggregator.recent] == ["message_superseded"]
 
 

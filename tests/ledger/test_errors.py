@@ -1,4 +1,4 @@
-"""What contradicts the state is a fault that says where and why, and nothing goes on from there."""
+"""What contradicts the state is an error that says where and why, and nothing goes on from there."""
 
 from __future__ import annotations
 

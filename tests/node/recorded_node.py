@@ -47,7 +47,7 @@ class RpcRefusal(Exception):
 class RecordedNode:
     """replies: by method, what a test wants instead; a value, or a function of the params, which may be async.
 
-    An answer that is a web.Response is sent as it is. paths: what is served; others are 404.
+    A reply that is a web.Response is sent as it is. paths: what is served; others are 404.
     """
 
     replies: dict[str, Any] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
 
 
 def _validated_by(blockchain_id: str) -> Any:
-    """No recording has this call; the answer is in the recorded getBlockchains, the error in the node's source."""
+    """No recording has this call; the reply is in the recorded getBlockchains, the error in the node's source."""
     for chain in _blockchains():
         if chain["id"] == blockchain_id:
             return {"subnetID": chain["subnetID"]}

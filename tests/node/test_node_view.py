@@ -1,4 +1,4 @@
-"""Blockchains and validators from nodes alone, against recorded answers of real nodes."""
+"""Blockchains and validators from nodes alone, against recorded replies of real nodes."""
 
 from __future__ import annotations
 

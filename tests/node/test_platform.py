@@ -1,4 +1,4 @@
-"""The P-Chain client against the recorded answers of real nodes, and against hostile ones."""
+"""The P-Chain client against the recorded replies of real nodes, and against hostile ones."""
 
 from __future__ import annotations
 

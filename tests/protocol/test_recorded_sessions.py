@@ -59,7 +59,7 @@ def outcome(event: Event) -> Any:
 
 
 def recorded_response(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
-    """Return (request id, share or error code) of a recorded answer."""
+    """Return (request id, share or error code) of a recorded response."""
     if message.HasField("app_error"):
         return message.app_error.request_id, message.app_error.error_code
     response = message.app_response

@@ -1,4 +1,4 @@
-"""The recorded shares, the bit sets of the reference's answers, and its bytes belong together."""
+"""The recorded shares, the bit sets of the reference's responses, and its bytes belong together."""
 
 from __future__ import annotations
 

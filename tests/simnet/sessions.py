@@ -150,7 +150,7 @@ def recorded_client() -> tuple[Leaf, dict[str, list[bytes]]]:
 
 
 def recorded_responses(node: str) -> list[p2p.Message]:
-    """Return the application answers that a node gave to the recorded client."""
+    """Return the application responses that a node gave to the recorded client."""
     entries = [json.loads(line) for line in (VECTORS / "wire.jsonl").read_text().splitlines()]
     frames = [
         bytes.fromhex(entry["frame"])

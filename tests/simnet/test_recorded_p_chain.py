@@ -41,7 +41,7 @@ STORY_VALIDATION = ValidationID(parse_id("S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9W
 
 
 def exchanges() -> Iterator[tuple[p2p.AppRequest, p2p.Message]]:
-    """Yield every recorded signature request to the P-Chain with its answer."""
+    """Yield every recorded signature request to the P-Chain with its response."""
     requests: dict[tuple[str, int], p2p.AppRequest] = {}
     for line in (VECTORS / "wire.jsonl").read_text().splitlines():
         entry = json.loads(line)

@@ -1,4 +1,4 @@
-"""The integrity check: an intact store has no faults, and every damaged row is reported."""
+"""The integrity check: an intact store has no errors, and every damaged row is reported."""
 
 from __future__ import annotations
 

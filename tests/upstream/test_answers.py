@@ -81,7 +81,7 @@ def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
     unasked = [Answer(place, value) for place, value in enumerate((values + ["a"] * nodes)[:nodes])]
     while missing := count_lacking(replies, quorum, len(unasked), compare_fixed):
         assert missing <= min(quorum, len(unasked))
-        # Fewer answers could not have decided.
+        # Fewer replies could not have decided.
         most = max((len(members) for members in classify_answers(replies, compare_fixed)), default=0)
         assert most < quorum or None in {reply.value for reply in replies}
         replies += unasked[:missing]

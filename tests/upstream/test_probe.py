@@ -25,7 +25,7 @@ METHOD = "info.getNetworkID"
 async def serving(
     status: int, body: str = "", path: str = "/{path:.*}", headers: dict[str, str] | None = None
 ) -> AsyncIterator[str]:
-    """Serve one answer to every call on a free port of loopback."""
+    """Serve one reply to every call on a free port of loopback."""
 
     async def respond(request: web.Request) -> web.Response:
         raw = body.encode("utf-8", "surrogateescape")

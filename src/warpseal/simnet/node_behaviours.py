@@ -1,6 +1,6 @@
 """Lies of simulated RPC nodes about the P-Chain, and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
 
-A lie changes what the honest answer says. Equal lies of two nodes are equal, so that liars may agree with each other.
+A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree with each other.
 """
 
 from __future__ import annotations

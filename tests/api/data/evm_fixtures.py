@@ -28,7 +28,7 @@ L1_PATH: Final = f"/v1/chains/{L1.evm_chain_id}"
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """An answer of the API. body: decoded, None if it is empty."""
+    """A response of the API. body: decoded, None if it is empty."""
 
     status: int
     headers: Any

@@ -171,7 +171,7 @@ def _validations_of(tx: Transaction) -> set[bytes]:
 
 @dataclass
 class MemoryNode:
-    """The answers of a node."""
+    """The responses of a node."""
 
     blockchains: list[Blockchain] = field(default_factory=list)
     active: list[Validation] = field(default_factory=list)

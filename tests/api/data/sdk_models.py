@@ -604,7 +604,7 @@ def read_transactions(body: bytes) -> PPage | XPage | CPage:
 
 
 def read(body: bytes, kind: type[Any]) -> Any:
-    """Return an answer as the SDKs take it. Raises ValidationError."""
+    """Return a response as the SDKs take it. Raises ValidationError."""
     page = msgspec.json.decode(body, type=kind)
     # With an empty token one of the SDKs would ask for ever.
     if getattr(page, "next_page_token", "-") == "":

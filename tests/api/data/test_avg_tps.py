@@ -56,7 +56,7 @@ def model(*chains: MadeChain) -> dict[int, float]:
 
 
 def points(values: dict[int, float]) -> list[dict[str, Any]]:
-    """Return the values as results of an answer."""
+    """Return the values as results of a response."""
     return [{"timestamp": day * DAY, "value": pytest.approx(value)} for day, value in values.items()]
 
 

@@ -297,7 +297,7 @@ async def test_connections_with_a_request_do_not_count_as_idle() -> None:
         is_responding.set()
         for reader, _ in clients:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        # Each has its answer; the first of them may not stay open without a request.
+        # Each has its response; the first of them may not stay open without a request.
         await until(lambda: len(server._state.connections) == 2)
         for _, writer in clients:
             writer.close()

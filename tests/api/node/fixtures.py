@@ -92,7 +92,7 @@ class FakePlugins:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer as it came."""
+    """An HTTP response as it came."""
 
     status: int
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Every recorded exchange with a node's administration and health gets the same answer, or is a listed deviation."""
+"""Every recorded exchange with a node's administration and health gets the same response, or is a listed deviation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(node:
 
 
 def deviation(exchange: dict[str, Any]) -> str | None:
-    """Return which of the listed deviations the answer to a request is."""
+    """Return which of the listed deviations the response to a request is."""
     if exchange["http"] == "OPTIONS":
         return NO_CREDENTIALS
     if "admin.dbGet" in (exchange["request"] or ""):

@@ -1,4 +1,4 @@
-"""Answers of a daemon against the OpenAPI document: each status is listed, and no key is missing in its schema."""
+"""Responses of a daemon against the OpenAPI document: each status is listed, and no key is missing in its schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.api.openapi.sample_requests import DOCUMENT, operations
 
 
 def assert_documented(method: str, path: str, status: int, response: object) -> None:
-    """Assert that the document describes a JSON answer; paths and methods that it does not have are left out.
+    """Assert that the document describes a JSON response; paths and methods that it does not have are left out.
 
     path: as requested, with or without a query.
     """
@@ -30,7 +30,7 @@ def assert_documented(method: str, path: str, status: int, response: object) -> 
 
 
 def assert_valid(schema: Mapping[str, Any], response: object) -> None:
-    """Assert that a schema describes all of an answer."""
+    """Assert that a schema describes all of a response."""
     _validator(json.dumps(schema)).validate(response)
 
 

@@ -95,7 +95,7 @@ class History:
         return fields
 
     async def _ask(self, subject: Subject, fields: Mapping[str, Any], *, wants_report: bool = True) -> Reply:
-        """Return the daemon's answer; time passes while it waits for validators that do not sign."""
+        """Return the daemon's reply; time passes while it waits for validators that do not sign."""
         daemon, transaction = self.setup.daemon, subject.transaction
         common = {"report": wants_report, "timeoutSeconds": 8, **fields}
         if subject.is_for_manager(self.setup) and transaction is not None and "signingSubnetId" not in fields:
@@ -180,7 +180,7 @@ class History:
             await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
 
     async def _check_repeated(self, subject: Subject, fields: Mapping[str, Any]) -> None:
-        """Ask twice without a report: the second answer, which is remembered, says what the next block does as well."""
+        """Ask twice without a report: the second reply, which is remembered, says what the next block does as well."""
         for _ in range(2):
             reply = await self._ask(subject, fields, wants_report=False)
             if reply.status != 201:
@@ -246,7 +246,7 @@ class History:
         self.require(set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}")
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
-        """Check that the answer has a message for the next epoch, if the current one may end soon."""
+        """Check that the reply has a message for the next epoch, if the current one may end soon."""
         report = reply.body["report"]
         predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
         is_ending = self.asked_at + WINDOW_S >= report["epoch"]["sealedFrom"]
@@ -468,7 +468,7 @@ class History:
         return total > 0 and weight * 100 >= total * quorum
 
     def _can_sign(self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether a set has the weight of a quorum without those who failed, by the answer, to sign."""
+        """Return whether a set has the weight of a quorum without those who failed, by the reply, to sign."""
         failed = {entry.get("publicKey") for entry in missing if entry["reason"] != "not_asked"}
         able = (member for member in members if member.public_key and "0x" + member.public_key.hex() not in failed)
         return sum(member.weight for member in able) * 100 >= sum(member.weight for member in members) * quorum

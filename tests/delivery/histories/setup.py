@@ -74,7 +74,7 @@ class HistorySetup:
         calls = self.network.calls["platform.getProposedHeight"]
         clock.skip(_SETTLING_S)
         await until(lambda: self.network.calls["platform.getProposedHeight"] > calls)
-        # The answer is on its way.
+        # The reply is on its way.
         await asyncio.sleep(0.002)
 
     def act(self, rng: Random) -> None:

@@ -1,4 +1,4 @@
-"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured answers, and TCP proxies for it."""
+"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured replies, and TCP proxies for it."""
 
 from __future__ import annotations
 
@@ -321,5 +321,5 @@ def call_outcome(response: RpcResponse) -> Any:
 
 
 async def call_in_batch(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
-    """Return the answer to one call of a batch."""
+    """Return the reply to one call of a batch."""
     return call_outcome((await forwarder.forward_batch([call(method, *params)]))[0])

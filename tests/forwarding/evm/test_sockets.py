@@ -390,7 +390,7 @@ async def end_of(raw: sockets.socket) -> str:
 
 @pytest.mark.parametrize("floods", [False, True])
 async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
-    """floods: it is its own answers that the client does not read."""
+    """floods: it is its own replies that the client does not read."""
     node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with open_endpoint(node, settings=few) as endpoint, AsyncExitStack() as stack:
         raw = stack.enter_context(sockets.socket())

@@ -61,7 +61,7 @@ def _key(path: str, method: str, params: Any) -> str:
 class GatewayNode(ReplayNode):
     """A node of the primary network that keeps what it was asked: path and body of each call.
 
-    answers may be HALTS or HANGS. status: of every answer but those to the pool. absent: paths that do not exist.
+    replies may be HALTS or HANGS. status: of every reply but those to the pool. absent: paths that do not exist.
     """
 
     replies: dict[str, Any] = field(

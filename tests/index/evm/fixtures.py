@@ -1,4 +1,4 @@
-"""Writers and readers of EVM indexes, and all answers of one."""
+"""Writers and readers of EVM indexes, and all results of one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def all_items(read: Callable[[PageRequest], Any], size: int) -> list[Any]:
 
 
 async def read_everything(url: str, parties: Sequence[bytes], size: int, last: int, first: int = 0) -> dict[str, Any]:
-    """Return all answers about blocks and addresses."""
+    """Return all results about blocks and addresses."""
     async with open_index(url) as index:
         results: dict[str, Any] = {}
         for number in range(first, last + 1):
@@ -100,7 +100,7 @@ async def read_everything(url: str, parties: Sequence[bytes], size: int, last: i
 
 
 def expect_everything(model: EvmModel, parties: Sequence[bytes], earlier_txs: int | None = 0) -> dict[str, Any]:
-    """Return the answers that `read_everything` expects."""
+    """Return the results that `read_everything` expects."""
     results: dict[str, Any] = {
         f"block {block.number}": model.block(block.number, earlier_txs) for block in model.blocks
     }

@@ -1,4 +1,4 @@
-"""The expected answers of an EVM index, by plain means: facts in lists and dictionaries, read from the start."""
+"""The expected results of an EVM index, by plain means: facts in lists and dictionaries, read from the start."""
 
 from __future__ import annotations
 

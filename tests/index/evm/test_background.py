@@ -321,7 +321,7 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
                 ReindexAnswer(ReindexOutcome.ACCEPTED),
                 *3 * [too_early],
             ]
-            # It is stored before the answer, and returned until its outcome is written.
+            # It is stored before the result, and returned until its outcome is written.
             (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 9, now)
             assert (token.token_id, token.requested_at) == (2**200, START)
             assert writer.documents.to_fetch(FetchReason.REINDEX, 9, now) == ()

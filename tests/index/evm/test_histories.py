@@ -1,4 +1,4 @@
-"""Seeded histories go into the index and into a plain model: all answers agree, however the blocks are cut."""
+"""Seeded histories go into the index and into a plain model: all results agree, however the blocks are cut."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ async def twin_servers(public: Serve, private: Serve) -> AsyncIterator[tuple[Htt
 class DnsServer(asyncio.DatagramProtocol):
     """Answers queries for A and AAAA.
 
-    names: by name, the addresses that it has in turn, the last ones from then on; empty: no answer is ever sent.
+    names: by name, the addresses that it has in turn, the last ones from then on; empty: no reply is ever sent.
     """
 
     def __init__(self, names: Mapping[str, Sequence[list[str]]]) -> None:

@@ -47,7 +47,7 @@ Results = Mapping[bytes, bytes]
 
 
 def interfaces(*supported: bytes) -> dict[bytes, bytes]:
-    """Return the answers of a contract with ERC-165."""
+    """Return the replies of a contract with ERC-165."""
     interfaces = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
     return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in interfaces}
 

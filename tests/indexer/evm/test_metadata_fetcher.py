@@ -173,7 +173,7 @@ async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
         assert (await setup.fetch(url)).content == b"public"
         assert setup.dns.queries["rebind.test", "A"] == 1
         policy = AddressPolicy(frozenset(), frozenset((setup.public.port,)), counts_as_public)
-        # Another fetcher has no name in its cache, so that the second answer counts.
+        # Another fetcher has no name in its cache, so that the second reply counts.
         async with dns_server({"rebind.test": [[PRIVATE], [PUBLIC]]}) as (dns, resolver):
             async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
                 with pytest.raises(FetchFailed, match=r"refused: address 127\.0\.0\.1"):

@@ -1,4 +1,4 @@
-"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no fault."""
+"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no error."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def coin_chain() -> ServedChain:
 
 
 async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> dict[str, IndexFinding]:
-    """Verify the index of a chain of coins; return the findings of balances that have a fault or a remark."""
+    """Verify the index of a chain of coins; return the findings of balances that have an error or a remark."""
     logs = [{"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]} for number in (1, 2, 3)]
     node = EvmReplayNode(chain, call=state.call, replies={"eth_getLogs": logs})
     findings = await verify(folder, node, count=20)

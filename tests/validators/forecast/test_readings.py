@@ -37,7 +37,7 @@ def state_json(excess: int, second: int, config: L1FeeConfig = LOCAL) -> dict[st
 
 
 def replies_in_turn(*replies: dict[str, Any]) -> Any:
-    """Return an answer that gives one after another, and the last one for ever."""
+    """Return a reply that gives one after another, and the last one for ever."""
     waiting: Iterator[dict[str, Any]] = iter(replies)
     return lambda _: next(waiting, replies[-1])
 
