@@ -27,7 +27,7 @@ class Ask(Struct, frozen=True):
 
 
 class _Wave(Struct, frozen=True, order=True):
-    """Nodes that were asked together and are due again together. times_asked: of each of them."""
+    """Nodes that were asked together and are due again together. times_asked: the number for each of them."""
 
     due_at: float
     number: int

@@ -170,7 +170,7 @@ class OpenRounds:
 
 
 class RoundRunner:
-    """Drives one round until no caller waits. request: of its first caller.
+    """Drives one round until no caller waits. request: the request of its first caller.
 
     task: belongs to all callers together, so no task group of one of them can own it.
     """

@@ -161,7 +161,7 @@ class BaseTx(UserTx, frozen=True):
 
 
 class ImportTx(UserTx, frozen=True):
-    """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
+    """Spends outputs that another chain exported. Credentials of base inputs come before those of imported ones."""
 
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]

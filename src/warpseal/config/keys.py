@@ -123,7 +123,7 @@ GROUP_CONTENTS: Final[Mapping[Group, str]] = {
 KEYS: Final = tuple(
     sorted(_keys(), key=lambda key: (list(GROUP_CONTENTS).index(key.setting.group), not key.setting.is_reference))
 )
-"""By group; those of the reference aggregator first."""
+"""Keys by group; the reference aggregator's come first."""
 
 
 def build_config(parsed: Mapping[str, Any]) -> Config:

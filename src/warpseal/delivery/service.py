@@ -406,7 +406,7 @@ class DeliveryService:
         return report if advice is None else structs.replace(report, advice=advice)
 
     async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
-        """Add the advice to the detail of an error, unless the present set would lack the quorum, too."""
+        """Add the advice to the detail of an error, unless the present set would lack the quorum as well."""
         if terms.height_source == "request":
             return
         failed = error.shortfall.failed_keys if isinstance(error, QuorumNotReached | QuorumImpossible) else frozenset()
@@ -449,7 +449,7 @@ def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
-    """Check that the message of a transaction is for its destination. chain: that of the L1's manager."""
+    """Check that the message of a transaction is for its destination. chain: the chain of the L1's manager."""
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
         raise DestinationMismatch(DESTINATION_FIELD, reason, managerBlockchainId=chain)
@@ -501,7 +501,7 @@ def _terms(
 
 
 def _quorum(percent: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
-    """Return the quorum and its source: that of the caller if it is higher than the destination's."""
+    """Return the quorum and its source: the caller's quorum if it is higher than the destination's."""
     return (percent, "request") if percent is not None and percent > rules.quorum else (rules.quorum, rules.source)
 
 

@@ -38,7 +38,7 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage
 REGISTRATION_WINDOW_S: Final = 24 * 3600
 LOOKUP_TIMEOUT_S: Final = 3.0
 ADDITION_TIMEOUT_S: Final = 1.0
-"""Of a lookup that only adds to a reason."""
+"""Timeout of a lookup that only adds to a reason."""
 MESSAGE_RECEIVED: Final = bytes.fromhex("ebc3b1ba")
 """Selector of `messageReceived(bytes32)` of a Teleporter messenger."""
 GET_VALIDATOR: Final = bytes.fromhex("d5f20ff6")
@@ -75,7 +75,7 @@ class StatementRefusal(StrEnum):
 class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the destination takes the statement of the message now, as far as nodes can tell.
 
-    kind: of the message. accepted: null if no node can tell.
+    kind: kind of the message. accepted: null if no node can decide it.
     """
 
     kind: str
@@ -419,7 +419,7 @@ def _status(output: bytes) -> int | None:
 
 
 def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
-    """Return whether a manager's record of a validator shows that it has taken the message; None: it does not tell."""
+    """Return whether a manager's record of a validator shows that it has taken the message; None: unknown."""
     status = _status(output)
     if status is None:
         return None

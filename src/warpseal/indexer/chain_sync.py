@@ -1,6 +1,6 @@
 """How each chain begins and continues: blocks are read on the event loop, everything else runs elsewhere.
 
-Of the primary chains it runs in the worker.
+For the primary chains it runs in the worker.
 """
 
 from __future__ import annotations

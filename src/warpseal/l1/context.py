@@ -30,7 +30,7 @@ from warpseal.warp.ids import ChainID, SubnetID
 class L1Deps(Struct, frozen=True):
     """The services that signed messages by transaction use.
 
-    evm: configured chains; progress: of the follower; find_quorum: of the chains of managers.
+    evm: configured chains; progress: progress of the follower; find_quorum: finds the quorum of a manager's chain.
     """
 
     upstream: Upstream

@@ -71,7 +71,7 @@ class ExplainedFields(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The message of the transaction. hex: of the unsigned message, with 0x."""
+    """The message of the transaction. hex: the unsigned message in hex, with 0x."""
 
     hex: str
     id: str
@@ -91,7 +91,7 @@ class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedTruth(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the statement holds. The other fields are those of a superseded one."""
+    """Whether the statement holds. The other fields describe a superseded one."""
 
     state: Literal["true", "superseded", "unknown"]
     now: PresentStatement | UnsetType = UNSET

@@ -109,7 +109,7 @@ def reward_auto_renewed(
 def _renew(
     builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, renewal: Renewal, rewards: tuple[int, int]
 ) -> None:
-    """Begin the next cycle. rewards: of the cycle that is over, for validating and of delegations."""
+    """Begin the next cycle. rewards: rewards of the cycle that is over, for validating and of delegations."""
     state, period = builder.state, staker.period
     kept_validation, kept_delegation = _kept(renewal, rewards, state.params.max_validator_stake - period.weight)
     _pay(builder, effects, period, rewards[0] - kept_validation, rewards[1] - kept_delegation)

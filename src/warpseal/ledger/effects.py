@@ -97,7 +97,7 @@ class PeriodRenewed(Struct, frozen=True):
 
 
 class SubnetCreated(Struct, frozen=True):
-    """A subnet was created; its id is that of the transaction."""
+    """A subnet was created; it has the ID of the transaction."""
 
     subnet_id: SubnetID
     owner: OutputOwners
@@ -130,7 +130,7 @@ SubnetChange = SubnetCreated | SubnetOwnerChanged | SubnetTransformed | SubnetCo
 
 
 class ChainCreated(Struct, frozen=True):
-    """A blockchain was created; its id is that of the transaction."""
+    """A blockchain was created; it has the ID of the transaction."""
 
     chain_id: ChainID
     subnet_id: SubnetID

@@ -63,7 +63,7 @@ def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) 
 def build_block_effects(
     builder: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
 ) -> BlockEffects:
-    """Return the effects of a block from those of its transactions and of time."""
+    """Return the effects of a block from the effects of its transactions and of time."""
     state = builder.state
     supplies = state.supplies
     return BlockEffects(

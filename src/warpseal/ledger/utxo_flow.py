@@ -26,7 +26,7 @@ class UtxoFlow:
     """The outputs that the transactions of one block spend and make.
 
     source: earlier outputs; None if the inputs were checked before. is_complete: whether an unknown output of this
-    chain is a fault; those of other chains may be unknown, since each chain is indexed at its own pace.
+    chain is an error; outputs of other chains may be unknown, since each chain is indexed at its own pace.
     """
 
     __slots__ = ("chain_id", "height", "is_complete", "new_outputs", "source", "spent")

@@ -143,7 +143,7 @@ class Cap(Enum):
 
 
 class AssetCreation(Struct, frozen=True):
-    """An asset was created; its id is that of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
+    """An asset was created; it has the ID of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
 
     asset_id: AssetID
     name: str

@@ -136,7 +136,7 @@ def verify_signed(
 ) -> MessageVerification:
     """Verify against one canonical set, with the checks in the order of the verifiers. Takes milliseconds.
 
-    network_id: of the verifier; None: the message's counts as right. keys: the parsed keys of `members`.
+    network_id: network of the verifier; None: any network is right. keys: the parsed keys of `members`.
     """
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)

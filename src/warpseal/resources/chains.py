@@ -41,7 +41,7 @@ class ChainFreshness(Struct, frozen=True):
     """How far one chain is indexed. node_height: the tip that the node reported last. time: unix seconds of `height`.
 
     is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
-    first_height: no block below it is indexed. block_id: of the block at `height`, 32 bytes, if known.
+    first_height: no block below it is indexed. block_id: ID of the block at `height`, 32 bytes, if known.
     """
 
     chain: PrimaryChain

@@ -1,4 +1,4 @@
-"""The bytes of the reply to a signature request: the honest response, or that of a misbehaviour."""
+"""The bytes of the reply to a signature request: the honest response, or the response of a misbehaviour."""
 
 from __future__ import annotations
 

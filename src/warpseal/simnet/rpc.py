@@ -35,7 +35,7 @@ _MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 
 
 class RpcError(Exception):
-    """The error response of a method; the text is that of a node."""
+    """The error response of a method; it has the text of a node."""
 
 
 class BadArgument(RpcError):

@@ -96,7 +96,7 @@ class LiveSigner:
 
 
 def validator_state(state: ChainState, validator: SimValidator) -> StateAt:
-    """Return the P-Chain state of a validator: that of the tip unless the validator lags."""
+    """Return the P-Chain state of a validator: the tip's unless the validator lags."""
     behaviour = validator.behaviour
     height = state.heights.current - behaviour.lag_blocks
     if behaviour.behind_s:

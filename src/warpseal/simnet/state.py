@@ -32,7 +32,7 @@ class ChainState:
         ledger: Ledger,
         fees: FeeConfig | None = None,
     ) -> None:
-        """Start without chains and validators. fees: None for those of the network."""
+        """Start without chains and validators. fees: None for the network's."""
         self.network_id = network_id
         self.heights = heights
         self.clock = clock
@@ -132,7 +132,7 @@ class ChainState:
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
     def has_validation_history(self, subnet_id: SubnetID) -> bool:
-        """Return whether past validations of a subnet are recorded, as those of L1s are."""
+        """Return whether past validations of a subnet are recorded, as an L1's are."""
         return subnet_id != PRIMARY_NETWORK
 
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:

@@ -181,7 +181,7 @@ MESSAGE_BYTES: Final = 250
 _SHARE_BYTES: Final = 170
 _SIGNED_BYTES: Final = 250
 _MAX_LOADED_SIGNATURES: Final = 16
-# Of an evictable message, only the newest signatures are kept.
+# Only the newest signatures of an evictable message are kept.
 MAX_EVICTABLE_SIGNATURES: Final = 4
 _ANY_NUMBER: Final = 10**9
 
@@ -211,7 +211,7 @@ def _used_again(statement: Insert, **values: Any) -> Insert:
 def _unpacked(statement: Insert, *, verified: int) -> Insert:
     """Insert `count` shares of one message from its joined keys and signatures: one statement instead of a hundred.
 
-    It takes half the time, and other threads run meanwhile because the interpreter's lock is not taken for each row.
+    It takes half the time, and other threads run because the interpreter's lock is not taken for each row.
     """
     numbers = select(_literal(0).label("n")).cte("numbers", recursive=True)
     following = select(numbers.c.n + _literal(1)).where(numbers.c.n + _literal(1) < bindparam("count", type_=Integer))

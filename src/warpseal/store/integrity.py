@@ -38,7 +38,7 @@ class IntegrityReport(Struct):
 
 
 class IntegrityCheck(Struct):
-    """One check of all rows; a daemon may run meanwhile.
+    """One check of all rows; a daemon may run at the same time.
 
     on_fault: called with each fault. progress: called with the rows of each step.
     """

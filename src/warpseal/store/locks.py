@@ -1,7 +1,7 @@
 """Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL database; leader election.
 
-An upgrade or an import locks either exclusively. A SQLite file has a lock file beside it with the pid of its holder. A
-server has advisory locks, and releases those of a session when the session ends.
+An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its holder. A
+server has advisory locks, and releases the locks of a session when the session ends.
 """
 
 from __future__ import annotations

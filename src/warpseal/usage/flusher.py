@@ -37,7 +37,7 @@ MinuteSums = Mapping[int, Mapping[UsageLabels, UsageTotals]]
 _RUN_BYTES: Final = 16
 # Memory of a combination besides the counts of its sketch.
 _COMBINATION_BYTES: Final = 700
-# Of the bound, so that not every flush folds.
+# Part of the bound, so that not every flush folds.
 _FOLDED_SHARE: Final = 0.5
 # Combinations of a flush: its encoding holds the interpreter for less than a millisecond.
 _FLUSHED_COMBINATIONS: Final = 1_000

@@ -23,7 +23,7 @@ _MINUTE_S: Final = 60
 _MINUTES_PER_HOUR: Final = 60
 _MINUTES_PER_DAY: Final = 1_440
 _MOST_DEFERRED: Final = 1_024
-# The bound of one minute holds for each of so many minutes that were not taken yet, on average.
+# The bound of one minute holds, on average, for each of this number of minutes that were not taken yet.
 _UNTAKEN_MINUTES: Final = 4
 
 
@@ -36,7 +36,7 @@ class UsageBounds(Struct, frozen=True):
 
 
 class MethodUsage(Struct):
-    """Sums of one method on one path since the start. time_ms: of the calls whose times count."""
+    """Sums of one method on one path since the start. time_ms: total time of the calls whose times count."""
 
     requests: int = 0
     invalid: int = 0

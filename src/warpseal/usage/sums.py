@@ -274,7 +274,7 @@ class _Bucket:
 
 @cache
 def _text_by_keys(count: int, mark: str) -> str:
-    """Return the query of so many keys.
+    """Return the query of this number of keys.
 
     With a list of keys in the condition, or another join, SQLite would read all rows of the level.
     """

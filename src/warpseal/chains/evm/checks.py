@@ -92,7 +92,7 @@ class BlockRules(Struct, frozen=True):
 
 
 def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules) -> EvmBlockFacts:
-    """Return what the index keeps of a block. receipts: of all of its transactions, in their order.
+    """Return what the index keeps of a block. receipts: one for each transaction, in their order.
 
     Raises BlockContradiction, and MalformedBlock for a malformed value.
     """

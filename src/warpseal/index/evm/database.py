@@ -35,7 +35,7 @@ _SCHEMAS: Final = (
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
-    """Return the URL of a chain's index: a file in the folder, or beside the file that `index-url` names.
+    """Return the URL of a chain's index: a file in the folder, or in the folder of the file that `index-url` names.
 
     folder: the network's folder of a daemon. Raises StartupError if there is no place for it.
     """

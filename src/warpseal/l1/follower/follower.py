@@ -49,7 +49,7 @@ class FollowerStatus(FollowerSample):
     first_height: all blocks from there to `height` were read; target_height: the end of the backfill.
     backfilled: 0..1. rate_blocks_s, eta_s: of the backfill, None if there is none or if they are not known.
     stopped_at: the height of the fault. waiting_for: the unavailable "nodes" or "store". is_off: following is
-    switched off, and the other fields have no meaning. block_id: of the block at `height`.
+    switched off, and the other fields have no meaning. block_id: ID of the block at `height`.
     """
 
     first_height: int | None = None
@@ -115,7 +115,7 @@ log = logging.getLogger(__name__)
 INTERNAL_ERROR: Final = "internal_error"
 _MIN_BATCH: Final = 8
 _MAX_BATCH: Final = 256
-# Of a process that does not lead.
+# The progress of a process that does not lead.
 _STATUS_INTERVAL_S: Final = 5.0
 
 Listener = Callable[[L1Transaction], None]
