@@ -168,7 +168,7 @@ class ImportTx(UserTx, frozen=True):
 
 
 class ExportTx(UserTx, frozen=True):
-    """Exports outputs to another chain; their indices follow those of the base outputs."""
+    """Exports outputs to another chain; their indices follow the base outputs."""
 
     destination_chain_id: ChainID
     exported_outputs: tuple[TransferableOutput, ...]

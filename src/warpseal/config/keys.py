@@ -32,7 +32,7 @@ from warpseal.warp.ids import id_text, node_id_text
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration: the settings of each package. The order is that of the keys in the docs."""
+    """The whole configuration: the settings of each package. The docs have the keys in this order."""
 
     node: NodeSettings
     gateway: GatewaySettings

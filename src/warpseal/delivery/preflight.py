@@ -49,7 +49,7 @@ CALL_NOTE: Final = (
     "valid = false in it."
 )
 
-# The words of an EVM; other refusals are those of a node that could not execute the call.
+# The words of an EVM; other refusals come from a node that could not execute the call.
 _EXECUTION_FAILED: Final = re.compile(
     r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
 )
@@ -192,7 +192,7 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the next block of the destination would accept a signed message, and why not.
 
     verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now: that of the
-    current height, else that of the statement; left out if nothing is known against it.
+    current height, else the statement's; left out if nothing is known against it.
     """
 
     verifies_now: bool
@@ -306,7 +306,7 @@ class Preflight:
     ) -> Mapping[int, MessageVerification | None]:
         """Return the verification by height; None if the set could not be read.
 
-        Raises NodeUnavailable if that of the next block could not.
+        Raises NodeUnavailable if the set of the next block could not.
         """
         required = next(candidate.height for candidate in candidates if candidate.label == "current")
         heights = list(dict.fromkeys(candidate.height for candidate in candidates))

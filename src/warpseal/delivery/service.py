@@ -61,7 +61,7 @@ MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 _MIN_TIMEOUT_S: Final = 0.001
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
-# The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
+# The lookups of a destination and of the height by transaction note a new epoch at most this long after each other.
 _EPOCH_LAG_S: Final = 0.25
 _LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
@@ -354,7 +354,7 @@ class DeliveryService:
             del self._loads[subnet_id, height]
 
     async def _load_sets(self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True) -> None:
-        """Wait for the sets that are not known, or for that of the current epoch only; a load may take too long."""
+        """Wait for the sets that are not known, or for the current epoch's only; a load may take too long."""
         loads = self._prefetch(destination, subnet_id)
         awaited = [load for height, load in loads.items() if is_whole or height == destination.height]
         if awaited:

@@ -175,7 +175,7 @@ class StatementChecker:
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
             return StatementRefusal.WRONG_MANAGER, wrong_manager
-        # The next block has the time of its proposer's clock, and never one before that of the last block.
+        # The next block has the time of its proposer's clock, and never one before the last block's.
         next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
         if message.expiry <= next_time_s:
             expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)

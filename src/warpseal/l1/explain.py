@@ -1,6 +1,6 @@
 """Explains how the message of a transaction would be signed, and which check would fail. It asks no validator.
 
-The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then those of the aggregation. Every error
+The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then the aggregation's. Every error
 that a request would raise is part of the explanation; a check whose result is not known (yet) says so.
 """
 

@@ -245,5 +245,5 @@ class BlockEffects(Struct, frozen=True):
 
     @property
     def executed(self) -> tuple[TxEffects, ...]:
-        """The transactions in the order in which they change outputs: the settled proposal, then those of the block."""
+        """The transactions in the order in which they change outputs: the settled proposal, then the block's."""
         return self.txs if self.settled is None else (self.settled, *self.txs)

@@ -44,7 +44,7 @@ class OutputKind(StrEnum):
 class LedgerOutput(Struct, frozen=True):
     """An output.
 
-    id: follows from tx_id and output_index, which of rewards and returned stake are those of the staking.
+    id: follows from tx_id and output_index, for rewards and returned stake the staking's.
     amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a property.
     locktime: the Unix second from which the output is spendable.
     stakeable_locktime: the Unix second until which the output can only be staked; 0 without one.

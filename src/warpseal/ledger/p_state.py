@@ -283,11 +283,11 @@ class BlockEffectsBuilder:
         return self.flow.fault(tx, reason)
 
     def spend(self, effects: TxEffects, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN) -> None:
-        """Spend inputs, whose credentials follow those of the inputs before. Raises LedgerFault."""
+        """Spend inputs, whose credentials follow the credentials of the inputs before. Raises LedgerFault."""
         effects.consumed += self.flow.consume(effects.tx, inputs, created_on, len(effects.consumed))
 
     def emit(self, effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
-        """Emit outputs of the transaction; their indices follow those of earlier outputs."""
+        """Emit outputs of the transaction; their indices follow earlier outputs."""
         new_outputs = _outputs(effects, outputs, held_on)
         self.flow.emit(new_outputs)
         effects.emitted += new_outputs

@@ -1,7 +1,7 @@
 """The effects of X-Chain transactions and blocks: outputs, operations, assets. The chain has no state but its outputs.
 
 Source of truth: avalanchego `vms/avm/{txs,utxo}`, `vms/avm/txs/executor`, `vms/nftfx`, `vms/propertyfx`. Each operation
-has one credential, behind those of the inputs.
+has one credential, behind the credentials of the inputs.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class AssetCreation(Struct, frozen=True):
 class XTxEffects(Struct, frozen=True):
     """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
 
-    consumed: base and imported inputs, then those of operations, in the order of the credentials. emitted: by output
+    consumed: base and imported inputs, then inputs of operations, in the order of the credentials. emitted: by output
     index, exports included. burned: fungible inputs less transferable outputs.
     """
 

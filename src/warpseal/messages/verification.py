@@ -186,7 +186,7 @@ def _find_fault(
     network_id: int | None,
     keys: Sequence[PublicKey] | None,
 ) -> tuple[SignatureRefusal, str] | None:
-    """Return the first check other than that of the weight that fails, and why; None if the signature is valid."""
+    """Return the first check except the weight's that fails, and why; None if the signature is valid."""
     if network_id is not None and signed.unsigned.network_id != network_id:
         reason = f"the message is of network {signed.unsigned.network_id}, the verifier of network {network_id}"
         return SignatureRefusal.NETWORK_ID, reason

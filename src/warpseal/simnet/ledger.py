@@ -25,7 +25,7 @@ _UTXO_NAVAX: Final = 10**16
 class Transaction:
     """A P-Chain transaction. height: None until it is accepted; attested: the message of the P-Chain about it, if any.
 
-    subnet_id, validation_id: of the affected L1 and validator, if any.
+    subnet_id, validation_id: IDs of the affected L1 and validator, if any.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class InvalidNodeBehaviour(ValueError):
 class NodeBehaviour:
     """How an RPC node lies; it may change while the network runs.
 
-    old_sets: sets are those of so many blocks before the height in question. foreign_sets: the validators of sets and
+    old_sets: sets are from this many blocks before the height in question. foreign_sets: the validators of sets and
     current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
     P-Chain; sets beyond the tip are those of the tip. foreign_conversion: subnets have another conversion and manager,
     and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.

@@ -71,7 +71,7 @@ class ChainState:
     def add_chain(
         self, chain: SimChain, rule: EpochRule, *, is_idle: bool = False, warp: WarpConfig | None = None
     ) -> None:
-        """Add a chain. is_idle: whether it builds no blocks with those of the P-Chain; warp: None for the default."""
+        """Add a chain. is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default."""
         self.chains[chain.chain_id] = chain
         self.proposervm[chain.chain_id] = ProposerVM(self.heights, rule, is_idle=is_idle)
         if chain.kind is ChainKind.EVM:
@@ -128,7 +128,7 @@ class ChainState:
         return validation_id in self._l1_positions
 
     def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
-        """Return a validation's subnet and its index among those of the subnet; the index is None if it is unknown."""
+        """Return a validation's subnet and its index among the subnet's; the index is None if it is unknown."""
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
     def has_validation_history(self, subnet_id: SubnetID) -> bool:
@@ -221,7 +221,7 @@ class ChainState:
 
 
 class StateAt:
-    """The state after the block at `height`, below 0 that of block 0; at the tip the state itself, whatever changes."""
+    """The state after the block at `height`, below 0 after block 0; at the tip the state itself, whatever changes."""
 
     def __init__(self, state: ChainState, height: int) -> None:
         self.state = state

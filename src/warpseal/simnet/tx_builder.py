@@ -66,7 +66,7 @@ class TxDraft:
     """The content of a transaction without its inputs and outputs.
 
     body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
-    authorisation_signatures: how many signatures a credential behind that of the input has (None: there is none).
+    authorisation_signatures: how many signatures a credential behind the input's has (None: there is none).
     """
 
     kind: str

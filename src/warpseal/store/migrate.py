@@ -52,7 +52,7 @@ _ALEMBIC: Final = ThreadLock()
 class Migrations(Struct, frozen=True):
     """The schema versions: the program's, and more in tests.
 
-    head: the newest. tables: those of the newest, which an empty database gets at once; None: it gets all versions.
+    head: the newest. tables: the newest version's, which an empty database gets at once; None: it gets all versions.
     """
 
     folders: tuple[Path, ...] = (VERSIONS,)

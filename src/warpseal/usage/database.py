@@ -1,6 +1,6 @@
 """The metrics database: a SQLite file in the folder of the store, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run as those of the store are. The daemon starts, signs and forwards
+Source of truth for the versions: migrations/, run like the store's. The daemon starts, signs and forwards
 without it: it is prepared by the first use that reaches it, and again when it has failed.
 """
 

@@ -57,7 +57,7 @@ class MethodUsage(Struct):
 class UsageRecorder:
     """Sums calls. now: Unix time. agents: admitted today.
 
-    A minute is that of the clock at the end of a call, so a clock that steps loses and doubles nothing.
+    The clock at the end of a call gives the minute, so a clock that steps loses and doubles nothing.
     """
 
     def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:

@@ -136,7 +136,7 @@ def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -
 
 
 def read_kept_flushes(connection: Connection) -> list[Flush]:
-    """Return some of the flushes that are yet to be added, none if there are none."""
+    """Return some of the flushes that are yet to be added, empty if all are added."""
     columns = (FLUSHES.c.run, FLUSHES.c.sequence, FLUSHES.c.minute, FLUSHES.c.sums)
     rows = connection.execute(select(*columns).where(FLUSHES.c.sums.is_not(None)).limit(_FLUSHES_AT_ONCE))
     return [Flush(bytes(run), sequence, minute, bytes(sums)) for run, sequence, minute, sums in rows]

@@ -200,7 +200,7 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
 
 
 def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceipt]) -> int:
-    """Check that the receipts are those of the block's transactions; return the number of logs."""
+    """Check that the receipts belong to the block's transactions; return the number of logs."""
     hashes, block_hash = header.transactions, header.hash
     if len(receipts) != len(hashes):
         detail = f"{len(hashes)} transactions, {len(receipts)} receipts"

@@ -1,6 +1,6 @@
 """The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run as those of the store are.
+Source of truth for the versions: migrations/, run like the store's.
 """
 
 from __future__ import annotations

@@ -113,14 +113,14 @@ class EvmIndex:
     ) -> HolderPage | None:
         """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
 
-        Returns None if the index keeps no balances, or no longer those of the block. A page may be short.
+        Returns None if the index keeps no balances, or no longer the block's. A page may be short.
         """
         return await self._page("token_holders", holder_queries.holders_above, query, page, at_block)
 
     async def nft_holders(self, contract: bytes, page: PageRequest, at_block: int | None = None) -> HolderPage | None:
         """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
 
-        Returns None if the index has no longer those of the block. A page may be short.
+        Returns None if the index no longer has the block's. A page may be short.
         """
         return await self._page("nft_holders", holder_queries.nft_holders, contract, page, at_block)
 
