@@ -46,7 +46,7 @@ from warpseal.chains.x_txs import (
     parse_x_tx,
 )
 from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c_block
-from warpseal.ledger.outputs import LedgerFault, OutputKind
+from warpseal.ledger.outputs import LedgerError, OutputKind
 from warpseal.ledger.params import MAINNET
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x_block, build_x_tx_effects, list_x_outputs
@@ -123,17 +123,17 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
 
 def test_a_double_spend_on_the_x_chain_is_an_error() -> None:
     mint = MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses))
-    with pytest.raises(LedgerFault, match="spent already"):
+    with pytest.raises(LedgerError, match="spent already"):
         applied(CREATION, asset_operation(mint, (MADE, 1)), asset_operation(mint, (MADE, 1)))
     outputs = MemoryUtxos()
     outputs.apply(applied(CREATION, asset_operation(mint, (MADE, 1))).txs)
-    with pytest.raises(LedgerFault, match="is not there"):
+    with pytest.raises(LedgerError, match="is not there"):
         applied(asset_operation(mint, (MADE, 1)), source=outputs)
 
 
 def test_an_operation_on_an_output_of_another_kind_is_an_error() -> None:
     give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
-    with pytest.raises(LedgerFault, match="differs from the output"):
+    with pytest.raises(LedgerError, match="differs from the output"):
         applied(CREATION, give)
 
 
@@ -159,14 +159,14 @@ def test_an_unknown_output_of_an_operation_is_reconstructed(operation: Any, kind
     assert output is not None
     assert (output.kind, output.asset_id, output.output_index, output.is_complete) == (kind, ASSET, 4, False)
     assert output.group_id == (7 if "nft" in kind else None)
-    with pytest.raises(LedgerFault, match="is not there"):
+    with pytest.raises(LedgerError, match="is not there"):
         applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)))
 
 
 def test_more_of_an_asset_out_than_in_is_an_error() -> None:
     spent = TransferableInput(MADE, 0, ASSET, TransferInput(100, (0,)))
     base = BaseFields(88, X_CHAIN, (output(101, ASSET),), (spent,), b"")
-    with pytest.raises(LedgerFault, match="outputs are more"):
+    with pytest.raises(LedgerError, match="outputs are more"):
         applied(CREATION, X_TX.build(BaseTx(base)))
 
 
@@ -223,7 +223,7 @@ def test_an_export_from_an_account_can_be_imported_once() -> None:
 def test_more_at_an_account_than_was_imported_is_an_error() -> None:
     spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
     arrival = AtomicEvmOutput(Address(b"\x77" * 20), 29, TOKEN)
-    with pytest.raises(LedgerFault, match="outputs are more"):
+    with pytest.raises(LedgerError, match="outputs are more"):
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
 
 

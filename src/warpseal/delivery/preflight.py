@@ -252,7 +252,7 @@ class Preflight:
     ) -> tuple[SignerSubnet | None, Sequence[HeightVerification]]:
         """Return who signs, and the verification at each height."""
         candidates = await self._find_candidates(destination)
-        refusal, signer = _find_payload_fault(request.signed.unsigned.payload), None
+        refusal, signer = _find_payload_refusal(request.signed.unsigned.payload), None
         if refusal is None:
             try:
                 signer = await self._find_signer(request, destination)
@@ -367,7 +367,7 @@ class Preflight:
         return PreflightCall(succeeded=True, note=CALL_NOTE, result=_hex(output))
 
 
-def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:
+def _find_payload_refusal(payload: bytes) -> tuple[SignatureRefusal, str] | None:
     """Return why a verifier cannot parse a payload; None if it can."""
     if len(payload) > PAYLOAD_LIMIT_BYTES:
         text = f"the payload has {len(payload)} bytes, and verifiers take at most {PAYLOAD_LIMIT_BYTES}"

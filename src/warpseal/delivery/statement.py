@@ -52,7 +52,7 @@ _RECORD_WORDS: Final = 8
 _RECEIVED_NONCE_WORD: Final = 4
 _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
 _MAX_RECORD_BYTES: Final = 4_096
-_NO_ANSWER: Final = "no node that could tell has answered"
+_UNDECIDED: Final = "no node that could tell has answered"
 _NOTHING_KNOWN: Final = "the nodes know nothing against it"
 _DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
 _MANAGER_SILENT: Final = f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer"
@@ -160,7 +160,7 @@ class StatementChecker:
                 else:
                     verdict = await self._at_evm_chain(message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
-            verdict = _Verdict(None, _NO_ANSWER)
+            verdict = _Verdict(None, _UNDECIDED)
         return PreflightStatement(kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text)
 
     async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Refusal:

@@ -15,7 +15,7 @@ from warpseal.chains.p_txs import RewardType
 from warpseal.warp.ids import ChainID
 
 
-class LedgerFault(ValueError):
+class LedgerError(ValueError):
     """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the chain's.
 
     height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid afterwards: go back

@@ -103,7 +103,7 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
 
 
 def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
-    """Spend an output that an operation consumes. Raises LedgerFault."""
+    """Spend an output that an operation consumes. Raises LedgerError."""
     key, done = reference.utxo_id, operation.operation
     nft = done.output if isinstance(done, NftTransferOperation) else None
     amount = 0 if nft is None else 1
@@ -189,7 +189,7 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
     """Return the effects of the next block.
 
     is_complete: whether all outputs since the genesis are known, so that an unknown one is a fault; otherwise it is
-    reconstructed from the input. Raises LedgerFault.
+    reconstructed from the input. Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)
     txs = tuple(build_x_tx_effects(flow, tx, position, block.height) for position, tx in enumerate(block.txs))
@@ -197,7 +197,7 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
 
 
 def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
-    """Return the effects of a transaction after those that `flow` has seen. Raises LedgerFault."""
+    """Return the effects of a transaction after those that `flow` has seen. Raises LedgerError."""
     unsigned, source, destination = tx.unsigned, None, None
     consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
     operated: tuple[Consumed, ...] = ()

@@ -141,7 +141,7 @@ def verify_signed(
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)
     signers = decode_signers(bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big"))
-    check, fault = _find_fault(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
+    check, fault = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
     return MessageVerification(members, signers, fault, check, quorum)
 
 
@@ -178,7 +178,7 @@ def percentage_text(part: int, total: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _find_fault(
+def _find_refusal(
     signed: SignedMessage,
     bit_length: int,
     signers: tuple[int, ...],

@@ -20,8 +20,8 @@ from warpseal.index.evm.records import (
     ContractToCall,
     FetchReason,
     MissingResults,
-    ReindexAnswer,
     ReindexOutcome,
+    ReindexResult,
     TokenDocument,
 )
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -313,12 +313,12 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
     with open_writer(any_index_url) as writer:
         write_tokens(writer)
         async with open_index(any_index_url, lambda: now) as one, open_index(any_index_url, lambda: now) as other:
-            assert await one.reindex(NFT, 9) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
-            assert await one.reindex(address(99), 1) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
+            assert await one.reindex(NFT, 9) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
+            assert await one.reindex(address(99), 1) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
             results = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
-            too_early = ReindexAnswer(ReindexOutcome.TOO_EARLY, 3_600)
+            too_early = ReindexResult(ReindexOutcome.TOO_EARLY, 3_600)
             assert sorted(results, key=lambda result: result.retry_after_s) == [
-                ReindexAnswer(ReindexOutcome.ACCEPTED),
+                ReindexResult(ReindexOutcome.ACCEPTED),
                 *3 * [too_early],
             ]
             # It is stored before the result, and returned until its outcome is written.
@@ -326,7 +326,7 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
             assert (token.token_id, token.requested_at) == (2**200, START)
             assert writer.documents.to_fetch(FetchReason.REINDEX, 9, now) == ()
             now += 3_599
-            assert await other.reindex(NFT, 2**200) == ReindexAnswer(ReindexOutcome.TOO_EARLY, 1)
+            assert await other.reindex(NFT, 2**200) == ReindexResult(ReindexOutcome.TOO_EARLY, 1)
             now += 1
             assert (await other.reindex(NFT, 2**200)).outcome is ReindexOutcome.ACCEPTED
             # The outcome of the attempt before does not answer the new request.

@@ -211,8 +211,8 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
             raise BlockContradiction(BlockFault.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
             is_of_block = receipt.transaction_hash in hashes
-            fault = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
-            raise BlockContradiction(fault, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
+            reason = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
+            raise BlockContradiction(reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
         if receipt.transaction_index != hex(index) and parse_quantity(receipt.transaction_index) != index:
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
             raise BlockContradiction(BlockFault.RECEIPT_ORDER, number, detail)

@@ -11,7 +11,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import HolderPage, MissingResults, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import HolderPage, MissingResults, ReindexOutcome, ReindexResult
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
@@ -128,14 +128,14 @@ class EvmIndex:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
         await self._requests.request(missing, int(self._now()))
 
-    async def reindex(self, contract: bytes, token_id: int) -> ReindexAnswer:
+    async def reindex(self, contract: bytes, token_id: int) -> ReindexResult:
         """Ask the indexer to fetch a token's metadata now; once per hour and token over all daemons.
 
         A request is stored before this returns.
         """
         keys = await self._query(queries.token_keys, contract, token_id)
         if not keys:
-            return ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
+            return ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
         return await self._requests.reindex(keys, int(self._now()))
 
     async def _page(
