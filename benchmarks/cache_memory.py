@@ -26,7 +26,7 @@ SIZES = (100, 5)
 QUICK_BYTES = 16 * 2**20
 # A quarter of the default: the shares of the network are signed beforehand, and more would take many minutes.
 DAEMON_BYTES = 64 * 2**20
-# As many shares of 100 as a round takes, and bytes of a signed message beside its bit set.
+# As many shares of 100 as a round takes, and bytes of a signed message apart from its bit set.
 ASKED_PERCENT = 95
 RESULT_BYTES = 320
 # The cache is filled, and then filled again, so that the entries of the second time lie where others were evicted.

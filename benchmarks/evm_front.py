@@ -123,7 +123,7 @@ async def _in_turns(sides: Sequence[Side], turns: int, drive: Drive) -> Measured
 
 
 def _on_first_core(drive: Drive, side: Side) -> Load:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     return drive(side)
 
 

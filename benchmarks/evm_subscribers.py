@@ -59,7 +59,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
 
 
 def _turns(started: EvmSides, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     results = {side.name: SideResult() for side in started.sides}
     for _ in range(turns):
         for side in started.sides:

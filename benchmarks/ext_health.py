@@ -55,7 +55,7 @@ async def _until_healthy(subject: Daemon) -> None:
 
 
 def _get(url: str, seconds: float, core: int) -> Load:
-    os.sched_setaffinity(0, {core})  # Of this thread alone.
+    os.sched_setaffinity(0, {core})  # Pins this thread only.
     return get_again_and_again(url, PATH, clients=CLIENTS, seconds=seconds)
 
 

@@ -1,4 +1,4 @@
-"""Rates of indexing the three chains from a node on loopback, beside the rates of downloading and hashing alone.
+"""Rates of indexing the three chains from a node on loopback, compared with the rates of downloading and hashing alone.
 
 The node is a separate process that answers from memory. All blocks are written to a new SQLite file.
 """

@@ -1,4 +1,4 @@
-"""Adding hours of 20,000 label combinations to their buckets beside the calls of an EVM chain."""
+"""Adding hours of 20,000 label combinations to their buckets during the calls of an EVM chain."""
 
 from __future__ import annotations
 
@@ -97,5 +97,5 @@ def _never_waiting(side: Side, seconds: float) -> Load:
 
 
 def _at_a_rate(side: Side, rate: float, seconds: float) -> Load:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     return post_at_a_rate(side.url, side.path, CALL, clients=CLIENTS, rate=rate, seconds=seconds)

@@ -139,7 +139,7 @@ class RoundDriver:
             self.round.response(self.node(number), self.share(number, is_bad=True))
 
     def find(self, *numbers: int, is_bad: bool = False) -> None:
-        """Let shares be at hand, or come to another round of the message."""
+        """Let shares be in the cache, or come to another round of the message."""
         for number in numbers:
             self.round.on_share_added(public_key(number), self.share(number, is_bad=is_bad))
 

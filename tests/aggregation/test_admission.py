@@ -123,7 +123,7 @@ def test_stored_and_running_messages_are_served_while_new_messages_wait() -> Non
             await asyncio.sleep(2.0)
             started = now()
             assert (await setup.service.aggregate(request(about=message(b"known")))).cached
-            # Another quorum is a round of its own, for which shares are at hand.
+            # Another quorum is a round of its own, whose shares are cached.
             await setup.service.aggregate(request(100, about=message(b"known")))
             assert now() - started <= ROUND_S
             with pytest.raises(QuorumNotReached):

@@ -196,7 +196,7 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
             setup.network.disconnected.add(node(number))
             setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
         setup.network.connections[node(1)] = lost
-        # Of a validator that is connected and silent, no connection is missing.
+        # A validator that is connected and silent lacks no connection.
         setup.network.connections[node(3)] = lost
         setup.network.scripts[3] = silent
         _, error = await taken(setup.service.aggregate(request(67)))

@@ -36,7 +36,7 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     api = {"base-url": node.url}
     keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
     file = folder / "config.json"
-    # At low priority it would not run beside the other tests.
+    # At low priority it would not run while other tests run.
     own = {"genesis-file": str(genesis), "index-low-priority": False}
     file.write_text(json.dumps(keys | own | more))
     return file

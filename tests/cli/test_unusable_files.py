@@ -50,7 +50,7 @@ def command_id(value: object) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The network's folder of a daemon with a store, beside an export; also the current folder."""
+    """The network's folder of a daemon with a store, and an export; also the current folder."""
     create_store(f"sqlite:///{tmp_path}/data/{NETWORK}/store.db")
     (tmp_path / "export.jsonl").write_text('{"format":"warpseal-store","version":1,"networkId":88888}\n')
     monkeypatch.chdir(tmp_path)

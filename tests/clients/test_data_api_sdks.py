@@ -103,7 +103,7 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_every_shape(sdk: str) -> None:
-    """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
+    """An index in memory has what the recorded network lacks: rewards with prices, validators of every state."""
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [

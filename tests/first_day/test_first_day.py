@@ -44,7 +44,7 @@ QUORUM_NOT_REACHED = (503, 504)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of a wheel of this clone, installed beside the dependencies that the tests have."""
+    """The command of a wheel of this clone, installed next to the dependencies that the tests have."""
     folder = tmp_path_factory.mktemp("install")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True, env=ENVIRONMENT)
@@ -200,7 +200,7 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
             backup = tmp_path / "warpseal.backup"
             await run(program, "backup", "--output", str(backup), "--config", str(config))
             assert backup.stat().st_mode & 0o777 == 0o600
-        # Another machine: an empty folder, the same config but for its data folder.
+        # Another machine: an empty folder, the same config except its data folder.
         restored = write_config(network, tmp_path / "second")
         await run(program, "restore", str(backup), "--config", str(restored))
         assert await count_signatures(program, restored) == 1

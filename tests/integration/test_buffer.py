@@ -14,7 +14,7 @@ from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
-# Far beyond what a test may take: a request that waits for the buffer in vain fails the test.
+# Far beyond what a test may take: a request that never gets its buffer fails the test.
 LONG = {"buffer-wait-seconds": 600, "request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 SHORT = {"buffer-wait-seconds": 0.4}
 

@@ -128,7 +128,7 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
     ):
         await daemon.until_ready()
         message, other = l1_message(network), l1_message(network, 1)
-        # The epoch of five blocks began at 20; at 24 that is too far back, but for its being the epoch's.
+        # The epoch of five blocks began at 20; at 24 that is too far back, except for the epoch's height.
         network.advance(2)
         assert verified_height(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
         network.advance(2)

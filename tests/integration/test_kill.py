@@ -25,7 +25,7 @@ from warpseal.store.integrity import IntegrityCheck
 from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
-# Of each kind of store; most of the code is that of both.
+# Kills for each kind of store; both share most of the code.
 KILLS = {"sqlite": 120, "postgresql": 80}
 # Longer than a response takes, so that the polls do not use up the processor.
 POLL_S = 0.02

@@ -1,4 +1,4 @@
-"""The validators of chains that no node lists, of a running daemon beside a simulated network.
+"""The validators of chains that no node lists, of a running daemon on a simulated network.
 
 Who validates is the P-Chain's; who is connected, and for how long, is what the daemon saw of real sockets.
 """
@@ -43,7 +43,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class WatchedNetwork:
-    """A daemon beside a network, of which it tracks an L1 and a permissioned subnet."""
+    """A daemon on a network, of which it tracks an L1 and a permissioned subnet."""
 
     network: SimulatedNetwork
     daemon: Daemon
@@ -110,7 +110,7 @@ class WatchedNetwork:
 async def watched_network(
     folder: Path, keys: Mapping[str, Any] | None = None, *, network: SimulatedNetwork | None = None
 ) -> AsyncIterator[WatchedNetwork]:
-    """Run a daemon beside a network of its own, or beside this one."""
+    """Run a daemon on a network of its own, or on this one."""
     if network is None:
         async with run_network(PLAN) as own, watched_network(folder, keys, network=own) as setup:
             yield setup

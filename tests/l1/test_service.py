@@ -281,7 +281,7 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
         results = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
         for result in results:
             assert running.network.manager(running.l1).deliver(result.signed_message).accepted
-        # A conversion stays true; a registration may have been ended meanwhile.
+        # A conversion stays true; a registration may have ended since.
         assert [result.is_unchecked for result in results] == [False, True]
         assert running.count_signature_requests() == before
         with pytest.raises(NodeUnavailable):

@@ -34,7 +34,7 @@ class Model:
     accrued: int = 0
     excess: int = 0
     proposed: Any = None
-    # Of the last block: sums of its transactions, and what ran out, ended or was paid.
+    # The last block: sums of its transactions, and what ran out, ended or was paid.
     sums: list[TxSums] = field(default_factory=list)
     ran_out: list[bytes] = field(default_factory=list)
     ended: list[bytes] = field(default_factory=list)

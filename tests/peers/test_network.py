@@ -24,7 +24,7 @@ from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal.warp.quorum_shortfall import rfc3339
 
-# Of a time of the loop's clock that was made a wall-clock time.
+# Tolerance of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001
 L1 = SubnetID(b"\x07" * 32)
 CLOCK = re.compile(r"this machine's clock is ([+-]\d+) s")

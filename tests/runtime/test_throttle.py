@@ -1,4 +1,4 @@
-"""Pauses of a thread beside the event loop, with clocks that move only while it sleeps."""
+"""Pauses of a thread that runs with the event loop, with clocks that move only while it sleeps."""
 
 from __future__ import annotations
 

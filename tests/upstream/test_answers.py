@@ -196,7 +196,7 @@ def test_fewer_other_nodes_than_the_quorum_judge_no_node() -> None:
     claims = HeightClaims(2, 60.0)
     for second in range(0, 300, 10):
         assert claims.update("m", {0: 500 + second, 1: 100 + second}, 100 + second, float(second)) == []
-    # What was reported meanwhile is not held against the node either.
+    # A report from that time does not count against the node either.
     assert claims.update("m", {0: 900, 1: 410, 2: 700}, 700, 310.0) == []
 
 

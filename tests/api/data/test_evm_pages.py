@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No indexer runs here, so that waiting for what a page lacks is in vain."""
+    """No indexer runs here, so waiting for missing parts of a page never ends."""
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 

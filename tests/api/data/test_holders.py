@@ -44,7 +44,7 @@ NFTS = tuple(address(number) for number in (1, 2, 3, 5, 6))
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No indexer runs here, so that waiting for names is in vain."""
+    """No indexer runs here, so waiting for names never ends."""
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 

@@ -55,7 +55,7 @@ class Lag:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure meanwhile, from another thread; the loop is busy only then."""
+        """Measure from another thread during the block; the loop is busy only then."""
         self.longest_s, start_event = 0.0, Event()
         measuring = asyncio.run_coroutine_threadsafe(self.measure(start_event), self._loop)
         assert start_event.wait(TIMEOUT_S)

@@ -23,7 +23,7 @@ RECORDING = paths.LOCALNET / "node-api.jsonl"
 DOCUMENT = paths.DOCS / "node-interfaces.md"
 NODE_SPECIFIC_CHECKS = {"bls", "futureupgrade"}
 EXTRA_KEYS = {"vm"}
-"""Of a chain's message: null at most nodes, an object here; the specification calls it nullable."""
+"""A chain's message is null at most nodes and an object here; the specification calls it nullable."""
 
 
 def recorded(*sources: str) -> Iterator[dict[str, Any]]:

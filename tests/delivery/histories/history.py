@@ -25,7 +25,7 @@ from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
 _HURRY_S: Final = 2
 _SHORTFALLS: Final = ("quorum_not_reached", "quorum_impossible", "no_validators")
-# A node has one error for what callers tell apart: a change that was made, and a nonce that is too low.
+# A node has one error for two cases that callers distinguish: a change that was made, and a nonce that is too low.
 _SYNONYMS: Final = {
     RefusalCode.STALE_NONCE: {"stale_nonce", "already_delivered"},
     RefusalCode.NO_VALIDATION: {"no_validation", "already_delivered"},

@@ -161,7 +161,7 @@ async def serve_gateway(
     node_api: NodeApiSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve the gateway in front of nodes, by their URLs. settings: of the gateway, besides its nodes."""
+    """Serve the gateway in front of nodes, by their URLs. settings: other settings of the gateway."""
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
     interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)

@@ -58,7 +58,7 @@ class TrueUptime:
 
 @dataclass
 class CrashingDaemon:
-    """A daemon that may crash, and the truth beside it."""
+    """A daemon that may crash, and the true uptimes."""
 
     clock: Clock = field(default_factory=Clock)
     storage: MemoryUptimeStorage = field(default_factory=MemoryUptimeStorage)
