@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.daemon import REQUEST_PATH, Daemon, Start, daemon
 from benchmarks.load import post_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 100
 QUICK_VALIDATORS = 10
@@ -62,12 +62,12 @@ async def _measure(folder: Path, quick: bool) -> Report:
             cached = await _compare(one, two, turns, _repeat(messages[0], seconds))
             warm = await _compare(one, two, turns, _sign_new(messages[WARM_UP:]))
             heights = await _compare(one, two, turns, _ask_heights(messages[0]))
-        faults = network.faults()
+        violations = network.violations()
     figures = (
         *_figures("a repeated request", cached, COST_AIM),
         *_figures("a new message, the set is known", warm, COST_AIM),
         *_figures("a repeated request at a new height", heights, None),
-        faults_figure(faults),
+        violations_figure(violations),
     )
     return Report("agreement", quick, figures, NOTES)
 

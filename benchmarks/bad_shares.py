@@ -79,7 +79,7 @@ async def _cost(subject: Daemon, messages: list[str]) -> Cost:
 
 
 async def _spent(subject: Daemon, messages: list[str]) -> float:
-    """Return the CPU seconds of one request, late answers included."""
+    """Return the CPU seconds of one request, late responses included."""
     await asyncio.sleep(SETTLE_S)
     cpu_s = subject.process.cpu_s()
     for message in messages:

@@ -26,7 +26,7 @@ SIZES = (100, 5)
 QUICK_BYTES = 16 * 2**20
 # A quarter of the default: the shares of the network are signed beforehand, and more would take many minutes.
 DAEMON_BYTES = 64 * 2**20
-# As many shares of 100 as a round takes, and bytes of a signed message beside its bit set.
+# As many shares of 100 as a round takes, and bytes of a signed message apart from its bit set.
 ASKED_PERCENT = 95
 RESULT_BYTES = 320
 # The cache is filled, and then filled again, so that the entries of the second time lie where others were evicted.
@@ -110,23 +110,23 @@ def fill(validators: int, limit_bytes: int) -> dict[str, int]:
     keys = [bls.public_key_bytes(bls.derive_public_key(secret)) for secret in secrets]
     members = [(key, bls.sign(secret, b"message")) for key, secret in zip(keys, secrets, strict=True)]
     digest, goal = sha256(b"set").digest(), QuorumGoal(67, 0, 0.0, validators)
-    asked = -(-validators * ASKED_PERCENT // 100)
+    signer_count = -(-validators * ASKED_PERCENT // 100)
     process = Process(os.getpid(), READY, Path())
     gc.collect()
     before = process.rss_bytes()
-    for number in range(FILLINGS * limit_bytes // (asked * SHARE_COST_BYTES)):
+    for number in range(FILLINGS * limit_bytes // (signer_count * SHARE_COST_BYTES)):
         message_id = MessageID(sha256(b"%d" % number).digest())
-        for public_key, raw in members[:asked]:
+        for public_key, raw in members[:signer_count]:
             # The bytes of a share come in a frame of their own.
             shares.get_or_add(message_id, public_key, bytes(bytearray(raw)))
         signed = os.urandom(RESULT_BYTES + validators // 8)
-        results.put(message_id, digest, SignedResult(signed, goal.target_weight, asked), goal, 0.0)
+        results.put(message_id, digest, SignedResult(signed, goal.target_weight, signer_count), goal, 0.0)
     gc.collect()
     return {
         "grown": process.rss_bytes() - before,
         "used": limit.used_bytes,
         "messages": len(shares),
-        "shares": asked * len(shares),
+        "shares": signer_count * len(shares),
     }
 
 

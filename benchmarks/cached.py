@@ -23,13 +23,13 @@ QUICK_SECONDS = 2.0
 HEIGHTS = ("--block-interval", "1")
 CHURN = ("--churn", "1")
 RATE_AIM = Aim(1500, at_least=True)
-# Independent of the signers: what differs is the length of the bit set in the answer.
+# Independent of the signers: what differs is the length of the bit set in the response.
 GROWTH_AIM = Aim(1.2)
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What repeating one request gave. lookups: (hits, misses) of the finished answers."""
+    """What repeating one request gave. lookups: (hits, misses) of the finished responses."""
 
     load: Load
     cpu_s: float
@@ -48,7 +48,7 @@ class Repeats:
 
     @property
     def hit_percent(self) -> float:
-        """How many of the lookups found a finished answer."""
+        """How many of the lookups found a finished response."""
         return 100 * self.lookups[0] / sum(self.lookups)
 
 

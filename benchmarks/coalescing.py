@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.daemon import SETTLE_S, Daemon, Start, daemon
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure
+from benchmarks.report import Aim, Figure, Report, violations_figure
 
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
@@ -29,15 +29,15 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
             await subject.connected()
             await subject.sign(messages[0])
             alone, alone_s, _ = await _send(subject, network, messages[1], 1)
-            many, many_s, answers = await _send(subject, network, messages[2], CALLERS)
-        faults = network.faults()
+            many, many_s, responses = await _send(subject, network, messages[2], CALLERS)
+        violations = network.violations()
     figures = (
         Figure(f"AppRequests of {CALLERS} equal requests at once / of one", many / alone, "x", REQUESTS_AIM),
         Figure("AppRequests of one request", alone, ""),
         Figure(f"AppRequests of {CALLERS} equal requests at once", many, ""),
         Figure(f"daemon CPU of {CALLERS} equal requests / of one", many_s / alone_s, "x"),
-        Figure("distinct answers", answers, "", Aim(1.0)),
-        faults_figure(faults),
+        Figure("distinct answers", responses, "", Aim(1.0)),
+        violations_figure(violations),
     )
     return Report("coalescing", quick, figures)
 
@@ -46,7 +46,7 @@ async def _send(subject: Daemon, network: Network, message: str, callers: int) -
     """Post one message from `callers` at once; return AppRequests, CPU seconds, and how many answers differ."""
     await asyncio.sleep(SETTLE_S)
     before, cpu_s = network.counted("appRequests"), subject.process.cpu_s()
-    answers = await asyncio.gather(*[subject.sign(message) for _ in range(callers)])
+    responses = await asyncio.gather(*[subject.sign(message) for _ in range(callers)])
     await asyncio.sleep(SETTLE_S)
     cpu_s = subject.process.cpu_s() - cpu_s
-    return network.counted("appRequests") - before, cpu_s, len(set(answers))
+    return network.counted("appRequests") - before, cpu_s, len(set(responses))

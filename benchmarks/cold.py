@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.floors import CryptoFloor, TransportFloor, transport_floor
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, mean, quantile
+from benchmarks.report import Aim, Figure, Report, mean, quantile, violations_figure
 from warpseal.bls import SHARE_BYTES
 from warpseal.pb import p2p_pb2, sdk_pb2
 from warpseal.protocol.acp118 import encode_signature_request
@@ -45,13 +45,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the aggregations of one size cost. asked, answered: peers per aggregation, on average."""
+    """What the aggregations of one size cost. requests, responses: numbers per aggregation, on average."""
 
     cpu_s: float
     walls_s: tuple[float, ...]
     signers: int
-    asked: float
-    answered: float
+    requests: float
+    responses: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ async def _measure(sizes: Sizes, folder: Path, quick: bool) -> Report:
                     figures += _figures(count, result, floor)
                     samples[f"wall_s_{count}"] = result.walls_s
                 figures.append(Figure("idle daemon, CPU per second (in the above)", await _idle(subject), "ms"))
-        figures.append(faults_figure(network.faults()))
+        figures.append(violations_figure(network.violations()))
     notes = (f"AppRequest frame {request_bytes} bytes, AppResponse frame {response_bytes} bytes, both with zstd",)
     return Report("cold", quick, tuple(figures), notes, samples)
 
@@ -103,7 +103,7 @@ async def _one_size(subject: Daemon, network: Network, transport: TransportFloor
     crypto = CryptoFloor(signers, signed.unsigned.raw)
     before = await _floor(crypto, transport, count)
     times = await _aggregate(subject, network, messages[WARM_UPS:], signers)
-    after = await _floor(crypto, transport, round(times.asked))
+    after = await _floor(crypto, transport, round(times.requests))
     # The transport's floor before the run is only there to warm the connections up; BLS needs no warming.
     return times, Floor(mean([before.crypto_s, after.crypto_s]), after.transport_s)
 
@@ -114,7 +114,7 @@ async def _floor(crypto: CryptoFloor, transport: TransportFloor, connections: in
 
 async def _aggregate(subject: Daemon, network: Network, messages: list[str], signers: int) -> Run:
     await asyncio.sleep(SETTLE_S)
-    asked, answered = network.counted("appRequests"), network.counted("shares")
+    requests, responses = network.counted("appRequests"), network.counted("shares")
     spent_s, walls_s = 0.0, []
     for message in messages:
         cpu_s = subject.process.cpu_s()
@@ -123,9 +123,9 @@ async def _aggregate(subject: Daemon, network: Network, messages: list[str], sig
         await asyncio.sleep(SETTLE_S)
         spent_s += subject.process.cpu_s() - cpu_s
     count = len(messages)
-    asked_each = (network.counted("appRequests") - asked) / count
-    answered_each = (network.counted("shares") - answered) / count
-    return Run(spent_s / count, tuple(walls_s), signers, asked_each, answered_each)
+    requests_each = (network.counted("appRequests") - requests) / count
+    responses_each = (network.counted("shares") - responses) / count
+    return Run(spent_s / count, tuple(walls_s), signers, requests_each, responses_each)
 
 
 async def _idle(subject: Daemon) -> float:
@@ -142,8 +142,8 @@ def frame_sizes(message: bytes) -> tuple[int, int]:
     request = encode_app_request(chain_id, REQUEST_ID, app_bytes, PEER_DEADLINE_S, Zstd())
     share = random.Random(0).randbytes(SHARE_BYTES)  # As incompressible as a signature.
     body = sdk_pb2.SignatureResponse(signature=share).SerializeToString()
-    answer = p2p_pb2.AppResponse(chain_id=chain_id, request_id=REQUEST_ID, app_bytes=body)
-    return len(request), len(frames.encode(p2p_pb2.Message(app_response=answer)))
+    response = p2p_pb2.AppResponse(chain_id=chain_id, request_id=REQUEST_ID, app_bytes=body)
+    return len(request), len(frames.encode(p2p_pb2.Message(app_response=response)))
 
 
 def _figures(count: int, result: Run, floor: Floor) -> list[Figure]:
@@ -156,10 +156,10 @@ def _figures(count: int, result: Run, floor: Floor) -> list[Figure]:
         Figure(at + "daemon CPU per aggregation", result.cpu_s * 1e3, "ms"),
         Figure(at + "crypto floor", floor.crypto_s * 1e3, "ms"),
         Figure(at + "transport floor", floor.transport_s * 1e3, "ms"),
-        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / result.asked * 1e6, "us"),
+        Figure(at + "daemon CPU beyond the floors, per asked validator", own_s / result.requests * 1e6, "us"),
         Figure(at + "wall p50", quantile(result.walls_s, 0.5) * 1e3, "ms"),
         Figure(at + "wall p95", quantile(result.walls_s, 0.95) * 1e3, "ms"),
-        Figure(at + "validators asked", result.asked, ""),
-        Figure(at + "answers sent", result.answered, ""),
+        Figure(at + "validators asked", result.requests, ""),
+        Figure(at + "answers sent", result.responses, ""),
         Figure(at + "signers", result.signers, ""),
     ]

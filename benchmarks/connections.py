@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.daemon import Start, daemon
 from benchmarks.floors import transport_floor
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure
+from benchmarks.report import Aim, Figure, Report, violations_figure
 
 VALIDATORS = 1000
 QUICK_VALIDATORS = 20
@@ -46,12 +46,12 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         handshake_s = floor.connect(validators)
     with simulated_network(NetworkPlan(validators, (validators,), 1), folder) as network:
         hinted = await _connect(network, folder / "hinted")
-        faults = network.faults()
+        violations = network.violations()
     few = NetworkPlan(validators, (validators,), 1, ("--info-peers", str(LISTED_PEERS)))
     with simulated_network(few, folder) as network:
         gossip = await _connect(network, folder / "gossip")
         warm = await _connect(network, folder / "gossip")
-        faults += network.faults()
+        violations += network.violations()
     figures = [
         Figure("RSS growth per connection", hinted.rss_bytes / validators / KIBIBYTE, "KiB", MEMORY_AIM),
         Figure("CPU per connection / bare TLS handshake", hinted.cpu_s / validators / handshake_s, "x", CPU_AIM),
@@ -62,7 +62,7 @@ async def _measure(validators: int, folder: Path, quick: bool) -> Report:
         *_times("cold, all addresses from info.peers", hinted),
         *_times(f"cold, {LISTED_PEERS} addresses from info.peers, the rest by gossip", gossip),
         *_times(f"warm, {LISTED_PEERS} addresses from info.peers, the rest remembered", warm),
-        faults_figure(faults),
+        violations_figure(violations),
     ]
     return Report("connections", quick, tuple(figures))
 

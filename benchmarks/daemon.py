@@ -68,7 +68,7 @@ class Daemon:
         return bytes.fromhex(json.loads(text)["signed-message"])
 
     async def timed(self, message: str, **fields: Any) -> float:
-        """Post an aggregation; return the seconds until its answer was there."""
+        """Post an aggregation; return the seconds until its response was there."""
         started = time.perf_counter()
         await self.sign(message, **fields)
         return time.perf_counter() - started

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.daemon import REQUEST_PATH, Daemon, RequestFailed, Start, daemon
 from benchmarks.load import Load, post_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, mean
+from benchmarks.report import Aim, Figure, Report, mean, violations_figure
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.report import aggregator_config
@@ -58,12 +58,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Reissue:
-    """Messages made again. asked: signature requests meanwhile. counted: by the daemon's metric."""
+    """Messages made again. requests: signature requests during it. counted: by the daemon's metric."""
 
     messages: int
     took_s: float
     cpu_s: float
-    asked: int
+    requests: int
     counted: float
 
 
@@ -79,7 +79,7 @@ class InProcessNetwork:
         return {"config": aggregator_config(self.network, 0, 0)}
 
     @property
-    def asked(self) -> int:
+    def requests(self) -> int:
         """Signature requests that the validators received."""
         return sum(validator.counts.app_requests for validator in self.network.validators)
 
@@ -115,7 +115,7 @@ async def _compare(sizes: Sizes, folder: Path) -> list[Figure]:
             destination = await _chain_of(network)
             cold = await _cold(subject, network, destination, sizes)
             warm = await _warm(subject, network, destination, sizes)
-        return [*cold, *warm, faults_figure(network.faults())]
+        return [*cold, *warm, violations_figure(network.violations())]
 
 
 async def _chain_of(network: Network) -> str:
@@ -192,12 +192,14 @@ async def _reissue(sizes: Sizes, folder: Path) -> Reissue:
                 network.change_weight(subnet_id, index, 0)
             network.build_block(destination)
             await asyncio.sleep(EPOCH_S)
-            asked, cpu_s, started = described.asked, subject.process.cpu_s(), time.perf_counter()
+            requests, cpu_s, started = described.requests, subject.process.cpu_s(), time.perf_counter()
             for message in messages:
                 await _sign_for(subject, message, destination)
             took_s = time.perf_counter() - started
             counted = await subject.value(REISSUED_SERIES)
-            return Reissue(len(messages), took_s, subject.process.cpu_s() - cpu_s, described.asked - asked, counted)
+            return Reissue(
+                len(messages), took_s, subject.process.cpu_s() - cpu_s, described.requests - requests, counted
+            )
 
 
 async def _sign_for(subject: Daemon, message: str, destination: ChainID, quorum: int = 0) -> None:
@@ -209,7 +211,7 @@ async def _sign_for(subject: Daemon, message: str, destination: ChainID, quorum:
 
 def _reissue_figures(reissue: Reissue) -> list[Figure]:
     return [
-        Figure("validators asked for messages made again", reissue.asked, "", Aim(0)),
+        Figure("validators asked for messages made again", reissue.requests, "", Aim(0)),
         Figure("messages made again, as the metric counts", reissue.counted, "", Aim(reissue.messages, at_least=True)),
         Figure("message made again, CPU", reissue.cpu_s / reissue.messages * 1e3, "ms"),
         Figure("message made again, time", reissue.took_s / reissue.messages * 1e3, "ms"),

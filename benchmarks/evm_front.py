@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.evm_sides import BARE, FRONT, NODE, EvmSides, Side, fronted
 from benchmarks.evm_sides import NOTES as SHARED_NOTES
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 TURNS = 6
 QUICK_TURNS = 2
@@ -86,7 +86,7 @@ async def _measure(
             if batch is None
             else _figures(f"a batch of {ENTRIES}", await measured(partial(_again, batch, 1, seconds)))
         )
-        faults = started.faults()
+        violations = started.violations()
     kinds = {
         "1 connection": one,
         f"{CLIENTS} connections, evenly paced": paced,
@@ -97,7 +97,7 @@ async def _measure(
         *batches,
         Figure(f"requests per second, {CLIENTS} connections, never waiting", quantile(many[FRONT].rate, 0.5), "/s"),
         Figure(f"requests per second, {CLIENTS} connections, evenly paced", rate, "/s"),
-        faults_figure(faults),
+        violations_figure(violations),
     )
     return Report(name, quick, figures, NOTES)
 
@@ -123,7 +123,7 @@ async def _in_turns(sides: Sequence[Side], turns: int, drive: Drive) -> Measured
 
 
 def _on_first_core(drive: Drive, side: Side) -> Load:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     return drive(side)
 
 

@@ -48,10 +48,10 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
             async with daemon(network, start) as subject:
                 idle, beside = await run_windows(subject, backfill, requests)
                 left = blocks - await backfill.height(subject)
-        faults = network.faults()
+        violations = network.violations()
     # Without any, some of the windows had no backfill.
     more = Figure("blocks left at the end", left, "blocks", Aim(1, at_least=True))
-    return Report("evm_index_beside", quick, (*side_figures(idle, beside, faults), more), NOTES)
+    return Report("evm_index_beside", quick, (*side_figures(idle, beside, violations), more), NOTES)
 
 
 def _height_at(url: str) -> Callable[[Daemon], Awaitable[int]]:

@@ -25,8 +25,8 @@ from random import Random
 from typing import Final, TypeVar
 
 from benchmarks import page_cache
-from benchmarks.evm_index_answers import measure_p99, serving_index
 from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, CHAIN_ID, EVM_CHAIN_ID
+from benchmarks.evm_index_responses import measure_p99, serving_index
 from benchmarks.report import Aim, Figure, Report, quantile, run_sized
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
@@ -142,7 +142,7 @@ class MadeUpErc20:
 
 
 @dataclass(slots=True)
-class Written:
+class WriteRun:
     """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by batch."""
 
     points: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, 0.0)])
@@ -166,25 +166,25 @@ def measure(transfers: int, url: str = "") -> Report:
     folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-holders-"))
     try:
         cache_bytes = max(4096, int(transfers * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))
-        written = _write(IndexSettings(url, cache_bytes=cache_bytes), transfers, folder)
+        write_run = _write(IndexSettings(url, cache_bytes=cache_bytes), transfers, folder)
         (folder / "pages").mkdir()
         chain = MadeUpHolders(Random(3), max(_LEAST_HOLDERS, transfers // 2))
         _write_holders(url, folder / "pages", chain)
         pages = asyncio.run(_measure_pages(url, folder / "pages", chain))
-        pages += _measure_answers(url, folder / "pages", chain)
+        pages += _measure_results(url, folder / "pages", chain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     notes = (
-        f"{transfers} transfers of {_TOKENS} tokens, {written.holders} holders of a token; the pages of the writer have"
-        f" {cache_bytes / 2**20:.0f} MiB, its log half as much",
+        f"{transfers} transfers of {_TOKENS} tokens, {write_run.holders} holders of a token; the pages of the writer"
+        f" have {cache_bytes / 2**20:.0f} MiB, its log half as much",
     )
-    return Report("evm_index_holders", transfers < FULL, (*_figures(written), *pages), notes)
+    return Report("evm_index_holders", transfers < FULL, (*_figures(write_run), *pages), notes)
 
 
-def _write(settings: IndexSettings, transfers: int, folder: Path) -> Written:
+def _write(settings: IndexSettings, transfers: int, folder: Path) -> WriteRun:
     url = evm_index_url(settings, folder, CHAIN_ID)
     writer = EvmIndexWriter(writing_evm_index(url, settings, CHAIN_ID), settings)
-    chain, written, spent = MadeUpErc20(), Written(), [0.0, 0.0]
+    chain, write_run, spent = MadeUpErc20(), WriteRun(), [0.0, 0.0]
     gc.set_threshold(*GC_THRESHOLDS)
     blocks = chain.blocks(transfers)
     first = next(blocks)
@@ -197,12 +197,12 @@ def _write(settings: IndexSettings, transfers: int, folder: Path) -> Written:
             writer.write(batch)
         spent[0] += time.perf_counter() - began
         spent[1] += time.process_time() - busy
-        written.points.append((chain.transfers, spent[0], spent[1]))
+        write_run.points.append((chain.transfers, spent[0], spent[1]))
         page_cache.drop(_files(folder))
     writer.close()
-    written.size = sum(file.stat().st_size for file in _files(folder))
-    written.holders = sum(map(len, chain.holders))
-    return written
+    write_run.size = sum(file.stat().st_size for file in _files(folder))
+    write_run.holders = sum(map(len, chain.holders))
+    return write_run
 
 
 def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
@@ -220,7 +220,7 @@ def _write_holders(url: str, folder: Path, chain: MadeUpHolders) -> None:
     writer.close()
 
 
-def _measure_answers(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
+def _measure_results(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
     """Read pages of both through the Metrics API."""
     contract = f"/v2/chains/{EVM_CHAIN_ID}/contracts/"
     token = f"{contract}{account_text(chain.token)}/balances?pageSize={_PAGE}"
@@ -244,11 +244,11 @@ def _windows(chain: MadeUpHolders) -> list[tuple[int, TimeRange]]:
     """Return thresholds and windows; half of them end before the last holders had anything."""
     random = Random(4)
     end = BEGIN_S + 2 * BLOCK_S * (len(chain.holders) // _MINTS_A_BLOCK)
-    drawn = []
+    queries = []
     for _ in range(_DRAWN):
         since, until = sorted(random.randint(BEGIN_S, end) for _ in range(2))
-        drawn.append((random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until)))
-    return drawn
+        queries.append((random.choice((0, 10**18, 5 * 10**20)), TimeRange(since, until)))
+    return queries
 
 
 async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[Figure]:
@@ -270,8 +270,8 @@ async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[F
             return page
 
         always = TimeRange()
-        drawn = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
-        figures.append(await _p99("18: any window", drawn))
+        queries = [partial(token_page, threshold, times, None) for threshold, times in _windows(chain)]
+        figures.append(await _p99("18: any window", queries))
         figures.append(await _p99("18: always", [partial(token_page, 0, always, None)]))
         figures.append(await _p99("18: no holder is above", [partial(token_page, 10**30, always, None)]))
         figures.append(await _p99("19", [partial(nft_page, None)]))
@@ -362,16 +362,18 @@ def _files(folder: Path) -> list[Path]:
     return [file for file in folder.rglob("*.db*") if file.is_file()]
 
 
-def _figures(written: Written) -> Iterator[Figure]:
-    first, last = written.rate(0.0, 0.1), written.rate(0.9, 1.0)
-    yield Figure("ERC-20 transfers written, whole run", written.rate(0.0, 1.0), "transfers/s", _RATE)
+def _figures(write_run: WriteRun) -> Iterator[Figure]:
+    first, last = write_run.rate(0.0, 0.1), write_run.rate(0.9, 1.0)
+    yield Figure("ERC-20 transfers written, whole run", write_run.rate(0.0, 1.0), "transfers/s", _RATE)
     yield Figure("ERC-20 transfers written, first tenth", first, "transfers/s")
     yield Figure("ERC-20 transfers written, last tenth", last, "transfers/s")
     yield Figure("last tenth of the first", last / first, "x", _LAST_OF_FIRST)
     # More exact if the machine has other load, but without the time of waiting for the disk.
-    yield Figure("the same by processor time", written.rate(0.9, 1.0, 2) / written.rate(0.0, 0.1, 2), "x")
-    if written.size:
-        yield Figure("store, blocks included", written.size / written.points[-1][0], "bytes/transfer", _PER_TRANSFER)
+    yield Figure("the same by processor time", write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2), "x")
+    if write_run.size:
+        yield Figure(
+            "store, blocks included", write_run.size / write_run.points[-1][0], "bytes/transfer", _PER_TRANSFER
+        )
 
 
 if __name__ == "__main__":

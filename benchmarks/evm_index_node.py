@@ -47,7 +47,7 @@ _HEAD: Final = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length
 
 
 class IndexedNode:
-    """The chains by path, and the recorded answers of the other calls that an indexer makes."""
+    """The chains by path, and the recorded replies of the other calls that an indexer makes."""
 
     def __init__(self, chains: list[ServedChain], *, is_shut: bool) -> None:
         self.chains = chains
@@ -65,10 +65,10 @@ class IndexedNode:
         if is_shut:
             self._shut()
 
-    def answer(self, path: bytes, body: bytes) -> tuple[bytes, bytes]:
+    def respond(self, path: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Return the status line and the body of the response to a request."""
         if (node := self._nodes.get(path)) is not None:
-            return b"200 OK", node.answer(body)
+            return b"200 OK", node.reply_to(body)
         if path.startswith(b"/nft/"):
             return b"200 OK", _DOCUMENT % (path[5:], path[5:])
         match path:
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
             if len(self._buffer) < end + 4 + length:
                 return
             body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
-            status, reply = self._node.answer(head.split(b" ", 2)[1], body)
+            status, reply = self._node.respond(head.split(b" ", 2)[1], body)
             self._transport.writelines([_HEAD % (status, len(reply)), reply])
 
 

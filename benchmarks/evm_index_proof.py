@@ -119,7 +119,7 @@ class MemoryNodes:
 
 
 def run(quick: bool) -> Report:
-    """Index chains with and without the proof; read a large block beside a heartbeat."""
+    """Index chains with and without the proof; read a large block while a heartbeat runs."""
     figures: list[Figure] = []
     for txs, logs, blocks in _KINDS:
         figures += _measure(txs, logs, max(50, blocks // _QUICK_PART) if quick else blocks)
@@ -178,10 +178,10 @@ def _without_proof() -> AbstractContextManager[object]:
 
 def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY) -> ServedChain:
     """Return a chain of blocks of ERC-20 transfers; the last log of one block in five is of an NFT."""
-    made = MadeUpChain()
+    builder = MadeUpChain()
     random = Random(1)
-    people = [made.address(number) for number in range(500)]
-    tokens = [made.address(f"token {number}") for number in range(40)]
+    people = [builder.address(number) for number in range(500)]
+    tokens = [builder.address(f"token {number}") for number in range(40)]
 
     def coin() -> Log:
         return erc20_transfer(
@@ -191,9 +191,9 @@ def event_blocks(count: int, txs: int, logs: int, *, event_every: int = _EVENT_E
     for number in range(count):
         block = [[coin() for _ in range(logs)] for _ in range(txs)]
         if number % event_every == 0:
-            block[-1][-1] = erc721_transfer(made.address("nft"), bytes(20), random.choice(people), number)
-        made.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
-    return made.chain
+            block[-1][-1] = erc721_transfer(builder.address("nft"), bytes(20), random.choice(people), number)
+        builder.add([Tx(random.choice(people), tokens[0], tx_logs, gas_used=120_000) for tx_logs in block])
+    return builder.chain
 
 
 async def _index(chain: ServedChain, prover: BlockProver) -> Run:

@@ -1,4 +1,4 @@
-"""Rates of indexing an EVM chain from a node on loopback, beside downloading and parsing the same answers alone.
+"""Rates of indexing an EVM chain from a node on loopback, compared with downloading and parsing the same replies alone.
 
 The node is a process that answers from memory; `warpseal index run` indexes into a new SQLite file. The clock begins
 when it reads the first block behind the genesis, and ends when the last one is written.
@@ -39,7 +39,7 @@ _INDEXED: Final = {"metadata": "off", "traces": "off"}
 class Kind:
     """A kind of chain. blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
 
-    batch: blocks in a request of the floor, about 4 MiB of answers. has_holders: ERC-20 balances are kept.
+    batch: blocks in a request of the floor, about 4 MiB of replies. has_holders: ERC-20 balances are kept.
     """
 
     name: str
@@ -62,7 +62,7 @@ KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run. node_cpu_s: of the node meanwhile. peak_bytes: the most memory of the indexer."""
+    """One measured run. node_cpu_s: CPU time of the node. peak_bytes: the most memory of the indexer."""
 
     took_s: float
     cpu_s: float

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks import page_cache
-from benchmarks.evm_index_answers import measure_pages
 from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
+from benchmarks.evm_index_responses import measure_pages
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
@@ -48,7 +48,7 @@ _ATTRIBUTES = '[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level"
 
 
 @dataclass(slots=True)
-class Written:
+class WriteRun:
     """The writing of a chain: (transfers so far, seconds so far, processor seconds so far) by batch."""
 
     points: list[tuple[int, float, float]] = field(default_factory=lambda: [(0, 0.0, 0.0)])
@@ -80,23 +80,23 @@ def measure(transfers: int, url: str = "") -> Report:
         cache_bytes = max(4096, int(transfers * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))
         settings = IndexSettings(url, cache_bytes=cache_bytes)
         chain = MadeUpNfts()
-        written = _write(chain, settings, transfers, folder)
+        write_run = _write(chain, settings, transfers, folder)
         databases = _databases(folder)
         page_cache.drop(databases)
         if databases:
             stack.enter_context(page_cache.dropped(databases[0].parent))
         pages = measure_pages(chain, settings, folder)
     notes = (
-        f"{written.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
+        f"{write_run.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
         f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
     )
-    return Report("evm_index_store", transfers < FULL, (*_figures(written), *pages), notes)
+    return Report("evm_index_store", transfers < FULL, (*_figures(write_run), *pages), notes)
 
 
-def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: Path) -> Written:
+def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: Path) -> WriteRun:
     url = evm_index_url(settings, folder, CHAIN_ID)
     writer = EvmIndexWriter(writing_evm_index(url, settings, CHAIN_ID), settings)
-    written = Written()
+    write_run = WriteRun()
     spent = [0.0, 0.0]
 
     def timed(work: Callable[[], object]) -> float:
@@ -115,15 +115,15 @@ def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: P
     writer.write([first])
     for batch in _batches(blocks, min(_BATCH_BLOCKS, max(1, transfers // 2_500))):
         timed(lambda batch=batch: writer.write(batch))  # type: ignore[misc]
-        written.points.append((chain.transfers, *spent))  # type: ignore[arg-type]
+        write_run.points.append((chain.transfers, *spent))  # type: ignore[arg-type]
         page_cache.drop(_databases(folder))
-    written.bytes_before_documents = sum(file.stat().st_size for file in _files(folder))
+    write_run.bytes_before_documents = sum(file.stat().st_size for file in _files(folder))
     writer.contracts.write([*_contracts(chain)])
     for documents in _batches(_documents(chain), 5_000):
-        written.documents_s += timed(lambda documents=documents: writer.documents.write(documents))  # type: ignore[misc]
-        written.documents += len(documents)
+        write_run.documents_s += timed(lambda documents=documents: writer.documents.write(documents))  # type: ignore[misc]
+        write_run.documents += len(documents)
     writer.close()
-    return written
+    return write_run
 
 
 def _batches(items: Iterator[T], size: int) -> Iterator[list[T]]:
@@ -161,19 +161,19 @@ def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
             yield TokenDocument(address, token_id, MetadataStatus.INDEXED, BEGIN_S, uri, fields)
 
 
-def _figures(written: Written) -> Sequence[Figure]:
-    first, last = written.rate(0.0, 0.1), written.rate(0.9, 1.0)
+def _figures(write_run: WriteRun) -> Sequence[Figure]:
+    first, last = write_run.rate(0.0, 0.1), write_run.rate(0.9, 1.0)
     figures = [
-        Figure("NFT transfers written, whole run", written.rate(0.0, 1.0), "transfers/s"),
+        Figure("NFT transfers written, whole run", write_run.rate(0.0, 1.0), "transfers/s"),
         Figure("NFT transfers written, first tenth", first, "transfers/s"),
         Figure("NFT transfers written, last tenth", last, "transfers/s"),
         Figure("last tenth of the first", last / first, "x", _LAST_OF_FIRST),
         # More exact if the machine has other load, but without the time of waiting for the disk.
-        Figure("the same by processor time", written.rate(0.9, 1.0, 2) / written.rate(0.0, 0.1, 2), "x"),
-        Figure("documents written", written.documents / max(written.documents_s, 1e-9), "documents/s"),
+        Figure("the same by processor time", write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2), "x"),
+        Figure("documents written", write_run.documents / max(write_run.documents_s, 1e-9), "documents/s"),
     ]
-    if written.bytes_before_documents:
-        size = written.bytes_before_documents / written.transfers
+    if write_run.bytes_before_documents:
+        size = write_run.bytes_before_documents / write_run.transfers
         figures.append(Figure("store without documents, blocks included", size, "bytes/transfer", _PER_TRANSFER))
     return figures
 

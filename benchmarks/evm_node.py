@@ -42,15 +42,15 @@ class Call(msgspec.Struct):
 _CALLS = msgspec.json.Decoder(Call | list[Call])
 
 
-def answer(body: bytes | str) -> bytes:
+def respond(body: bytes | str) -> bytes:
     """Return the body that answers a call or a batch."""
     calls = _CALLS.decode(body)
     if isinstance(calls, list):
-        return b"[" + b",".join(map(_answer_call, calls)) + b"]"
-    return _answer_call(calls)
+        return b"[" + b",".join(map(_call_reply, calls)) + b"]"
+    return _call_reply(calls)
 
 
-def _answer_call(call: Call) -> bytes:
+def _call_reply(call: Call) -> bytes:
     result = _RESULTS.get(call.method, b"null")
     return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (bytes(call.id), result)
 
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport of the answers."""
+        """Store the transport of the replies."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
             if len(self._buffer) < end + 4 + length:
                 return
             body, self._buffer = self._buffer[end + 4 : end + 4 + length], self._buffer[end + 4 + length :]
-            reply = answer(body)
+            reply = respond(body)
             self._transport.write(_HEAD % len(reply) + reply)
 
 
@@ -92,7 +92,7 @@ class HeadPublisher:
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
-                    await socket.send_str(answer(message.data).decode())
+                    await socket.send_str(respond(message.data).decode())
         finally:
             self._sockets.discard(socket)
         return socket

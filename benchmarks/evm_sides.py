@@ -38,10 +38,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class EvmSides:
-    """The three sides, the node first. faults: of the daemon, as the simulated validators counted them."""
+    """The three sides, the node first. violations: of the daemon, as the simulated validators counted them."""
 
     sides: tuple[Side, Side, Side]
-    faults: Callable[[], int]
+    violations: Callable[[], int]
 
 
 @asynccontextmanager
@@ -69,4 +69,4 @@ async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIte
         front = Side(
             FRONT, subject.api, gateway_path or FRONT_PATH + "/rpc", subject.api, FRONT_PATH + "/ws", subject.process
         )
-        yield EvmSides((direct, proxy, front), network.faults)
+        yield EvmSides((direct, proxy, front), network.violations)

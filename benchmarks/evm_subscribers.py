@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.evm_sides import BARE, FRONT, NODE, EvmSides, Side, fronted
 from benchmarks.evm_sides import NOTES as SHARED_NOTES
 from benchmarks.process import allow_many_sockets
-from benchmarks.report import Aim, Figure, Report, faults_figure, mean, quantile
+from benchmarks.report import Aim, Figure, Report, mean, quantile, violations_figure
 from benchmarks.subscribers import subscribed
 
 CLIENTS = 1_000
@@ -53,13 +53,13 @@ async def _measure(folder: Path, quick: bool) -> Report:
     clients, turns, heads = (QUICK_CLIENTS, QUICK_TURNS, QUICK_HEADS) if quick else (CLIENTS, TURNS, HEADS)
     async with fronted(folder) as started:
         results = await asyncio.to_thread(_turns, started, clients, turns, heads)
-        faults = started.faults()
-    figures = (*_figures(results), faults_figure(faults))
+        violations = started.violations()
+    figures = (*_figures(results), violations_figure(violations))
     return Report("evm_subscribers", quick, figures, (*NOTES, f"{clients} clients, {turns * heads} heads each"))
 
 
 def _turns(started: EvmSides, clients: int, turns: int, heads: int) -> Mapping[str, SideResult]:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     results = {side.name: SideResult() for side in started.sides}
     for _ in range(turns):
         for side in started.sides:

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.load import Load, get_again_and_again, post_again_and_again
 from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 20
 CLIENTS = 8
@@ -37,12 +37,12 @@ async def _measure(folder: Path, seconds: float, quick: bool) -> Report:
         async with daemon(network, Start(folder / "daemon", cores[-1])) as subject:
             await subject.connected()
             await _until_healthy(subject)
-            got = await asyncio.to_thread(_get, subject.api, seconds, cores[0])
+            get_load = await asyncio.to_thread(_get, subject.api, seconds, cores[0])
             cpu_s = subject.process.cpu_s()
-            posted = await asyncio.to_thread(_post, subject.api, seconds, cores[0])
+            post_load = await asyncio.to_thread(_post, subject.api, seconds, cores[0])
             cpu_s = subject.process.cpu_s() - cpu_s
-        faults = network.faults()
-    return Report("ext_health", quick, (*_figures(got, posted, cpu_s), faults_figure(faults)), NOTES)
+        violations = network.violations()
+    return Report("ext_health", quick, (*_figures(get_load, post_load, cpu_s), violations_figure(violations)), NOTES)
 
 
 async def _until_healthy(subject: Daemon) -> None:
@@ -55,7 +55,7 @@ async def _until_healthy(subject: Daemon) -> None:
 
 
 def _get(url: str, seconds: float, core: int) -> Load:
-    os.sched_setaffinity(0, {core})  # Of this thread alone.
+    os.sched_setaffinity(0, {core})  # Pins this thread only.
     return get_again_and_again(url, PATH, clients=CLIENTS, seconds=seconds)
 
 
@@ -64,11 +64,11 @@ def _post(url: str, seconds: float, core: int) -> Load:
     return post_again_and_again(url, PATH, CALL, clients=CLIENTS, seconds=seconds)
 
 
-def _figures(got: Load, posted: Load, cpu_s: float) -> Sequence[Figure]:
+def _figures(get_load: Load, post_load: Load, cpu_s: float) -> Sequence[Figure]:
     return (
-        Figure("GET requests per second", got.requests / got.took_s, "/s", RATE_AIM),
-        Figure("GET latency p99", quantile(got.latencies_s, 0.99) * 1e3, "ms"),
-        Figure("JSON-RPC requests per second", posted.requests / posted.took_s, "/s", RATE_AIM),
-        Figure("JSON-RPC latency p99", quantile(posted.latencies_s, 0.99) * 1e3, "ms"),
-        Figure("CPU per JSON-RPC request", cpu_s / posted.requests * 1e6, "us"),
+        Figure("GET requests per second", get_load.requests / get_load.took_s, "/s", RATE_AIM),
+        Figure("GET latency p99", quantile(get_load.latencies_s, 0.99) * 1e3, "ms"),
+        Figure("JSON-RPC requests per second", post_load.requests / post_load.took_s, "/s", RATE_AIM),
+        Figure("JSON-RPC latency p99", quantile(post_load.latencies_s, 0.99) * 1e3, "ms"),
+        Figure("CPU per JSON-RPC request", cpu_s / post_load.requests * 1e6, "us"),
     )

@@ -52,7 +52,7 @@ class CryptoFloor:
 
 
 class TransportFloor:
-    """Bare TLS 1.3 connections to a process that answers requests of one size with answers of another."""
+    """Bare TLS 1.3 connections to a process that answers requests of one size with responses of another."""
 
     def __init__(self, port: int, context: ssl.SSLContext, request_bytes: int, response_bytes: int) -> None:
         self._port = port
@@ -71,7 +71,7 @@ class TransportFloor:
         return (time.process_time() - started) / count
 
     def cpu_s(self, connections: int, rounds: int) -> float:
-        """Return the mean CPU time of one round: the request to each connection, then the answer of each."""
+        """Return the mean CPU time of one round: the request to each connection, then the response of each."""
         return mean([self._once(self._streams[:connections]) for _ in range(rounds)])
 
     def close(self) -> None:

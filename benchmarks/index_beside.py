@@ -22,7 +22,7 @@ from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.l1_get import PATH, conversion, get
 from benchmarks.network import Network, NetworkPlan, simulated_network
 from benchmarks.process import running
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 20
 QUICK_VALIDATORS = 5
@@ -81,8 +81,8 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
             backfill = Backfill(gate + "open", gate + "shut", _indexed_height)
             async with daemon(in_front(network, front.ready_line), _indexing(folder)) as subject:
                 idle, beside = await run_windows(subject, backfill, requests)
-        faults = network.faults()
-    return Report("index_beside", quick, (*side_figures(idle, beside, faults),), NOTES)
+        violations = network.violations()
+    return Report("index_beside", quick, (*side_figures(idle, beside, violations),), NOTES)
 
 
 NOTES = (
@@ -148,9 +148,9 @@ async def _window(subject: Daemon, side: Side, backfill: Backfill, requests: Req
     for message in islice(requests.messages, requests.per_window):
         side.post_s.append(await subject.timed(message))
         await asyncio.sleep(PAUSE_S)
-        asked = time.perf_counter()
+        begin = time.perf_counter()
         await get(subject, requests.path)
-        side.get_s.append(time.perf_counter() - asked)
+        side.get_s.append(time.perf_counter() - begin)
         await asyncio.sleep(PAUSE_S)
     side.took_s += time.perf_counter() - began
     side.blocks += await backfill.height(subject) - first
@@ -165,13 +165,13 @@ async def _until_idle(subject: Daemon, backfill: Backfill) -> None:
 
 
 async def _indexed_height(subject: Daemon) -> int:
-    async with subject.http.get(subject.api + "/ready") as answer:
-        status = json.loads(await answer.text())
+    async with subject.http.get(subject.api + "/ready") as response:
+        status = json.loads(await response.text())
     return int(status.get("index", {}).get("p-chain", {}).get("height", 0))
 
 
-def side_figures(idle: Side, beside: Side, faults: int) -> Sequence[Figure]:
-    """Return the times of both sides, and their ratios. faults: of the daemon that the validators counted."""
+def side_figures(idle: Side, beside: Side, violations: int) -> Sequence[Figure]:
+    """Return the times of both sides, and their ratios. violations: of the daemon that the validators counted."""
     figures: list[Figure] = []
     for name, item, other in (("POST", idle.post_s, beside.post_s), ("GET", idle.get_s, beside.get_s)):
         p99 = quantile(other, 0.99) / quantile(item, 0.99)
@@ -183,5 +183,5 @@ def side_figures(idle: Side, beside: Side, faults: int) -> Sequence[Figure]:
         *figures,
         Figure("blocks indexed meanwhile", beside.blocks / beside.took_s, "blocks/s"),
         Figure("blocks indexed while idle", idle.blocks / idle.took_s, "blocks/s"),
-        faults_figure(faults),
+        violations_figure(violations),
     )

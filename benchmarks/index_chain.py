@@ -59,19 +59,19 @@ def genesis() -> PGenesis:
 
 def address(number: int) -> Address:
     """Return an address out of some thousand; low addresses occur far more often."""
-    drawn = int.from_bytes(sha256(number.to_bytes(8, "big")).digest()[:4], "big") / 2**32
-    return Address(sha256(b"owner %d" % int(_ADDRESSES * drawn**3)).digest()[:20])
+    fraction = int.from_bytes(sha256(number.to_bytes(8, "big")).digest()[:4], "big") / 2**32
+    return Address(sha256(b"owner %d" % int(_ADDRESSES * fraction**3)).digest()[:20])
 
 
 def p_blocks(count: int) -> Iterator[PBlock]:
     """Yield block 0 and `count` blocks after it."""
-    begun = genesis()
-    yield begun.block
-    asset_id = begun.utxos[0].utxo.asset_id
-    _, c_chain = find_primary_chains(begun)
-    largest = max(begun.utxos, key=lambda item: _free_amount(item.utxo.output))
+    first_block = genesis()
+    yield first_block.block
+    asset_id = first_block.utxos[0].utxo.asset_id
+    _, c_chain = find_primary_chains(first_block)
+    largest = max(first_block.utxos, key=lambda item: _free_amount(item.utxo.output))
     unspent = UnspentOutput(largest.utxo.tx_id, largest.utxo.output_index, _free_amount(largest.utxo.output))
-    parent = begun.block.id
+    parent = first_block.block.id
     for height in range(1, count + 1):
         unspent, tx = _p_transfer(unspent, asset_id, height, c_chain if height % 10 == 0 else None)
         block = PBlock.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
@@ -94,11 +94,11 @@ def x_blocks(count: int) -> Iterator[XBlock]:
     from warpseal.chains.p_txs import CreateChainTx
     from warpseal.chains.x_blocks import parse_x_genesis
 
-    begun = genesis()
-    creation = begun.chains[0].unsigned
+    first_block = genesis()
+    creation = first_block.chains[0].unsigned
     assert isinstance(creation, CreateChainTx)
     asset = parse_x_genesis(creation.genesis).assets[0]
-    x_chain, _ = find_primary_chains(begun)
+    x_chain, _ = find_primary_chains(first_block)
     outputs = [output for state in asset.creation.states for output in state.outputs]
     index = max(range(len(outputs)), key=lambda n: getattr(outputs[n], "amount", 0))
     unspent = UnspentOutput(asset.tx.id, index, outputs[index].amount)  # type: ignore[union-attr]
@@ -113,18 +113,18 @@ def x_blocks(count: int) -> Iterator[XBlock]:
 
 
 def c_blocks(count: int) -> Iterator[dict[str, Any]]:
-    """Yield a node's answers for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
-    begun = genesis()
-    asset_id = begun.utxos[0].utxo.asset_id
-    _, c_chain = find_primary_chains(begun)
+    """Yield a node's replies for block 0 and the `count` blocks after it; every fifth exports to the P-Chain."""
+    first_block = genesis()
+    asset_id = first_block.utxos[0].utxo.asset_id
+    _, c_chain = find_primary_chains(first_block)
     parent = bytes(32)
     for number in range(count + 1):
         digest = sha256(b"block %d" % number).digest()
         extra = b""
         if number and number % 5 == 0:
-            made = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
+            output = TransferableOutput(asset_id, TransferOutput(10**9, 0, 1, (address(number),)))
             spent = AtomicEvmInput(address(number), 10**9 + _FEE, asset_id, number)
-            unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (made,))
+            unsigned = CExportTx(NETWORK_ID, c_chain, P_CHAIN, (spent,), (output,))
             extra = encode_atomic_txs((C_TX.build(unsigned, _SIGNED),))
         yield {
             "number": hex(number),

@@ -35,8 +35,10 @@ class Front:
         self._first = hex_text(next(index_chain.p_blocks(0)).raw)
         self._count = count
         # Built before the first request.
-        made = enumerate(index_chain.containers(index_chain.p_blocks(count)))
-        self._containers = [b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in made]
+        containers = enumerate(index_chain.containers(index_chain.p_blocks(count)))
+        self._containers = [
+            b'{"id":"","bytes":"%b",%b,"index":"%d"}' % (hex_text(raw), _TIME, n) for n, raw in containers
+        ]
         self._own: dict[str, Any] = {"info.isBootstrapped": {"isBootstrapped": True}}
         for file in ("info.jsonl", "ledger.jsonl", "index-node.jsonl"):
             for call in lines(file):
@@ -70,9 +72,9 @@ class Front:
 
     async def _forward(self, request: web.Request, body: bytes) -> web.Response:
         headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
-        async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as answer:
+        async with self._session.post(self._behind + request.path_qs, data=body, headers=headers) as response:
             return web.Response(
-                status=answer.status, body=await answer.read(), headers={"Content-Type": "application/json"}
+                status=response.status, body=await response.read(), headers={"Content-Type": "application/json"}
             )
 
 

@@ -103,22 +103,22 @@ class MadeUpChain:
         block = PBlock.build(kind, self._parent, self._height, self._time, tuple(txs)) if self._height else _first()
         self._parent = block.id
         none: tuple[Any, ...] = ()
-        made: dict[str, Any] = {
+        optional: dict[str, Any] = {
             "settled": None, "emitted": none, "started": none, "ended": none, "l1_deactivated": none, "supplies": none,
         }  # fmt: skip
-        made |= more
+        optional |= more
         done = BlockEffects(
             block=block, time_s=self._time,
             supply=4 * 10**17 + self._height, l1_accrued_fees=self._height, l1_active=7, l1_excess=0,
-            txs=tuple(effects), **made,
+            txs=tuple(effects), **optional,
         )  # fmt: skip
         return PRecord(done, block.raw)
 
     def _genesis(self) -> PRecord:
-        made = [_output(TxID(bytes(32)), index, 10**15, self._random_address()) for index in range(5_000)]
-        self._unspent += made
+        outputs = [_output(TxID(bytes(32)), index, 10**15, self._random_address()) for index in range(5_000)]
+        self._unspent += outputs
         opened = [self._validator(node_id) for node_id in self.nodes]
-        return self._record("ApricotCommitBlock", (), opened, emitted=tuple(made))
+        return self._record("ApricotCommitBlock", (), opened, emitted=tuple(outputs))
 
     def _validator(self, node_id: NodeID) -> TxEffects:
         owner = OutputOwners(0, 1, (self._random_address(),))
@@ -152,15 +152,15 @@ class MadeUpChain:
         return self._transfer(place, is_rare=True)
 
     def _inputs(self) -> list[LedgerOutput]:
-        taken = []
+        outputs = []
         for _ in range(self.random.choice((1, 1, 2))):
             recent = self.random.random() < 0.8
             at = len(self._unspent) - 1 - (self.random.randrange(min(_RECENT, len(self._unspent))) if recent else 0)
             if not recent:
                 at = self.random.randrange(len(self._unspent))
             self._unspent[at], self._unspent[-1] = self._unspent[-1], self._unspent[at]
-            taken.append(self._unspent.pop())
-        return taken
+            outputs.append(self._unspent.pop())
+        return outputs
 
     def _transfer(self, place: int, *, is_rare: bool = False) -> TxEffects:
         spent = self._inputs()
@@ -169,7 +169,7 @@ class MadeUpChain:
         base = _base(outs, spent)
         unsigned: Any = IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1) if is_rare else BaseTx(base)
         tx = self._signed(unsigned, spent)
-        return self._effects(tx, spent, self._made(tx, outs), place)
+        return self._effects(tx, spent, self._make_outputs(tx, outs), place)
 
     def _crossing(self, place: int, *, exports: bool) -> TxEffects:
         spent = self._inputs()
@@ -179,7 +179,7 @@ class MadeUpChain:
             outs = self._outs(total, (owner, self._random_address()))
             tx = self._signed(ExportTx(_base(outs[:1], spent), PARAMS.c_chain_id, outs[1:]), spent)
             out = replace(_output(tx.id, 1, outs[1].output.amount, owner), held_on=PARAMS.c_chain_id)
-            return self._effects(tx, spent, (*self._made(tx, outs[:1]), out), place)
+            return self._effects(tx, spent, (*self._make_outputs(tx, outs[:1]), out), place)
         foreign = replace(
             _output(TxID(self.random.randbytes(32)), 0, 5 * NAVAX, owner),
             created_on=PARAMS.c_chain_id, is_complete=False,
@@ -187,7 +187,7 @@ class MadeUpChain:
         outs = self._outs(total + foreign.amount, (owner,))
         tx = self._signed(ImportTx(_base(outs, spent), PARAMS.c_chain_id, (_input(foreign),)), (*spent, foreign))
         rebuilt = Consumed(foreign.id, PARAMS.c_chain_id, AVAX, foreign.amount, len(spent), foreign)
-        done = self._effects(tx, spent, self._made(tx, outs), place)
+        done = self._effects(tx, spent, self._make_outputs(tx, outs), place)
         return replace(done, consumed=(*done.consumed, rebuilt))
 
     def _delegate(self, place: int) -> TxEffects:
@@ -205,7 +205,7 @@ class MadeUpChain:
         period = _period(tx.id, node_id, self._time, end_s, weight, owner, shares=None)
         if node_id != self.nodes[0]:
             self._staked.append((period, out))
-        return self._effects(tx, spent, (*self._made(tx, outs), out), place, opened=period)
+        return self._effects(tx, spent, (*self._make_outputs(tx, outs), out), place, opened=period)
 
     def _create_chain(self, place: int) -> TxEffects:
         spent = self._inputs()
@@ -214,9 +214,9 @@ class MadeUpChain:
         genesis = self.random.randbytes(2_000) * 7
         unsigned = CreateChainTx(base, PRIMARY_NETWORK, f"chain {place}", vm_id, (), genesis, Input((0,)))
         tx = self._signed(unsigned, spent)
-        made = ChainCreated(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
-        self.blockchains.append(made.chain_id)
-        return self._effects(tx, spent, self._made(tx, outs), place, chain=made)
+        creation = ChainCreated(ChainID(tx.id), PRIMARY_NETWORK, unsigned.chain_name, vm_id)
+        self.blockchains.append(creation.chain_id)
+        return self._effects(tx, spent, self._make_outputs(tx, outs), place, chain=creation)
 
     def _reward(self) -> Iterator[PRecord]:
         period, stake = self._staked.pop(self.random.randrange(len(self._staked)))
@@ -236,12 +236,12 @@ class MadeUpChain:
         share = max(1, (total - 1000) // len(owners))
         return tuple(TransferableOutput(AVAX, TransferOutput(share, 0, 1, (owner,))) for owner in owners)
 
-    def _made(self, tx: PSignedTx, outs: Sequence[TransferableOutput]) -> tuple[LedgerOutput, ...]:
-        made = [
+    def _make_outputs(self, tx: PSignedTx, outs: Sequence[TransferableOutput]) -> tuple[LedgerOutput, ...]:
+        outputs = [
             _output(tx.id, index, out.output.amount, out.output.owners.addresses[0]) for index, out in enumerate(outs)
         ]
-        self._unspent += made
-        return tuple(made)
+        self._unspent += outputs
+        return tuple(outputs)
 
     def _signed(self, unsigned: Any, spent: Sequence[LedgerOutput]) -> PSignedTx:
         return P_TX.build(unsigned, tuple(Credential((self.random.randbytes(65),)) for _ in spent))

@@ -57,14 +57,14 @@ class Node:
                 if "result" in call:
                     self._fixed.setdefault(call["method"], json.dumps(call["result"]).encode())
 
-    def answer(self, path: bytes, body: bytes) -> bytes:
-        """Return the body of the answer to a request."""
+    def respond(self, path: bytes, body: bytes) -> bytes:
+        """Return the body of the reply to a request."""
         call = _CALL.decode(body)
         if isinstance(call, list):
-            return b"[" + b",".join(self._answer_call(path, item) for item in call) + b"]"
-        return self._answer_call(path, call)
+            return b"[" + b",".join(self._call_reply(path, item) for item in call) + b"]"
+        return self._call_reply(path, call)
 
-    def _answer_call(self, path: bytes, call: Call) -> bytes:
+    def _call_reply(self, path: bytes, call: Call) -> bytes:
         result = self._result(path, call)
         reply = _REFUSED if result is None else b'"result":' + result
         return b'{"jsonrpc":"2.0","id":%d,' % call.id + reply + b"}"
@@ -106,8 +106,8 @@ class Connection(asyncio.Protocol):
             if len(self._held) < end + 4 + length:
                 return
             body, self._held = self._held[end + 4 : end + 4 + length], self._held[end + 4 + length :]
-            answer = self._node.answer(head.split(b" ", 2)[1], body)
-            self._transport.write(_HEAD % len(answer) + answer)
+            response = self._node.respond(head.split(b" ", 2)[1], body)
+            self._transport.write(_HEAD % len(response) + response)
 
 
 async def serve(node: Node) -> None:
@@ -124,9 +124,9 @@ def hex_text(raw: bytes) -> bytes:
 
 
 def _containers(blocks: Any) -> list[bytes]:
-    made = index_chain.containers(blocks)
+    containers = index_chain.containers(blocks)
     time = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
-    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(made)]
+    return [b'{"id":"","bytes":"%s",%s,"index":"%d"}' % (hex_text(raw), time, n) for n, raw in enumerate(containers)]
 
 
 def main() -> None:

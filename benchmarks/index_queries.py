@@ -52,7 +52,7 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
 
     before = TimeRange(BEGIN_S - 1000, BEGIN_S - 500)
     three = frozenset([RAREST, "ImportTx", "RewardValidatorTx"])
-    drawn: dict[str, Callable[[], BenchmarkQuery]] = {
+    queries: dict[str, Callable[[], BenchmarkQuery]] = {
         "newest transactions": transactions,
         "any address": lambda: transactions(addresses=(random.choice(some),)),
         "largest address": lambda: transactions(addresses=(largest,)),
@@ -74,8 +74,8 @@ def queries(chain: MadeUpChain, seed: int) -> Mapping[str, Callable[[], Benchmar
         "chains of 64 addresses": lambda: _chains_of(sixty_four()),
     }
     if chain.blockchains:
-        drawn["a blockchain"] = lambda: _blockchain(random.choice(chain.blockchains))
-    return drawn
+        queries["a blockchain"] = lambda: _blockchain(random.choice(chain.blockchains))
+    return queries
 
 
 def transactions(**filters: Any) -> BenchmarkQuery:
@@ -94,8 +94,8 @@ def blocks(times: TimeRange = _ANY_TIME) -> BenchmarkQuery:
 
 async def page_behind(key: int, now: float) -> BenchmarkQuery:
     """Return the query for the page of all transactions after a key. now: unix seconds."""
-    asked = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
-    token = await PageTokens(KnownKeys(), lambda: now).encode(asked, (key,))
+    query = PageQuery(TRANSACTIONS.name, _P.value.encode(), {}, PAGE)
+    token = await PageTokens(KnownKeys(), lambda: now).encode(query, (key,))
     page = PageRequest(PAGE, (key,))
     path = _url(f"{_CHAIN}/transactions", {"pageToken": token})
     return BenchmarkQuery(lambda index: index.transactions(TransactionQuery(_P), page), path)

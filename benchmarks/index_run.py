@@ -1,4 +1,4 @@
-"""Rates of indexing the three chains from a node on loopback, beside the rates of downloading and hashing alone.
+"""Rates of indexing the three chains from a node on loopback, compared with the rates of downloading and hashing alone.
 
 The node is a separate process that answers from memory. All blocks are written to a new SQLite file.
 """
@@ -48,11 +48,11 @@ class _Result(msgspec.Struct):
     containers: list[_Container] = []
 
 
-class _Answer(msgspec.Struct):
+class _Reply(msgspec.Struct):
     result: _Result
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
+_REPLY = msgspec.json.Decoder(_Reply)
 
 
 def run(quick: bool) -> Report:
@@ -140,8 +140,8 @@ async def _download(url: str, count: int, *, by_range: bool) -> float:
 
         async def work() -> None:
             for body in bodies:
-                async with session.post(target, data=body, headers={"Content-Type": "application/json"}) as answer:
-                    result = _ANSWER.decode(await answer.read()).result
+                async with session.post(target, data=body, headers={"Content-Type": "application/json"}) as response:
+                    result = _REPLY.decode(await response.read()).result
                 for text in [result.block] if result.block else [container.bytes for container in result.containers]:
                     sha256(bytes.fromhex(text[2:])[:-4]).digest()
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import page_cache
-from benchmarks.index_answers import measure_queries
 from benchmarks.index_made_up import PARAMS, MadeUpChain
+from benchmarks.index_responses import measure_queries
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.index.database import index_url, writing_index
 from warpseal.index.settings import IndexSettings
@@ -41,7 +41,7 @@ _LAST_OF_FIRST = Aim(0.7, at_least=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteRun:
     """The writing of a chain: (transactions so far, seconds so far, processor seconds so far) by batch."""
 
     points: Sequence[tuple[int, float, float]]
@@ -67,14 +67,14 @@ def measure(txs: int, url: str = "") -> Report:
         cache_bytes = max(4096, int(txs * _EXPECTED_BYTES / 10 * _PAGES_OF_CACHED))
         settings = IndexSettings(url or f"sqlite:///{folder}/index.db", cache_bytes=cache_bytes)
         chain = MadeUpChain()
-        written = _write(chain, settings, txs, folder)
+        write_run = _write(chain, settings, txs, folder)
         page_cache.drop(folder.iterdir())
         stack.enter_context(page_cache.dropped(folder))
         figures = measure_queries(chain, settings, folder)
-    return Report("index_store", txs < FULL, (*_written_figures(written), *figures), (_note(settings, written),))
+    return Report("index_store", txs < FULL, (*_write_figures(write_run), *figures), (_note(settings, write_run),))
 
 
-def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) -> Written:
+def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) -> WriteRun:
     writer = IndexWriter(writing_index(index_url(settings, None), settings), PARAMS, settings)
     points: list[tuple[int, float, float]] = [(0, 0.0, 0.0)]
     spent_s = busy_s = 0.0
@@ -98,27 +98,27 @@ def _write(chain: MadeUpChain, settings: IndexSettings, txs: int, folder: Path) 
             flush()
     flush()
     writer.close()
-    return Written(points, chain.txs, sum(file.stat().st_size for file in folder.iterdir()))
+    return WriteRun(points, chain.txs, sum(file.stat().st_size for file in folder.iterdir()))
 
 
-def _written_figures(written: Written) -> tuple[Figure, ...]:
-    first, last = written.rate(0.0, 0.1), written.rate(0.9, 1.0)
-    of_processor = written.rate(0.9, 1.0, 2) / written.rate(0.0, 0.1, 2)
+def _write_figures(write_run: WriteRun) -> tuple[Figure, ...]:
+    first, last = write_run.rate(0.0, 0.1), write_run.rate(0.9, 1.0)
+    of_processor = write_run.rate(0.9, 1.0, 2) / write_run.rate(0.0, 0.1, 2)
     figures = (
-        Figure("transactions written", written.txs, "transactions"),
-        Figure("insert rate, whole run", written.rate(0.0, 1.0), "transactions/s"),
+        Figure("transactions written", write_run.txs, "transactions"),
+        Figure("insert rate, whole run", write_run.rate(0.0, 1.0), "transactions/s"),
         Figure("insert rate, first tenth", first, "transactions/s"),
         Figure("insert rate, last tenth", last, "transactions/s"),
         Figure("insert rate, last tenth of the first", last / first, "x", _LAST_OF_FIRST),
         # More exact if the machine has other load, but without the time of waiting for the disk.
         Figure("the same by processor time", of_processor, "x", _LAST_OF_FIRST),
     )
-    per_tx = written.size_bytes / written.txs
-    return (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200))) if written.size_bytes else figures
+    per_tx = write_run.size_bytes / write_run.txs
+    return (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200))) if write_run.size_bytes else figures
 
 
-def _note(settings: IndexSettings, written: Written) -> str:
-    size, pages = written.size_bytes / 2**20, settings.cache_bytes / 2**20
+def _note(settings: IndexSettings, write_run: WriteRun) -> str:
+    size, pages = write_run.size_bytes / 2**20, settings.cache_bytes / 2**20
     return (
         f"the store has {size:.0f} MiB; the writer and the readers each have at most {pages:.0f} MiB for pages, and the"
         f" writer has a log of {pages / 2:.0f} MiB; the operating system caches nothing of the store"

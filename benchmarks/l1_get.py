@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.load import Load, get_again_and_again
 from benchmarks.network import Network, NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx
 from warpseal.warp.ids import id_text
@@ -34,12 +34,12 @@ READ_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Results of a restarted daemon. first_s: time of its first response. asked: signature requests that it sent."""
+    """Results of a restarted daemon. first_s: time of its first response. requests: signature requests that it sent."""
 
     load: Load
     cpu_s: float
     first_s: float
-    asked: int
+    requests: int
 
 
 def run(quick: bool) -> Report:
@@ -59,8 +59,8 @@ async def _measure(folder: Path, validators: int, seconds: float, quick: bool) -
         os.sched_setaffinity(network.process.pid, {cores[0]})
         async with daemon(network, Start(folder / "daemon", cores[-1])) as subject:
             served = await _serve(subject, network, path, seconds, cores[0])
-        faults = network.faults()
-    return Report("l1_get", quick, _figures(served, faults), NOTES)
+        violations = network.violations()
+    return Report("l1_get", quick, _figures(served, violations), NOTES)
 
 
 NOTES = (
@@ -71,13 +71,13 @@ NOTES = (
 
 async def _serve(subject: Daemon, network: Network, path: str, seconds: float, core: int) -> Served:
     await subject.connected()
-    asked = network.counted("appRequests")
+    requests = network.counted("appRequests")
     started = time.perf_counter()
     await get(subject, path)
     first_s = time.perf_counter() - started
     cpu_s = subject.process.cpu_s()
     load = await asyncio.to_thread(_load, subject.api, path, seconds, core)
-    return Served(load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - asked)
+    return Served(load, subject.process.cpu_s() - cpu_s, first_s, network.counted("appRequests") - requests)
 
 
 def _load(url: str, path: str, seconds: float, core: int) -> Load:
@@ -112,7 +112,7 @@ def _block(network: Network, height: int) -> bytes:
         return bytes.fromhex(json.load(response)["result"]["block"].removeprefix("0x"))
 
 
-def _figures(served: Served, faults: int) -> tuple[Figure, ...]:
+def _figures(served: Served, violations: int) -> tuple[Figure, ...]:
     load = served.load
     return (
         Figure("GET requests per second", load.requests / load.took_s, "/s", RATE_AIM),
@@ -121,6 +121,6 @@ def _figures(served: Served, faults: int) -> tuple[Figure, ...]:
         Figure("CPU per request", served.cpu_s / load.requests * 1e6, "us"),
         Figure("first answer, from the store", served.first_s * 1e3, "ms"),
         Figure("distinct answers", len(load.bodies), ""),
-        Figure("signature requests", served.asked, "", Aim(0)),
-        faults_figure(faults),
+        Figure("signature requests", served.requests, "", Aim(0)),
+        violations_figure(violations),
     )

@@ -16,7 +16,7 @@ STALLED_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct answers."""
+    """What was answered. took_s: wall clock. latencies_s: of each request. bodies: the distinct responses."""
 
     requests: int
     took_s: float
@@ -28,11 +28,11 @@ class Load:
 class _Client:
     stream: socket.socket
     sent_at: float = 0.0
-    received: bytearray = field(default_factory=bytearray)
+    buffer: bytearray = field(default_factory=bytearray)
 
 
 class LoadFailed(Exception):
-    """An answer was no success, or none came."""
+    """A response was no success, or none came."""
 
 
 def post_again_and_again(url: str, path: str, body: bytes, *, clients: int, seconds: float) -> Load:
@@ -98,12 +98,12 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
             if not events:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")
             for key, _ in events:
-                answer = _receive(key.data)
-                if answer is None:
+                response = _receive(key.data)
+                if response is None:
                     continue
                 now = time.perf_counter()
                 latencies_s.append(now - key.data.sent_at)
-                bodies.add(answer)
+                bodies.add(response)
                 if now - started < seconds:
                     _send(key.data, request)
                 else:
@@ -114,43 +114,45 @@ def _drive(crowd: Sequence[_Client], request: bytes, seconds: float) -> Load:
 def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seconds: float) -> Load:
     latencies_s: list[float] = []
     bodies: set[bytes] = set()
-    idle, sent, total = deque(crowd), 0, int(rate * seconds)
+    idle, request_count, total = deque(crowd), 0, int(rate * seconds)
     started = time.perf_counter()
     with selectors.SelectSelector() as selector:  # It waits for microseconds; epoll would for whole milliseconds.
         for client in crowd:
             selector.register(client.stream, selectors.EVENT_READ, client)
         while len(latencies_s) < total:
-            while idle and sent < total and (due := started + sent / rate) <= time.perf_counter():
+            while idle and request_count < total and (due := started + request_count / rate) <= time.perf_counter():
                 client = idle.popleft()
                 _send(client, request)
                 client.sent_at = due
-                sent += 1
-            left_s = started + sent / rate - time.perf_counter() if idle and sent < total else STALLED_S
+                request_count += 1
+            left_s = (
+                started + request_count / rate - time.perf_counter() if idle and request_count < total else STALLED_S
+            )
             events = selector.select(max(0.0, left_s))
             if not events and left_s == STALLED_S:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")
             for key, _ in events:
-                answer = _receive(key.data)
-                if answer is not None:
+                response = _receive(key.data)
+                if response is not None:
                     latencies_s.append(time.perf_counter() - key.data.sent_at)
-                    bodies.add(answer)
+                    bodies.add(response)
                     idle.append(key.data)
     return Load(len(latencies_s), time.perf_counter() - started, latencies_s, frozenset(bodies))
 
 
 def _send(client: _Client, request: bytes) -> None:
-    client.received.clear()
+    client.buffer.clear()
     client.sent_at = time.perf_counter()
     client.stream.sendall(request)
 
 
 def _receive(client: _Client) -> bytes | None:
-    """Return the body of an answer once it is whole. Raises LoadFailed."""
+    """Return the body of a response once it is whole. Raises LoadFailed."""
     data = client.stream.recv(RECEIVE_BYTES)
-    client.received += data
-    head, separator, body = client.received.partition(b"\r\n\r\n")
+    client.buffer += data
+    head, separator, body = client.buffer.partition(b"\r\n\r\n")
     if not data or (separator and not head.startswith(b"HTTP/1.1 20")):
-        raise LoadFailed(f"instead of a success: {bytes(client.received[:500])!r}")
+        raise LoadFailed(f"instead of a success: {bytes(client.buffer[:500])!r}")
     if not separator:
         return None
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])

@@ -39,8 +39,8 @@ class Network:
         """Return what the validators counted together: "appRequests", "shares", "refusals", "handshakes", …"""
         return sum(item[name] for item in self._get("stats")["validators"])
 
-    def faults(self) -> int:
-        """Return how often the daemon broke the protocol, tolerated faults included."""
+    def violations(self) -> int:
+        """Return how often the daemon broke the protocol, tolerated violations included."""
         return int(self._get("violations")["total"])
 
     def _get(self, page: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import aiohttp
 from benchmarks.daemon import REQUEST_PATH, Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.process import allow_many_sockets
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 100
 QUICK_VALIDATORS = 10
@@ -89,7 +89,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 samples[f"answered_s_{size}"] = burst.latencies_s(200)
                 samples[f"refused_s_{size}"] = burst.latencies_s(503)
                 await asyncio.sleep(SETTLE_S)
-        figures.append(faults_figure(network.faults()))
+        figures.append(violations_figure(network.violations()))
     notes = (
         f"{validators} validators on the same cores; timeout of {TIMEOUT_S:g} s; one connection for each request",
         "late: 504, or another error than the refusal",
@@ -120,17 +120,17 @@ async def _request(client: aiohttp.ClientSession, subject: Daemon, message: str)
 
 
 def _figures(at: str, burst: Burst, *, fits: bool) -> list[Figure]:
-    answered_s, refused_s = burst.latencies_s(200), burst.latencies_s(503)
+    success_s, refused_s = burst.latencies_s(200), burst.latencies_s(503)
     others = {response.status for response in burst.responses} - {200, 503}
     waits_s = [response.retry_after_s for response in burst.responses if response.status == 503]
     figures = [
         Figure(at + "answered", burst.percent(200), "%", ALL_AIM if fits else None),
         Figure(at + "late", burst.percent(*others), "%", LATE_AIM),
-        Figure(at + "answered: latency p50", quantile(answered_s, 0.5), "s"),
-        Figure(at + "answered: latency p99", quantile(answered_s, 0.99), "s"),
+        Figure(at + "answered: latency p50", quantile(success_s, 0.5), "s"),
+        Figure(at + "answered: latency p99", quantile(success_s, 0.99), "s"),
         Figure(at + "all answered or refused after", burst.took_s, "s"),
         Figure(at + "daemon CPU", burst.cpu_s, "s"),
-        Figure(at + "daemon CPU per answered message", burst.cpu_s / max(1, len(answered_s)) * 1e3, "ms"),
+        Figure(at + "daemon CPU per answered message", burst.cpu_s / max(1, len(success_s)) * 1e3, "ms"),
     ]
     if refused_s:
         figures += [

@@ -1,4 +1,4 @@
-"""Processes beside this one: started, read through the kernel's books, and stopped. Linux only."""
+"""Other processes: started, read through the kernel's books, and stopped. Linux only."""
 
 from __future__ import annotations
 

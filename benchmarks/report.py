@@ -22,7 +22,7 @@ class Aim:
     bound: float
     at_least: bool = False
 
-    def met_by(self, value: float) -> bool:
+    def is_met_by(self, value: float) -> bool:
         """Return whether a measured value keeps the bound."""
         return value >= self.bound if self.at_least else value <= self.bound
 
@@ -44,7 +44,7 @@ class Figure:
         """ "met", "missed", or nothing without an aim."""
         if self.aim is None:
             return ""
-        return "met" if self.aim.met_by(self.value) else "missed"
+        return "met" if self.aim.is_met_by(self.value) else "missed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class Report:
         """Write the report as JSON, with the machine and the time it is from; return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.benchmark}{'-quick' if self.quick else ''}.json"
-        file.write_text(json.dumps({**asdict(self), **_circumstances()}, indent=2, default=str) + "\n")
+        file.write_text(json.dumps({**asdict(self), **_environment()}, indent=2, default=str) + "\n")
         return file
 
 
-def faults_figure(count: int) -> Figure:
+def violations_figure(count: int) -> Figure:
     """Return how often the daemon broke the peer protocol: never, if all is well."""
     return Figure("faults of the daemon that the validators counted", count, "", Aim(0))
 
@@ -82,8 +82,8 @@ def print_summary(reports: Iterable[Report]) -> None:
     """Print every figure that has an aim: the aim, what was measured, and whether it was met."""
     print("\nSummary: figures with an aim")
     for report in reports:
-        judged = tuple(figure for figure in report.figures if figure.aim is not None)
-        _print_rows(judged, report.benchmark, judge=not report.quick)
+        figures = tuple(figure for figure in report.figures if figure.aim is not None)
+        _print_rows(figures, report.benchmark, judge=not report.quick)
 
 
 def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) -> None:
@@ -99,7 +99,7 @@ def _shown(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def _circumstances() -> dict[str, Any]:
+def _environment() -> dict[str, Any]:
     return {
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 
 VALIDATORS = 100
 QUICK_VALIDATORS = 10
@@ -65,8 +65,8 @@ async def _measure(folder: Path, validators: int, count: int, quick: bool) -> Re
                 await measured.daemon.connected()
             await _post(daemons, messages[:WARM_UP])
             await _post(daemons, messages[WARM_UP:])
-        faults = network.faults()
-    return Report("store_cost", quick, _figures(*daemons, faults))
+        violations = network.violations()
+    return Report("store_cost", quick, _figures(*daemons, violations))
 
 
 async def _post(daemons: tuple[MeasuredDaemon, MeasuredDaemon], messages: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ async def _post(daemons: tuple[MeasuredDaemon, MeasuredDaemon], messages: Sequen
         measured.mark()
 
 
-def _figures(on: MeasuredDaemon, off: MeasuredDaemon, faults: int) -> tuple[Figure, ...]:
+def _figures(on: MeasuredDaemon, off: MeasuredDaemon, violations: int) -> tuple[Figure, ...]:
     return (
         Figure("daemon CPU, store on / off", on.cpu_ms / off.cpu_ms, "x", COST_AIM),
         Figure("CPU per aggregation, store on", on.cpu_ms, "ms"),
@@ -93,5 +93,5 @@ def _figures(on: MeasuredDaemon, off: MeasuredDaemon, faults: int) -> tuple[Figu
         Figure("wall p50, store off", quantile(off.latencies_s, 0.5) * 1e3, "ms"),
         Figure("wall p95, store on", quantile(on.latencies_s, 0.95) * 1e3, "ms"),
         Figure("wall p95, store off", quantile(off.latencies_s, 0.95) * 1e3, "ms"),
-        faults_figure(faults),
+        violations_figure(violations),
     )

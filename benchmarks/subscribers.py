@@ -26,19 +26,19 @@ _SENT_AT_DIGITS = 20
 @dataclass(slots=True)
 class _Client:
     stream: socket.socket
-    received: bytearray = field(default_factory=bytearray)
+    buffer: bytearray = field(default_factory=bytearray)
 
     def texts(self) -> Iterator[bytes]:
         """Read what has arrived, and yield the complete text messages. Raises LoadFailed."""
         data = self.stream.recv(RECEIVE_BYTES)
         if not data:
             raise LoadFailed("a WebSocket was closed")
-        self.received += data
-        while (frame := _frame(self.received)) is not None:
+        self.buffer += data
+        while (frame := _frame(self.buffer)) is not None:
             opcode, start, end = frame
             if opcode == _TEXT:
-                yield bytes(self.received[start:end])
-            del self.received[:end]
+                yield bytes(self.buffer[start:end])
+            del self.buffer[:end]
 
 
 class Subscribers:
@@ -93,12 +93,12 @@ def subscribed(url: str, path: str, node_url: str, count: int) -> Iterator[Subsc
 def _subscriber(url: str, path: str) -> _Client:
     client = _Client(socket.create_connection(_address(url), timeout=STALLED_S))
     client.stream.sendall(_HANDSHAKE.format(path=path).encode())
-    while b"\r\n\r\n" not in client.received:
+    while b"\r\n\r\n" not in client.buffer:
         data = client.stream.recv(RECEIVE_BYTES)
-        client.received += data
-        if not data or not client.received.startswith(b"HTTP/1.1 101"):
-            raise LoadFailed(f"no WebSocket: {bytes(client.received[:200])!r}")
-    del client.received[: client.received.index(b"\r\n\r\n") + 4]
+        client.buffer += data
+        if not data or not client.buffer.startswith(b"HTTP/1.1 101"):
+            raise LoadFailed(f"no WebSocket: {bytes(client.buffer[:200])!r}")
+    del client.buffer[: client.buffer.index(b"\r\n\r\n") + 4]
     # A mask of zeros is a valid mask.
     client.stream.sendall(bytes([0x81, 0x80 | len(_SUBSCRIBE)]) + bytes(4) + _SUBSCRIBE)
     while not list(client.texts()):
@@ -106,14 +106,14 @@ def _subscriber(url: str, path: str) -> _Client:
     return client
 
 
-def _frame(received: bytearray) -> tuple[int, int, int] | None:
+def _frame(buffer: bytearray) -> tuple[int, int, int] | None:
     """Return opcode, start and end of the payload of the first frame; None: it is not complete yet."""
-    if len(received) < 4:
+    if len(buffer) < 4:
         return None
-    length, start = received[1] & 0x7F, 2
+    length, start = buffer[1] & 0x7F, 2
     if length == 126:
-        length, start = int.from_bytes(received[2:4], "big"), 4
-    return (received[0] & 0x0F, start, start + length) if len(received) >= start + length else None
+        length, start = int.from_bytes(buffer[2:4], "big"), 4
+    return (buffer[0] & 0x0F, start, start + length) if len(buffer) >= start + length else None
 
 
 def _delay_s(text: bytes) -> float:

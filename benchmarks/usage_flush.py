@@ -1,4 +1,4 @@
-"""Adding hours of 20,000 label combinations to their buckets beside the calls of an EVM chain."""
+"""Adding hours of 20,000 label combinations to their buckets during the calls of an EVM chain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 from benchmarks.evm_front import CALL, CLIENTS, PACE
 from benchmarks.evm_sides import NOTES, Side, fronted
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from benchmarks.usage_made_up import MadeUpUsage, parts
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
@@ -58,7 +58,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
             before_s = side.process.cpu_s()
             idle = [await asyncio.to_thread(piece) for _ in range(QUICK_IDLE_PIECES if quick else IDLE_PIECES)]
             idle_cpu_s = (side.process.cpu_s() - before_s) / len(idle)
-            faults = started.faults()
+            violations = started.violations()
     p99_s = {
         name: quantile([latency for load in loads for latency in load.latencies_s], 0.99)
         for name, loads in (("idle", idle), ("beside", beside[:-1] or beside or idle))
@@ -71,7 +71,7 @@ async def _measure(folder: Path, quick: bool) -> Report:
         Figure("p99 of calls, not flushing", p99_s["idle"] * 1e3, "ms"),
         Figure("p99 of calls, flushing", p99_s["beside"] * 1e3, "ms"),
         Figure("label combinations added a second", added / max(seconds, seconds * len(beside)), ""),
-        faults_figure(faults),
+        violations_figure(violations),
     )
     notes = (*NOTES, f"{hours} hours, added minute by minute to the same day, week and month")
     return Report("usage_flush", quick, figures, notes)
@@ -97,5 +97,5 @@ def _never_waiting(side: Side, seconds: float) -> Load:
 
 
 def _at_a_rate(side: Side, rate: float, seconds: float) -> Load:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     return post_at_a_rate(side.url, side.path, CALL, clients=CLIENTS, rate=rate, seconds=seconds)

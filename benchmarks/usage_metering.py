@@ -80,7 +80,7 @@ async def _compare(
 
 
 def _cpu_s(subject: Daemon, body: bytes, clients: int, seconds: float) -> float:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Of this thread alone.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # Pins this thread only.
     before_s = subject.process.cpu_s()
     load = post_again_and_again(subject.api, FRONT_PATH + "/rpc", body, clients=clients, seconds=seconds)
     return (subject.process.cpu_s() - before_s) / load.requests

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.report import Aim, Figure, Report, faults_figure, quantile
+from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from benchmarks.usage_made_up import COUNTRIES, METHODS, MadeUpUsage
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.url import StoreUrl
@@ -74,10 +74,10 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 for kind, (params, aim) in KINDS.items()
                 for figure in await _ask(subject, kind, {**params, "startTimestamp": since}, aim, quick=quick)
             ]
-        faults = network.faults()
+        violations = network.violations()
     notes = (f"{days} days, {combinations} combinations each, one SQLite file; the daemon has one core",)
     megabytes = Figure("metrics.db", size / 10**6, "MB")
-    return Report("usage_query", quick, (*figures, megabytes, faults_figure(faults)), notes)
+    return Report("usage_query", quick, (*figures, megabytes, violations_figure(violations)), notes)
 
 
 def _write_day(start: int, usage: MadeUpUsage, combinations: int, connection: Connection) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import paths
-from tests.api.openapi.documented_answers import assert_valid
+from tests.api.openapi.documented_responses import assert_valid
 from warpseal.aggregation.errors import (
     InvalidTimeout,
     NoValidators,
@@ -196,7 +196,7 @@ def test_v1_uses_only_the_statuses_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_every_error_is_a_whole_json_answer_in_both_dialects(error: WarpsealError) -> None:
+def test_every_error_is_a_whole_json_response_in_both_dialects(error: WarpsealError) -> None:
     v1, kebab = error_response(error, Dialect.V1), error_response(error, Dialect.KEBAB)
     body = json.loads(bytes(v1.body))
     assert set(body) == {"message", "error", "statusCode", "code", "detail"}
@@ -226,7 +226,7 @@ def test_clients_retry_by_text_only_where_waiting_helps(error: WarpsealError) ->
 
 
 @pytest.mark.parametrize("bait", ["no signatures", "a Threshold", "signature weight is insufficient"])
-def test_a_reason_on_which_clients_would_retry_in_vain_is_left_out(bait: str) -> None:
+def test_a_final_reason_is_left_out_so_that_clients_do_not_retry(bait: str) -> None:
     assert kebab_text(UndecodableMessage("message", bait)) == "Could not decode message"
 
 

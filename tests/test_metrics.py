@@ -46,16 +46,16 @@ async def page_of(metrics: Metrics) -> Page:
     The parser appends _total to counters without it; other tests check the names as they are written.
     """
     text = await text_of(metrics)
-    written = set(re.findall(r"^([a-z]\w+)", text, re.M))
+    names = set(re.findall(r"^([a-z]\w+)", text, re.M))
     return {
-        (_written_name(sample.name, written), tuple(sorted(sample.labels.items()))): sample.value
+        (_page_name(sample.name, names), tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
 
-def _written_name(name: str, written: set[str]) -> str:
-    return name if name in written else name.removesuffix("_total")
+def _page_name(name: str, names: set[str]) -> str:
+    return name if name in names else name.removesuffix("_total")
 
 
 def full_metrics() -> Metrics:

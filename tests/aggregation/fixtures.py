@@ -34,7 +34,7 @@ HEIGHT = 100
 CHAIN = ChainID(sha256(b"chain").digest())
 SUBNET = SubnetID(sha256(b"subnet").digest())
 
-Script = Callable[["SentAsk"], Iterable[tuple[float, PeerResponse]]]
+Script = Callable[["SentRequest"], Iterable[tuple[float, PeerResponse]]]
 """What a node does when asked: answers with the seconds after which they come."""
 # The aggregation does not read the request of a response.
 _REQUEST = PeerRequest(CHAIN, 1, b"", 0.0, is_reask=False, on_response=lambda response: None, requested_at=0.0)
@@ -92,7 +92,7 @@ def index_of(validators: CanonicalValidatorSet, number: int) -> int:
 
 
 @dataclass(frozen=True)
-class SentAsk:
+class SentRequest:
     """One request to one node. times: how often it was asked before."""
 
     node_id: NodeID
@@ -102,11 +102,11 @@ class SentAsk:
     at: float
 
     def share(self, raw: bytes) -> PeerResponse:
-        """Return an answer that carries a share."""
+        """Return a response that carries a share."""
         return PeerResponse(self.node_id, b"\x0a\x60" + raw, None, "", _REQUEST)
 
     def body(self, raw: bytes) -> PeerResponse:
-        """Return an answer of raw app bytes."""
+        """Return a response of raw app bytes."""
         return PeerResponse(self.node_id, raw, None, "", _REQUEST)
 
     def refusal(self, code: int, text: str = "no") -> PeerResponse:
@@ -130,22 +130,22 @@ def refuses(code: int, text: str = "no", after_s: float = 0.0) -> Script:
     return lambda ask: [(after_s, ask.refusal(code, text))]
 
 
-def silent(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def silent(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Never answer."""
     return []
 
 
-def empty(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def empty(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with nothing."""
     return [(0.0, ask.body(b""))]
 
 
-def garbage(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def garbage(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with bytes that are no share."""
     return [(0.0, ask.body(b"\x0a\x05hello"))]
 
 
-def off_curve(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def off_curve(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer with 96 bytes that are no point."""
     return [(0.0, ask.share(b"\x80" + b"\xfe" * 95))]
 
@@ -160,7 +160,7 @@ def of_another(other: int) -> Script:
     return lambda ask: [(0.0, ask.share(signature(other, ask.message)))]
 
 
-class _OpenAsk:
+class _OpenRequest:
     def __init__(self, deadline: float) -> None:
         self.is_closed = False
         self._deadline = deadline
@@ -171,9 +171,9 @@ class _OpenAsk:
     def close(self) -> None:
         self.is_closed = True
 
-    def deliver(self, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
+    def deliver(self, on_response: Callable[[PeerResponse], None], response: PeerResponse) -> None:
         if not self.is_closed and asyncio.get_running_loop().time() < self._deadline:
-            on_response(answer)
+            on_response(response)
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Network:
     disconnected: set[NodeID] = field(default_factory=set)
     unreachable_nodes: dict[NodeID, Unreachable] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, ...], bool]] = field(default_factory=list)
-    open_asks: list[_OpenAsk] = field(default_factory=list)
+    open_requests: list[_OpenRequest] = field(default_factory=list)
     redialled: list[NodeID] = field(default_factory=list)
     connections: dict[NodeID, DisconnectedNode] = field(default_factory=dict)
     started_s_ago: float = 3_600.0
@@ -226,16 +226,16 @@ class Network:
         deadline: float,
         is_reask: bool,
         on_response: Callable[[PeerResponse], None],
-    ) -> _OpenAsk:
+    ) -> _OpenRequest:
         loop = asyncio.get_running_loop()
-        opened = _OpenAsk(deadline)
-        self.open_asks.append(opened)
+        opened = _OpenRequest(deadline)
+        self.open_requests.append(opened)
         self.app_bytes.append(app_bytes)
         numbers = tuple(int.from_bytes(node_id, "big") for node_id in node_ids)
         self.asks.append((loop.time(), numbers, is_reask))
         for number in numbers:
             if self.is_connected(node(number)):
-                self._answer(number, app_bytes, opened, on_response)
+                self._respond(number, app_bytes, opened, on_response)
         return opened
 
     def subscribe(self, listener: Callable[[NodeID, bool], None]) -> Callable[[], None]:
@@ -257,27 +257,29 @@ class Network:
     @property
     def is_quiet(self) -> bool:
         """Whether no round listens and every request was closed."""
-        return not self._listeners and all(ask.is_closed for ask in self.open_asks)
+        return not self._listeners and all(ask.is_closed for ask in self.open_requests)
 
     def asked_numbers(self) -> list[int]:
         """Return everyone who was asked, in order, repetitions included."""
         return [number for _, numbers, _ in self.asks for number in numbers]
 
-    def _answer(
-        self, number: int, app_bytes: bytes, opened: _OpenAsk, on_response: Callable[[PeerResponse], None]
+    def _respond(
+        self, number: int, app_bytes: bytes, opened: _OpenRequest, on_response: Callable[[PeerResponse], None]
     ) -> None:
         loop = asyncio.get_running_loop()
         raw = _message_in(app_bytes)
         key = (node(number), app_bytes)
-        ask = SentAsk(node(number), number, raw, self._times.get(key, 0), loop.time())
+        ask = SentRequest(node(number), number, raw, self._times.get(key, 0), loop.time())
         self._times[key] = ask.times + 1
-        for after_s, answer in self.scripts.get(number, signs())(ask):
+        for after_s, response in self.scripts.get(number, signs())(ask):
             self._unanswered[node(number)] += 1
-            loop.call_later(after_s, self._deliver, opened, on_response, answer)
+            loop.call_later(after_s, self._deliver, opened, on_response, response)
 
-    def _deliver(self, opened: _OpenAsk, on_response: Callable[[PeerResponse], None], answer: PeerResponse) -> None:
-        self._unanswered[answer.node_id] -= 1
-        opened.deliver(on_response, answer)
+    def _deliver(
+        self, opened: _OpenRequest, on_response: Callable[[PeerResponse], None], response: PeerResponse
+    ) -> None:
+        self._unanswered[response.node_id] -= 1
+        opened.deliver(on_response, response)
 
 
 def _message_in(app_bytes: bytes) -> bytes:

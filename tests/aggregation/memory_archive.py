@@ -44,10 +44,10 @@ class MemoryArchive:
         return ArchiveEntry(tuple(reversed(self.signatures.get(message_id, []))), tuple(shares.values()))
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
-        handed = list(shares)
-        self.lists.append(handed)
+        batch = list(shares)
+        self.lists.append(batch)
         stored = self._kept(message)
-        for share in handed:
+        for share in batch:
             held = stored.get(share.public_key)
             if held is None or (share.verified and not held.verified):
                 stored[share.public_key] = share

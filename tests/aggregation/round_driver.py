@@ -139,7 +139,7 @@ class RoundDriver:
             self.round.response(self.node(number), self.share(number, is_bad=True))
 
     def find(self, *numbers: int, is_bad: bool = False) -> None:
-        """Let shares be at hand, or come to another round of the message."""
+        """Let shares be in the cache, or come to another round of the message."""
         for number in numbers:
             self.round.on_share_added(public_key(number), self.share(number, is_bad=is_bad))
 
@@ -186,7 +186,7 @@ class RoundDriver:
             case Load():
                 self.round.loaded(self.stored)
             case Decode(shares=shares):
-                self.round.decoded([(stored, self._at_hand(stored)) for stored in shares])
+                self.round.decoded([(stored, self._cached_share(stored)) for stored in shares])
             case Connect():
                 self.round.connected(self.connected)
                 self.round.set_inactive(self.inactive, self.inactive_known_at, self.underfunded)
@@ -225,7 +225,7 @@ class RoundDriver:
                     return None
                 return PartialAggregate(frozenset(indices), Share("sum"), self._result(indices))
 
-    def _at_hand(self, stored: StoredShare) -> CachedShare:
+    def _cached_share(self, stored: StoredShare) -> CachedShare:
         member = self.round.table.member_of_key(stored.public_key)
         assert member is not None
         return member.share or CachedShare(stored.signature, Share(stored.signature))

@@ -73,12 +73,12 @@ def test_a_burst_is_answered_as_far_as_time_allows_and_the_rest_is_refused_early
 
     with caplog.at_level(logging.WARNING, "warpseal"):
         outcomes = run(main())
-    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    aggregations = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
     refused = [(outcome.after_s, outcome.result) for outcome in outcomes if isinstance(outcome.result, Overloaded)]
-    assert len(answered) + len(refused) == len(outcomes)
+    assert len(aggregations) + len(refused) == len(outcomes)
     # 16 rounds do not wait, and two thirds of ten seconds have turns for 106 more.
-    assert 110 <= len(answered) <= 130
-    assert max(outcome.after_s for outcome in answered) < 10.0
+    assert 110 <= len(aggregations) <= 130
+    assert max(outcome.after_s for outcome in aggregations) < 10.0
     assert sum(after_s == 0 for after_s, _ in refused) == 500 - UNQUEUED_ROUNDS - MAX_WAITING_ROUNDS
     assert max(after_s for after_s, _ in refused) == pytest.approx(20 / 3, abs=0.011)
     # Each caller may come back when its time would have been over.
@@ -105,15 +105,15 @@ def test_a_caller_with_little_time_is_refused_before_its_deadline_and_others_wai
             shared = asyncio.gather(ask(setup, 1_001, timeout_s=1.0), ask(setup, 1_001, timeout_s=15.0))
             return [*await patient, (await shared)[1]], hasty, (await shared)[0]
 
-    answered, hasty, sharing = run(main())
-    assert all(isinstance(outcome.result, Aggregation) for outcome in answered)
+    results, hasty, sharing = run(main())
+    assert all(isinstance(outcome.result, Aggregation) for outcome in results)
     for refused in (hasty, sharing):
         assert isinstance(refused.result, Overloaded)
         assert refused.after_s == pytest.approx(2 / 3)
         assert refused.result.retry_after_s == 1.0
 
 
-def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> None:
+def test_stored_and_running_messages_are_served_while_new_messages_wait() -> None:
     async def main() -> None:
         async with leaves_nothing_open(busy_aggregator()) as setup:
             await setup.service.aggregate(request(about=message(b"known")))
@@ -123,7 +123,7 @@ def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> 
             await asyncio.sleep(2.0)
             started = now()
             assert (await setup.service.aggregate(request(about=message(b"known")))).cached
-            # Another quorum is a round of its own, for which shares are at hand.
+            # Another quorum is a round of its own, whose shares are cached.
             await setup.service.aggregate(request(100, about=message(b"known")))
             assert now() - started <= ROUND_S
             with pytest.raises(QuorumNotReached):
@@ -137,7 +137,7 @@ def test_what_is_known_or_being_signed_is_answered_while_new_messages_wait() -> 
     run(main())
 
 
-def test_what_is_stored_does_not_wait() -> None:
+def test_stored_signatures_do_not_wait() -> None:
     async def main() -> None:
         archive = MemoryArchive()
         first = AggregatorSetup(members([10] * 4), archive=archive)
@@ -187,9 +187,9 @@ def test_rounds_wait_while_many_results_are_being_committed() -> None:
         return [caller.result() for caller in callers]
 
     outcomes = run(main())
-    answered = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
+    aggregations = [outcome for outcome in outcomes if isinstance(outcome.result, Aggregation)]
     # 32 commits take half a second; a caller waits for its turn for two thirds of five seconds.
-    assert 150 <= len(answered) <= 300
+    assert 150 <= len(aggregations) <= 300
     assert all(isinstance(outcome.result, Aggregation | Overloaded) for outcome in outcomes)
     refused_s = [outcome.after_s for outcome in outcomes if isinstance(outcome.result, Overloaded)]
     assert len(refused_s) > 100
@@ -204,9 +204,9 @@ def test_callers_that_leave_leave_the_queue() -> None:
             waiting.cancel()
             await asyncio.wait((waiting,))
             await asyncio.sleep(ROUND_S)
-            answered = await ask(setup, 1_000, timeout_s=1.0)
-            assert isinstance(answered.result, Aggregation)
-            assert answered.after_s == pytest.approx(ROUND_S)
+            outcome = await ask(setup, 1_000, timeout_s=1.0)
+            assert isinstance(outcome.result, Aggregation)
+            assert outcome.after_s == pytest.approx(ROUND_S)
 
     run(main())
 

@@ -40,9 +40,9 @@ def kept(archive: MemoryArchive) -> dict[int, StoredShare]:
     return {number: shares[public_key(number)] for number in range(1, 200) if public_key(number) in shares}
 
 
-async def answered_at(setup: AggregatorSetup, **options: Any) -> tuple[float, Aggregation]:
-    answer = await setup.service.aggregate(request(**options))
-    return now(), answer
+async def time_and_result(setup: AggregatorSetup, **options: Any) -> tuple[float, Aggregation]:
+    result = await setup.service.aggregate(request(**options))
+    return now(), result
 
 
 # Shares.
@@ -124,8 +124,8 @@ def test_bad_shares_are_deleted_and_shares_verified_alone_are_marked() -> None:
             await setup.service.aggregate(request(60, timeout_s=1.0))
         assert set(kept(archive)) == {3, 6}
         setup.network.scripts = {4: garbage, 5: refuses(0)}
-        answer = await setup.service.aggregate(request(60))
-        assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 60)
+        result = await setup.service.aggregate(request(60))
+        assert_valid(result.signed_message, MESSAGE.raw, setup.members, 60)
 
     run_steps(AggregatorSetup(members([20] * 5 + [1]), archive=archive), steps)
     assert {number for number, share in kept(archive).items() if share.verified} >= {1, 2}
@@ -152,29 +152,31 @@ def test_a_signed_message_is_committed_before_it_leaves_for_every_caller() -> No
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {number: signs(0.1) for number in range(1, 6)}
         started = now()
-        first = asyncio.create_task(answered_at(setup))
+        first = asyncio.create_task(time_and_result(setup))
         await asyncio.sleep(0.2)
-        second = asyncio.create_task(answered_at(setup))
-        third = asyncio.create_task(answered_at(setup, quorum=50))
+        second = asyncio.create_task(time_and_result(setup))
+        third = asyncio.create_task(time_and_result(setup, quorum=50))
         times = [(await caller)[0] - started for caller in (first, second, third)]
         assert times == pytest.approx([0.4, 0.4, 0.4])
         assert [at - started for at, _ in archive.commits] == pytest.approx([0.4])
-        (_, stored), (_, answer) = archive.commits[0], await first
-        judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
-        assert stored.signature == judged.signature
-        assert stored.public_keys == tuple(setup.members.validators[index].public_key for index in judged.signers)
+        (_, stored), (_, result) = archive.commits[0], await first
+        parsed_message = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
+        assert stored.signature == parsed_message.signature
+        assert stored.public_keys == tuple(
+            setup.members.validators[index].public_key for index in parsed_message.signers
+        )
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
-def test_a_round_goes_on_while_an_answer_is_committed() -> None:
+def test_a_round_goes_on_while_a_result_is_committed() -> None:
     archive = MemoryArchive(commit_s=0.9)
 
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: signs(0.2), 5: silent}
         started = now()
-        light = asyncio.create_task(answered_at(setup, quorum=60))
-        heavy = asyncio.create_task(answered_at(setup, quorum=80))
+        light = asyncio.create_task(time_and_result(setup, quorum=60))
+        heavy = asyncio.create_task(time_and_result(setup, quorum=80))
         hasty = asyncio.create_task(setup.service.aggregate(request(100, timeout_s=0.5)))
         with pytest.raises(QuorumNotReached):
             await hasty
@@ -190,9 +192,9 @@ def test_the_archive_bounds_the_wait_for_a_commit() -> None:
 
     async def steps(setup: AggregatorSetup) -> None:
         started = now()
-        assert (await answered_at(setup))[0] - started == pytest.approx(1.0)
+        assert (await time_and_result(setup))[0] - started == pytest.approx(1.0)
         assert archive.commits == []
-        assert (await answered_at(setup))[1].cached
+        assert (await time_and_result(setup))[1].cached
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 

@@ -71,7 +71,7 @@ def test_every_validator_with_one_percent_is_asked_at_once() -> None:
     assert sorted(driver.first_asks()) == [1, 2, 3]
 
 
-def test_inactive_validators_are_asked_last_whatever_their_weight() -> None:
+def test_inactive_validators_are_asked_last_at_any_weight() -> None:
     driver = ScheduleDriver([50, 30, 20], NO_LARGE)
     driver.table.set_inactive(frozenset({node(1)}))
     driver.cover_weight = 50

@@ -121,7 +121,7 @@ def test_exactly_the_bad_ones_are_found(count: int, bad: set[int]) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.randoms(use_true_random=False), st.sampled_from([0.02, 0.1, 0.3, 0.8]), st.integers(1, 9))
-def test_exactly_the_bad_ones_are_found_whatever_their_number(
+def test_exactly_the_bad_shares_are_found_for_any_number_of_them(
     count: int, random: Random, rate: float, step: int
 ) -> None:
     bad = {number for number in range(1, count + 1) if random.random() < rate}

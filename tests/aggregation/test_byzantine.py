@@ -1,4 +1,4 @@
-"""Thousands of seeded rounds with lying, late and changing validators: no answer is ever unverified or below quorum.
+"""Thousands of seeded rounds with lying, late and changing validators: no result is ever unverified or below quorum.
 
 Judged by the parser and the arithmetic of `verifier`, blspy and, for a sample, py-ecc.
 """
@@ -14,7 +14,7 @@ import pytest
 from tests.aggregation.fixtures import (
     AggregatorSetup,
     Script,
-    SentAsk,
+    SentRequest,
     empty,
     garbage,
     leaves_nothing_open,
@@ -56,12 +56,12 @@ def twice(first: bytes, second: bytes) -> Script:
     ]
 
 
-def duplicates(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def duplicates(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Answer the same three times."""
     return [(0.0, ask.share(signature(ask.number, ask.message)))] * 3
 
 
-def lies_first(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+def lies_first(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
     """Lie when asked for the first time, sign later."""
     text = ask.message if ask.times else LIE
     return [(0.0, ask.share(signature(ask.number, text)))]
@@ -100,7 +100,7 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.setup = AggregatorSetup(validator_set(self.random), seed=seed)
-        self.answered: list[tuple[ParsedSignedMessage, CanonicalValidatorSet]] = []
+        self.results: list[tuple[ParsedSignedMessage, CanonicalValidatorSet]] = []
         self.failed = 0
 
     async def run_rounds(self) -> None:
@@ -153,10 +153,10 @@ class Scenario:
             outcome = error
         if isinstance(outcome, Aggregation):
             assert aggregation_request.message is not None
-            judged = assert_valid(
+            parsed_message = assert_valid(
                 outcome.signed_message, aggregation_request.message.raw, validators, aggregation_request.quorum
             )
-            self.answered.append((judged, validators))
+            self.results.append((parsed_message, validators))
         else:
             never = isinstance(outcome, QuorumImpossible)
             assert outcome.shortfall.verdict is (Verdict.NEVER if never else Verdict.WAIT)
@@ -167,26 +167,26 @@ class Scenario:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
 def test_no_result_is_ever_unverified_or_below_quorum(first: int) -> None:
-    answered = failed = 0
+    successes = failed = 0
     for seed in range(first, first + 10):
         scenario = Scenario(seed)
         run(scenario.run_rounds())
-        answered += len(scenario.answered)
+        successes += len(scenario.results)
         failed += scenario.failed
-    assert answered + failed == 10 * (ROUNDS_PER_SEED // 2) * 2
-    assert answered > 100
+    assert successes + failed == 10 * (ROUNDS_PER_SEED // 2) * 2
+    assert successes > 100
     assert failed > 50
 
 
 def test_py_ecc_agrees_with_a_sample() -> None:
     scenario = Scenario(4711)
     run(scenario.run_rounds())
-    sample = scenario.random.sample(scenario.answered, 2)
-    for judged, validators in sample:
-        assert_py_ecc_agrees(judged, validators)
+    sample = scenario.random.sample(scenario.results, 2)
+    for parsed_message, validators in sample:
+        assert_py_ecc_agrees(parsed_message, validators)
 
 
-def test_an_honest_majority_always_gets_its_answer() -> None:
+def test_an_honest_majority_always_gets_its_result() -> None:
     """Whatever a third of the weight does, the others suffice, unless they cannot be reached."""
 
     async def main(seed: int) -> None:
@@ -196,8 +196,8 @@ def test_an_honest_majority_always_gets_its_answer() -> None:
             for about in MESSAGES:
                 liars = random.sample(range(1, 10), 2)
                 setup.network.scripts = {number: behaviour(random, 9, now()) for number in liars}
-                answer = await setup.service.aggregate(request(67, about=about))
-                assert_valid(answer.signed_message, about.raw, setup.members, 67)
+                result = await setup.service.aggregate(request(67, about=about))
+                assert_valid(result.signed_message, about.raw, setup.members, 67)
 
     for seed in range(60):
         run(main(seed))
@@ -212,7 +212,7 @@ def test_shares_that_liars_sent_never_spoil_later_requests() -> None:
                 setup.network.scripts = {1: script, 2: script}
                 await setup.service.aggregate(request(50, about=about))
                 setup.network.scripts = {}
-                answer = await setup.service.aggregate(request(100, about=about))
-                assert_valid(answer.signed_message, about.raw, setup.members, 100)
+                result = await setup.service.aggregate(request(100, about=about))
+                assert_valid(result.signed_message, about.raw, setup.members, 100)
 
     run(main())

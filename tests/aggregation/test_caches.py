@@ -1,4 +1,4 @@
-"""The caches of shares and finished answers, their common bound, and who is under suspicion."""
+"""The caches of shares and finished results, their common bound, and who is under suspicion."""
 
 from __future__ import annotations
 
@@ -148,10 +148,10 @@ def test_evicting_everything_frees_all_bytes(steps: list[tuple[int, int, bool]])
     assert budget.used_bytes == 0
 
 
-# Finished answers.
+# Finished results.
 
 
-def answer(weight: int, size: int = 300) -> SignedResult:
+def signed_result(weight: int, size: int = 300) -> SignedResult:
     return SignedResult(b"m" * size, weight, 3)
 
 
@@ -159,61 +159,61 @@ def goal(quorum: int, buffer: int = 0) -> QuorumGoal:
     return QuorumGoal(quorum, buffer, 15.0, 100)
 
 
-def answers(limit_bytes: int = 10**6) -> ResultCache:
+def result_cache(limit_bytes: int = 10**6) -> ResultCache:
     return ResultCache(SharedByteLimit(limit_bytes), limit_bytes, 30.0)
 
 
-def test_an_answer_serves_every_goal_whose_target_it_meets() -> None:
-    cached = answers()
-    cached.put(FIRST, SET, answer(80), goal(80), 0.0)
-    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(80)
-    assert cached.find(FIRST, SET, goal(67, 13), 0.0) == answer(80)
+def test_a_result_serves_every_goal_whose_target_it_meets() -> None:
+    cached = result_cache()
+    cached.put(FIRST, SET, signed_result(80), goal(80), 0.0)
+    assert cached.find(FIRST, SET, goal(67), 0.0) == signed_result(80)
+    assert cached.find(FIRST, SET, goal(67, 13), 0.0) == signed_result(80)
     assert cached.find(FIRST, SET, goal(67, 14), 0.0) is None
     assert cached.find(FIRST, SET, goal(81), 0.0) is None
 
 
-def test_an_answer_is_of_one_message_and_one_set() -> None:
-    cached = answers()
-    cached.put(FIRST, SET, answer(80), goal(80), 0.0)
+def test_a_result_is_of_one_message_and_one_set() -> None:
+    cached = result_cache()
+    cached.put(FIRST, SET, signed_result(80), goal(80), 0.0)
     assert cached.find(SECOND, SET, goal(67), 0.0) is None
     assert cached.find(FIRST, OTHER_SET, goal(67), 0.0) is None
 
 
-def test_the_lightest_answer_that_suffices_is_given() -> None:
-    cached = answers()
+def test_the_lightest_sufficient_signer_set_is_returned() -> None:
+    cached = result_cache()
     for weight in (90, 70, 80):
-        cached.put(FIRST, SET, answer(weight), goal(weight), 0.0)
-    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
-    assert cached.find(FIRST, SET, goal(71), 0.0) == answer(80)
-    assert cached.find(FIRST, SET, goal(85), 0.0) == answer(90)
+        cached.put(FIRST, SET, signed_result(weight), goal(weight), 0.0)
+    assert cached.find(FIRST, SET, goal(67), 0.0) == signed_result(70)
+    assert cached.find(FIRST, SET, goal(71), 0.0) == signed_result(80)
+    assert cached.find(FIRST, SET, goal(85), 0.0) == signed_result(90)
 
 
-def test_an_answer_that_missed_its_buffer_serves_the_same_request_for_half_a_minute() -> None:
-    cached = answers()
-    cached.put(FIRST, SET, answer(70), goal(67, 20), 0.0)
-    assert cached.find(FIRST, SET, goal(67, 20), 29.9) == answer(70)
+def test_a_result_that_missed_its_buffer_serves_the_same_request_for_half_a_minute() -> None:
+    cached = result_cache()
+    cached.put(FIRST, SET, signed_result(70), goal(67, 20), 0.0)
+    assert cached.find(FIRST, SET, goal(67, 20), 29.9) == signed_result(70)
     assert cached.find(FIRST, SET, goal(67, 20), 30.0) is None
     assert cached.find(FIRST, SET, goal(67, 19), 1.0) is None
     assert cached.find(FIRST, SET, goal(60, 27), 1.0) is None
-    assert cached.find(FIRST, SET, goal(67), 99.0) == answer(70)
+    assert cached.find(FIRST, SET, goal(67), 99.0) == signed_result(70)
 
 
 def test_lookups_are_counted() -> None:
-    cached = answers()
+    cached = result_cache()
     cached.find(FIRST, SET, goal(67), 0.0)
-    cached.put(FIRST, SET, answer(70), goal(67), 0.0)
+    cached.put(FIRST, SET, signed_result(70), goal(67), 0.0)
     cached.find(FIRST, SET, goal(67), 0.0)
     assert (cached.lookups.hits, cached.lookups.misses) == (1, 1)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(50, 100), st.integers(0, 30)), max_size=60))
-def test_answers_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]) -> None:
+def test_results_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]) -> None:
     budget = SharedByteLimit(20_000)
     cached = ResultCache(budget, 20_000, 30.0)
     for number, weight, buffer in steps:
         message_id = MessageID(bytes([number]) * 32)
-        cached.put(message_id, SET, answer(weight), goal(50, buffer), 0.0)
+        cached.put(message_id, SET, signed_result(weight), goal(50, buffer), 0.0)
         assert 0 <= cached.used_bytes <= 10_000
         assert budget.used_bytes == cached.used_bytes
 
@@ -225,8 +225,8 @@ def test_shares_are_evicted_before_results() -> None:
     cached = ResultCache(budget, limit_bytes, 30.0)
     shares.get_or_add(FIRST, public_key(1), raw(1))
     shares.get_or_add(FIRST, public_key(2), raw(2))
-    cached.put(FIRST, SET, answer(70), goal(67), 0.0)
+    cached.put(FIRST, SET, signed_result(70), goal(67), 0.0)
     for number in range(3, 7):
         shares.get_or_add(SECOND, public_key(number), raw(number))
-    assert cached.find(FIRST, SET, goal(67), 0.0) == answer(70)
+    assert cached.find(FIRST, SET, goal(67), 0.0) == signed_result(70)
     assert shares.subscribe(FIRST, RecordingListener()) == {}

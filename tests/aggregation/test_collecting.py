@@ -14,7 +14,7 @@ from tests.aggregation.fixtures import (
     NETWORK_ID,
     SUBNET,
     AggregatorSetup,
-    SentAsk,
+    SentRequest,
     empty,
     garbage,
     index_of,
@@ -49,16 +49,16 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode, Verdict, rfc3339
 from warpseal.warp.validator_set import build_canonical_set
 
 
-def signed(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
+def signed(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
     assert aggregation_request.message is not None
     return assert_valid(
-        answer.signed_message, aggregation_request.message.raw, setup.members, aggregation_request.quorum
+        result.signed_message, aggregation_request.message.raw, setup.members, aggregation_request.quorum
     )
 
 
-def signer_numbers(setup: AggregatorSetup, judged: ParsedSignedMessage) -> set[int]:
+def signer_numbers(setup: AggregatorSetup, parsed_message: ParsedSignedMessage) -> set[int]:
     count = len(setup.members.validators)
-    return {number for number in range(1, count + 1) if index_of(setup.members, number) in judged.signers}
+    return {number for number in range(1, count + 1) if index_of(setup.members, number) in parsed_message.signers}
 
 
 async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
@@ -76,9 +76,9 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 
 def test_a_message_is_signed_by_the_shortest_prefix() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        answer = await setup.service.aggregate(request(60))
-        assert signer_numbers(setup, signed(setup, answer, request(60))) == {3, 4}
-        assert (answer.signers, answer.height, answer.signing_subnet_id, answer.cached) == (2, HEIGHT, SUBNET, False)
+        result = await setup.service.aggregate(request(60))
+        assert signer_numbers(setup, signed(setup, result, request(60))) == {3, 4}
+        assert (result.signers, result.height, result.signing_subnet_id, result.cached) == (2, HEIGHT, SUBNET, False)
         record = setup.service.recent[-1]
         assert (record.signed_weight, record.total_weight) == (70, 100)
         assert set(record.stages) == {"validators", "connect", "collect", "verify", "total"}
@@ -90,8 +90,8 @@ def test_a_message_is_signed_by_the_shortest_prefix() -> None:
 def test_every_response_counts_whichever_request_it_answers() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.9), 2: signs(1.2)}
-        seconds, answer = await taken(setup.service.aggregate(request(100)))
-        assert signed(setup, answer, request(100))
+        seconds, result = await taken(setup.service.aggregate(request(100)))
+        assert signed(setup, result, request(100))
         assert seconds == pytest.approx(1.2)
         assert len(setup.network.asks) > 1
 
@@ -102,8 +102,8 @@ def test_half_the_stake_that_signs_only_after_eight_seconds_needs_one_call() -> 
     async def steps(setup: AggregatorSetup) -> None:
         for number in (1, 2, 3):
             setup.network.scripts[number] = signs_from(now() + 8.0)
-        seconds, answer = await taken(setup.service.aggregate(request(67)))
-        assert signed(setup, answer, request(67))
+        seconds, result = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, result, request(67))
         assert 8.0 <= seconds <= 12.5
 
     run_steps(AggregatorSetup(members([20, 20, 20, 20, 20])), steps)
@@ -113,8 +113,8 @@ def test_a_message_that_validators_do_not_know_yet_is_probed_and_then_asked_of_a
     async def steps(setup: AggregatorSetup) -> None:
         ready_at = now() + 3.0
         setup.network.scripts = {number: signs_from(ready_at) for number in range(1, 41)}
-        seconds, answer = await taken(setup.service.aggregate(request(67)))
-        assert signed(setup, answer, request(67))
+        seconds, result = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, result, request(67))
         assert 3.0 <= seconds <= 4.5
         early = [len(numbers) for at, numbers, again in setup.network.asks if again and at < ready_at]
         assert early == [8, 8]
@@ -127,8 +127,8 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
         setup.network.disconnected = {node(number) for number in range(1, 6)}
         for number in range(1, 6):
             asyncio.get_running_loop().call_later(2.0 + number, setup.network.connect, number)
-        seconds, answer = await taken(setup.service.aggregate(request(67)))
-        assert signed(setup, answer, request(67))
+        seconds, result = await taken(setup.service.aggregate(request(67)))
+        assert signed(setup, result, request(67))
         assert seconds == pytest.approx(6.0)
         assert setup.service.recent[-1].stages["connect"] == pytest.approx(6.0)
 
@@ -137,12 +137,12 @@ def test_a_request_that_comes_before_connections_do_waits_for_them() -> None:
 
 def test_a_validator_that_reconnects_is_asked_again() -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < begun + 3 else signs()(ask)
-        begun = now()
+        setup.network.scripts[1] = lambda ask: [(0.0, ask.refusal(1))] if ask.at < start + 3 else signs()(ask)
+        start = now()
         asyncio.get_running_loop().call_later(1.0, setup.network.disconnect, 1)
         asyncio.get_running_loop().call_later(3.0, setup.network.connect, 1)
-        seconds, answer = await taken(setup.service.aggregate(request(100)))
-        assert signed(setup, answer, request(100))
+        seconds, result = await taken(setup.service.aggregate(request(100)))
+        assert signed(setup, result, request(100))
         assert seconds == pytest.approx(3.0)
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
@@ -196,7 +196,7 @@ def test_a_missing_connection_is_reported_with_address_error_and_times() -> None
             setup.network.disconnected.add(node(number))
             setup.network.unreachable_nodes[node(number)] = Unreachable("not_connected", now() + 40.0)
         setup.network.connections[node(1)] = lost
-        # Of a validator that is connected and silent, no connection is missing.
+        # A validator that is connected and silent lacks no connection.
         setup.network.connections[node(3)] = lost
         setup.network.scripts[3] = silent
         _, error = await taken(setup.service.aggregate(request(67)))
@@ -265,16 +265,16 @@ def test_a_redial_before_the_deadline_is_waited_for_and_after_it_not() -> None:
             asyncio.get_running_loop().call_later(8.1, setup.network.connect, number)
         impatient = taken(setup.service.aggregate(request(67, timeout_s=5.0)))
         patient = taken(setup.service.aggregate(request(67)))
-        (early, error), (late, answer) = await asyncio.gather(impatient, patient)
+        (early, error), (late, result) = await asyncio.gather(impatient, patient)
         assert isinstance(error, QuorumNotReached)
         assert early < 0.1
-        assert signed(setup, answer, request(67))
+        assert signed(setup, result, request(67))
         assert late == pytest.approx(8.1)
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_dial_that_fails_meanwhile_fails_the_request() -> None:
+def test_a_dial_that_fails_during_the_wait_fails_the_request() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         lost = Unreachable("private_address")
         for number in (1, 2):
@@ -320,7 +320,7 @@ def test_silence_lasts_until_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("script", [garbage, off_curve, wrong()])
-def test_bad_answers_lose_weight_for_now(script: Any) -> None:
+def test_bad_results_lose_weight_for_now(script: Any) -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: script, 2: script}
         seconds, error = await taken(setup.service.aggregate(request(67)))
@@ -339,8 +339,8 @@ def test_an_uptime_that_is_not_reached_is_not_asked_again() -> None:
         payload = ValidatorUptime(ValidationID(bytes(32)), 80).encode()
         about = UnsignedMessage.build(NETWORK_ID, message().source_chain_id, AddressedCall(b"", payload).encode())
         setup.network.scripts = {1: refuses(2), 2: signs(5.0)}
-        seconds, answer = await taken(setup.service.aggregate(request(80, about=about)))
-        assert signed(setup, answer, request(80, about=about))
+        seconds, result = await taken(setup.service.aggregate(request(80, about=about)))
+        assert signed(setup, result, request(80, about=about))
         assert seconds == pytest.approx(5.0)
         assert setup.network.asked_numbers().count(1) == 1
 
@@ -363,24 +363,24 @@ def test_weight_without_keys_fails_before_a_validator_is_asked() -> None:
 def test_the_buffer_is_awaited_no_longer_than_allowed() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
-        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
+        seconds, result = await taken(setup.service.aggregate(request(67, 20)))
         assert seconds == pytest.approx(2.0)
-        assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 3, 4, 5}
+        assert signer_numbers(setup, signed(setup, result, request(67))) == {2, 3, 4, 5}
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_an_answer_that_missed_its_buffer_serves_the_same_request_again_for_a_while() -> None:
+def test_a_result_that_missed_its_buffer_serves_the_same_request_again_for_a_while() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: silent}
         await setup.service.aggregate(request(67, 20))
-        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
-        assert (seconds, answer.cached) == (0.0, True)
+        seconds, result = await taken(setup.service.aggregate(request(67, 20)))
+        assert (seconds, result.cached) == (0.0, True)
         await asyncio.sleep(31.0)
         setup.network.scripts = {}
-        seconds, answer = await taken(setup.service.aggregate(request(67, 20)))
-        assert not answer.cached
-        assert signer_numbers(setup, signed(setup, answer, request(87))) == {1, 2, 3, 4, 5}
+        seconds, result = await taken(setup.service.aggregate(request(67, 20)))
+        assert not result.cached
+        assert signer_numbers(setup, signed(setup, result, request(87))) == {1, 2, 3, 4, 5}
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -416,8 +416,8 @@ def test_inactive_validators_make_a_quorum_impossible_only_at_a_height_that_the_
 def test_an_inactive_validator_that_still_signs_is_used_if_it_is_needed() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.activity.nodes = frozenset({node(4)})
-        answer = await setup.service.aggregate(request(67))
-        assert signer_numbers(setup, signed(setup, answer, request(67))) == {2, 4}
+        result = await setup.service.aggregate(request(67))
+        assert signer_numbers(setup, signed(setup, result, request(67))) == {2, 4}
 
     run_steps(AggregatorSetup(members([49_463, 49_463_000, 49_463, 49_463_000])), steps)
 
@@ -428,8 +428,8 @@ def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(0.3, setattr, setup.activity, "nodes", frozenset({node(1)}))
         loop.call_later(0.3, setup.activity.list_event.set)
-        seconds, answer = await taken(setup.service.aggregate(request(60)))
-        assert signer_numbers(setup, signed(setup, answer, request(60))) == {2, 3}
+        seconds, result = await taken(setup.service.aggregate(request(60)))
+        assert signer_numbers(setup, signed(setup, result, request(60))) == {2, 3}
         assert seconds == pytest.approx(0.3)
         assert setup.network.asks[0][0] == pytest.approx(now() - 0.3)
 
@@ -439,8 +439,8 @@ def test_no_result_leaves_before_the_inactive_validators_are_known() -> None:
 def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.activity.list_event = asyncio.Event()
-        seconds, answer = await taken(setup.service.aggregate(request(60)))
-        assert signed(setup, answer, request(60))
+        seconds, result = await taken(setup.service.aggregate(request(60)))
+        assert signed(setup, result, request(60))
         assert seconds <= 1.1
 
     run_steps(AggregatorSetup(members([40, 30, 30])), steps)
@@ -452,8 +452,8 @@ def test_an_upstream_node_that_hangs_delays_a_result_by_a_second_at_most() -> No
 def test_a_hundred_equal_requests_share_one_round() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: signs(0.3)}
-        answers = await asyncio.gather(*(setup.service.aggregate(request(100)) for _ in range(100)))
-        assert len({answer.signed_message for answer in answers}) == 1
+        results = await asyncio.gather(*(setup.service.aggregate(request(100)) for _ in range(100)))
+        assert len({result.signed_message for result in results}) == 1
         assert sorted(setup.network.asked_numbers()) == [1, 2, 3, 4, 5]
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
@@ -478,11 +478,11 @@ def test_the_deadline_of_one_caller_does_not_end_the_round_of_others() -> None:
         setup.network.scripts = {1: signs(4.0)}
         hasty = taken(setup.service.aggregate(request(100, timeout_s=1.0)))
         patient = taken(setup.service.aggregate(request(100)))
-        (early, error), (late, answer) = await asyncio.gather(hasty, patient)
+        (early, error), (late, result) = await asyncio.gather(hasty, patient)
         assert isinstance(error, QuorumNotReached)
         assert early == pytest.approx(1.0)
         assert late == pytest.approx(4.0)
-        assert signed(setup, answer, request(100))
+        assert signed(setup, result, request(100))
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -492,9 +492,9 @@ def test_a_response_counts_for_a_later_caller_though_it_was_asked_for_one_with_l
         setup.network.scripts = {1: signs(4.0)}
         hasty = asyncio.create_task(taken(setup.service.aggregate(request(100, timeout_s=1.0))))
         await asyncio.sleep(0.5)
-        late, answer = await taken(setup.service.aggregate(request(100)))
+        late, result = await taken(setup.service.aggregate(request(100)))
         assert late == pytest.approx(3.5)
-        assert signed(setup, answer, request(100))
+        assert signed(setup, result, request(100))
         _, error = await hasty
         assert isinstance(error, QuorumNotReached)
 
@@ -508,8 +508,8 @@ def test_the_cancellation_of_one_caller_does_not_end_the_round_of_others() -> No
         second = asyncio.create_task(setup.service.aggregate(request(100)))
         await asyncio.sleep(1.0)
         first.cancel()
-        answer = await second
-        assert signed(setup, answer, request(100))
+        result = await second
+        assert signed(setup, result, request(100))
         assert first.cancelled()
         assert setup.network.asks[0][1].count(1) == 1
 
@@ -553,8 +553,8 @@ def test_another_justification_starts_another_round_that_uses_the_same_shares() 
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a")))
         await asyncio.sleep(2.0)
         setup.network.scripts = {1: refuses(1), 2: silent, 3: silent}
-        seconds, answer = await taken(setup.service.aggregate(request(100, justification=b"b")))
-        assert signed(setup, answer, request(100))
+        seconds, result = await taken(setup.service.aggregate(request(100, justification=b"b")))
+        assert signed(setup, result, request(100))
         assert seconds == pytest.approx(1.0)
         assert signed(setup, await first, request(100))
 
@@ -598,15 +598,15 @@ def test_a_cached_result_asks_no_validator() -> None:
         assert again.cached
         assert again.signed_message == first.signed_message
         assert len(setup.network.asks) == asks_before
-        shares, answers = setup.service.caches()
-        assert (answers.hits, answers.misses) == (1, 1)
+        shares, results = setup.service.caches()
+        assert (results.hits, results.misses) == (1, 1)
         assert (shares.hits, shares.misses) == (0, 5)
-        assert shares.size_bytes > 0 < answers.size_bytes
+        assert shares.size_bytes > 0 < results.size_bytes
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_equal_sets_at_different_heights_share_their_answers() -> None:
+def test_equal_sets_at_different_heights_share_their_results() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         await setup.service.aggregate(request(80))
         setup.sets.by_height[HEIGHT + 1] = members([20] * 5)
@@ -622,9 +622,9 @@ def test_another_set_reuses_the_shares() -> None:
         await setup.service.aggregate(request(100))
         changed = members([20, 20, 20, 20, 30])
         setup.members = setup.sets.latest = changed
-        answer = await setup.service.aggregate(request(100))
-        assert not answer.cached
-        assert assert_valid(answer.signed_message, message().raw, changed, 100)
+        result = await setup.service.aggregate(request(100))
+        assert not result.cached
+        assert assert_valid(result.signed_message, message().raw, changed, 100)
         assert len(setup.network.asks) == 1
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
@@ -647,8 +647,8 @@ def test_a_higher_quorum_asks_only_the_missing_validators() -> None:
 def test_a_bad_share_is_rejected_and_the_round_goes_on() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {2: wrong(), 5: signs(0.4)}
-        seconds, answer = await taken(setup.service.aggregate(request(80)))
-        assert signer_numbers(setup, signed(setup, answer, request(80))) == {1, 3, 4, 5}
+        seconds, result = await taken(setup.service.aggregate(request(80)))
+        assert signer_numbers(setup, signed(setup, result, request(80))) == {1, 3, 4, 5}
         assert seconds == pytest.approx(0.4)
         assert len(setup.metrics.bad_shares) == 1
 
@@ -661,8 +661,8 @@ def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
         for number in range(1, 201):
             delay_s = number / 100
             setup.network.scripts[number] = wrong(delay_s) if number in liars else signs(delay_s)
-        answer = await setup.service.aggregate(request(67))
-        honest = signer_numbers(setup, signed(setup, answer, request(67)))
+        result = await setup.service.aggregate(request(67))
+        honest = signer_numbers(setup, signed(setup, result, request(67)))
         assert not honest & liars
         assert len(honest) == 134
         assert setup.metrics.bad_shares
@@ -674,7 +674,7 @@ def test_many_bad_shares_are_searched_until_the_clean_ones_suffice() -> None:
     run_steps(AggregatorSetup(members([1] * 200)), steps)
 
 
-def test_few_bad_shares_are_all_named_before_the_answer_leaves() -> None:
+def test_a_few_bad_shares_are_all_named_before_the_response() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         liars = {3, 50, 77, 98}
         setup.network.scripts = {number: wrong() for number in liars}
@@ -691,14 +691,14 @@ def test_a_share_of_an_offender_is_verified_alone_before_it_enters_a_sum() -> No
         assert len(setup.metrics.bad_shares) == 1
         # Again a liar: the others' sum is right at once, so no share is searched.
         about = message(b"second")
-        answer = await setup.service.aggregate(request(80, about=about))
-        assert signer_numbers(setup, signed(setup, answer, request(80, about=about))) == {1, 3, 4, 5}
+        result = await setup.service.aggregate(request(80, about=about))
+        assert signer_numbers(setup, signed(setup, result, request(80, about=about))) == {1, 3, 4, 5}
         assert len(setup.metrics.bad_shares) == 1
         # Honest now, and needed.
         setup.network.scripts = {}
         third = message(b"third")
-        answer = await setup.service.aggregate(request(100, about=third))
-        assert len(signed(setup, answer, request(100, about=third)).signers) == 5
+        result = await setup.service.aggregate(request(100, about=third))
+        assert len(signed(setup, result, request(100, about=third)).signers) == 5
 
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
@@ -722,15 +722,15 @@ def test_a_cached_share_that_was_bad_is_deleted_and_its_validator_asked() -> Non
         await setup.service.aggregate(request(80))
         assert setup.metrics.bad_shares == []
         setup.network.scripts = {}
-        answer = await setup.service.aggregate(request(100))
-        assert len(signed(setup, answer, request(100)).signers) == 3
+        result = await setup.service.aggregate(request(100))
+        assert len(signed(setup, result, request(100)).signers) == 3
         assert len(setup.metrics.bad_shares) == 1
         assert setup.network.asks[-1][1] == (1,)
 
     run_steps(AggregatorSetup(members([10, 40, 50])), steps)
 
 
-def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
+def test_a_bad_share_is_dropped_in_both_open_rounds() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: wrong(), 2: signs(1.0)}
         first = asyncio.create_task(setup.service.aggregate(request(100, justification=b"a", timeout_s=20)))
@@ -740,8 +740,8 @@ def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
         _, error = await taken(asyncio.wait_for(first, 30))
         # In the first round validator 1 gave the bad answer itself: its weight is lost there.
         assert isinstance(error, QuorumNotReached)
-        answer = await second
-        assert len(signed(setup, answer, request(100)).signers) == 3
+        result = await second
+        assert len(signed(setup, result, request(100)).signers) == 3
 
     run_steps(AggregatorSetup(members([30, 30, 40])), steps)
 
@@ -749,9 +749,9 @@ def test_two_open_rounds_learn_of_a_bad_share_together() -> None:
 def test_colluders_whose_errors_cancel_change_nothing_that_leaves() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {1: of_another(2), 2: of_another(1)}
-        answer = await setup.service.aggregate(request(100))
-        assert len(signed(setup, answer, request(100)).signers) == 4
-        # A smaller answer that takes one of them but not the other must not be built on that.
+        result = await setup.service.aggregate(request(100))
+        assert len(signed(setup, result, request(100)).signers) == 4
+        # A smaller result that takes one of them but not the other must not be built on that.
         changed = members([20, 1, 60, 60])
         setup.members = setup.sets.latest = changed
         setup.network.scripts = {}
@@ -766,7 +766,7 @@ def test_keys_that_cancel_each_other_out_end_in_an_error_not_in_a_loop() -> None
     raw = public_key(1)
     pair = build_canonical_set([(node(1), raw, 50), (node(2), bytes([raw[0] ^ 0x20]) + raw[1:], 50)])
 
-    def negative(ask: SentAsk) -> Iterable[tuple[float, PeerResponse]]:
+    def negative(ask: SentRequest) -> Iterable[tuple[float, PeerResponse]]:
         share = signature(1, ask.message)
         return [(0.0, ask.share(bytes([share[0] ^ 0x20]) + share[1:]))]
 

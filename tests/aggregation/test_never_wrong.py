@@ -47,7 +47,7 @@ class Scenario:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.archive = MemoryArchive(commit_s=random.choice([0.0, 0.01, 2.0]))
-        self.answers = 0
+        self.replies = 0
         self.setup = self.daemon()
 
     async def run_rounds(self) -> None:
@@ -63,12 +63,12 @@ class Scenario:
                 await asyncio.gather(*(self.ask(request_) for request_ in requests))
 
     async def ask(self, aggregation_request: AggregationRequest) -> None:
-        members, handed = self.setup.members, len(self.archive.lists)
+        members, list_count = self.setup.members, len(self.archive.lists)
         with suppress(QuorumNotReached, QuorumImpossible):
-            answer = await self.setup.service.aggregate(aggregation_request)
-            self.answers += 1
-            assert_right(answer.signed_message, members, aggregation_request.quorum)
-        for shares in self.archive.lists[handed:]:
+            result = await self.setup.service.aggregate(aggregation_request)
+            self.replies += 1
+            assert_right(result.signed_message, members, aggregation_request.quorum)
+        for shares in self.archive.lists[list_count:]:
             keys = [share.public_key for share in shares]
             assert len(set(keys)) == len(keys)
             assert all(members.index_of_key(key) is not None for key in keys)
@@ -132,8 +132,8 @@ def test_every_result_is_right_for_its_set_whatever_is_stored(seed: int) -> None
     run(Scenario(Random(seed)).run_rounds())
 
 
-def test_such_stories_have_answers() -> None:
+def test_random_scenarios_have_results() -> None:
     scenarios = [Scenario(Random(seed)) for seed in range(5)]
     for scenario in scenarios:
         run(scenario.run_rounds())
-    assert sum(scenario.answers for scenario in scenarios) >= 20
+    assert sum(scenario.replies for scenario in scenarios) >= 20

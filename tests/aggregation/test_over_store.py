@@ -49,7 +49,7 @@ async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterat
             await asyncio.wait((running,))
 
 
-async def recalled(
+async def read_archive_entry(
     store: Store, *, shares: int, verified: int = 0, signatures: Mapping[bytes, bytes] | None = None
 ) -> ArchiveEntry:
     """Return what is kept of the usual message as soon as so many shares are, and, if given, these by public key."""
@@ -72,13 +72,13 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
 
     async def main() -> None:
         async with daemon(tmp_path, before) as (setup, _):
-            answer = await setup.service.aggregate(request(75, is_pinned=True))
-            then = assert_valid(answer.signed_message, MESSAGE.raw, before, 75)
+            result = await setup.service.aggregate(request(75, is_pinned=True))
+            then = assert_valid(result.signed_message, MESSAGE.raw, before, 75)
         async with daemon(tmp_path, after) as (setup, _):
-            answer = await setup.service.aggregate(request(60, stored_only=True))
-            assert answer.signed_message == (await setup.service.aggregate(request(60))).signed_message
+            result = await setup.service.aggregate(request(60, stored_only=True))
+            assert result.signed_message == (await setup.service.aggregate(request(60))).signed_message
             assert setup.network.asks == []
-            now = assert_valid(answer.signed_message, MESSAGE.raw, after, 60)
+            now = assert_valid(result.signed_message, MESSAGE.raw, after, 60)
         assert now.signature == then.signature
         assert now.signers == tuple(index + 1 for index in then.signers)
         assert_py_ecc_agrees(now, after)
@@ -89,10 +89,10 @@ def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed
 def test_a_signed_message_is_in_the_database_file_when_it_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, members([20] * 5)) as (setup, _):
-            answer = await setup.service.aggregate(request(67))
-            judged = assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 67)
+            result = await setup.service.aggregate(request(67))
+            parsed_message = assert_valid(result.signed_message, MESSAGE.raw, setup.members, 67)
             entry = load_beside(f"sqlite:///{tmp_path}/store.db", MESSAGE)
-            assert [stored.signature for stored in entry.signatures] == [judged.signature]
+            assert [stored.signature for stored in entry.signatures] == [parsed_message.signature]
 
     asyncio.run(main())
 
@@ -102,16 +102,16 @@ def test_a_daemon_does_not_ask_for_shares_that_its_predecessor_collected(tmp_pat
         async with daemon(tmp_path, members([20] * 5)) as (setup, store):
             setup.network.scripts = {3: silent, 4: wrong(), 5: silent}
             caller = asyncio.create_task(setup.service.aggregate(request(80)))
-            await recalled(store, shares=3)
+            await read_archive_entry(store, shares=3)
             caller.cancel()
             await asyncio.wait((caller,))
         async with daemon(tmp_path, members([20] * 5)) as (setup, store):
-            answer = await setup.service.aggregate(request(100))
-            assert_valid(answer.signed_message, MESSAGE.raw, setup.members, 100)
+            result = await setup.service.aggregate(request(100))
+            assert_valid(result.signed_message, MESSAGE.raw, setup.members, 100)
             assert set(setup.network.asked_numbers()) == {3, 4, 5}
             good = {public_key(number): signature(number, MESSAGE.raw) for number in range(1, 6)}
             # Until it is replaced, the fourth validator has its bad share there.
-            await recalled(store, shares=5, signatures=good)
+            await read_archive_entry(store, shares=5, signatures=good)
 
     asyncio.run(main())
 
@@ -122,10 +122,10 @@ def test_shares_of_a_pinned_message_are_verified_in_the_background(tmp_path: Pat
             auditing = asyncio.create_task(setup.service.auditor.run())
             setup.network.scripts = {4: wrong(), 5: silent}
             caller = asyncio.create_task(setup.service.aggregate(request(100, is_pinned=True)))
-            await recalled(store, shares=4)
+            await read_archive_entry(store, shares=4)
             caller.cancel()
             await asyncio.wait((caller,))
-            entry = await recalled(store, shares=3, verified=3)
+            entry = await read_archive_entry(store, shares=3, verified=3)
             assert {share.public_key for share in entry.shares} == {public_key(number) for number in (1, 2, 3)}
             auditing.cancel()
             await asyncio.wait((auditing,))

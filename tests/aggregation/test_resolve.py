@@ -169,7 +169,7 @@ def test_an_epoch_height_is_kept_like_the_proposed_one_and_no_lookback_applies()
     assert driver.sets.calls[-1] == (SUBNET, 60, True, True)
 
 
-def test_the_epoch_of_a_chain_of_the_signing_subnet_counts_too() -> None:
+def test_the_epoch_of_a_chain_of_the_signing_subnet_counts() -> None:
     driver = ResolverDriver()
     hosted = ChainID(bytes(31) + b"\x05")
     driver.chains.subnet_by_chain[hosted] = L1
@@ -198,7 +198,7 @@ def test_a_height_too_far_back_is_refused() -> None:
         driver.resolve(request(height=49))
 
 
-def test_a_height_that_is_no_epoch_s_is_looked_up_once() -> None:
+def test_a_height_of_no_epoch_is_looked_up_once() -> None:
     driver = ResolverDriver()
 
     async def main() -> int:

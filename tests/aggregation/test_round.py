@@ -490,7 +490,7 @@ def test_a_node_that_cannot_be_dialled_before_the_deadline_is_lost_for_now() -> 
     assert driver.outcome(patient) == "waiting"
 
 
-def test_a_node_that_is_never_dialled_again_is_lost_whatever_the_deadline() -> None:
+def test_a_node_that_is_never_dialled_again_is_lost_at_any_deadline() -> None:
     driver = RoundDriver([40, 60])
     goal = driver.join(deadline=1e9)
     driver.advance(0.0)

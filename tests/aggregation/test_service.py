@@ -157,8 +157,8 @@ def test_memory_stays_within_its_bound() -> None:
         setup = AggregatorSetup(members([1] * 12), AggregationSettings(cache_bytes=40_000, signature_cache_size=3))
         for number in range(20):
             about = message(b"%d" % number)
-            answer = await setup.service.aggregate(request(67, about=about))
-            assert_valid(answer.signed_message, about.raw, setup.members, 67)
+            result = await setup.service.aggregate(request(67, about=about))
+            assert_valid(result.signed_message, about.raw, setup.members, 67)
             assert sum(cache.size_bytes for cache in setup.service.caches()) <= 40_000
 
     run(main())
@@ -205,10 +205,10 @@ async def test_a_thousand_validators_are_summed_without_holding_up_the_loop() ->
         async with leaves_nothing_open(setup):
             ticking = asyncio.create_task(longest_turn.run())
             await asyncio.sleep(0.01)
-            answer = await service.aggregate(request(67, about=about))
+            result = await service.aggregate(request(67, about=about))
             ticking.cancel()
-    judged = assert_valid(answer.signed_message, about.raw, setup.members, 67)
-    assert len(judged.signers) <= 680
+    parsed_message = assert_valid(result.signed_message, about.raw, setup.members, 67)
+    assert len(parsed_message.signers) <= 680
     assert longest_turn.cpu_s < 0.25
 
 

@@ -65,14 +65,16 @@ def weighing(weights: dict[int, int]) -> CanonicalValidatorSet:
     return build_canonical_set((node(number), public_key(number), weight) for number, weight in weights.items())
 
 
-def judged(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> ParsedSignedMessage:
-    """Assert that an answer is right and return what stands in it."""
-    return assert_valid(answer.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
+def parse_result(
+    setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest
+) -> ParsedSignedMessage:
+    """Assert that a result is right and return what stands in it."""
+    return assert_valid(result.signed_message, MESSAGE.raw, setup.members, aggregation_request.quorum)
 
 
-def signers(setup: AggregatorSetup, answer: Aggregation, aggregation_request: AggregationRequest) -> set[int]:
+def signers(setup: AggregatorSetup, result: Aggregation, aggregation_request: AggregationRequest) -> set[int]:
     """Return the numbers of the keys that signed."""
-    positions = judged(setup, answer, aggregation_request).signers
+    positions = parse_result(setup, result, aggregation_request).signers
     keys = {setup.members.validators[index].public_key for index in positions}
     return {number for number in range(1, 40) if public_key(number) in keys}
 
@@ -93,12 +95,12 @@ async def taken(work: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
 def test_a_stored_signature_is_served_without_asking_or_connecting_to_validators() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.disconnected = {node(number) for number in range(1, 6)}
-        seconds, answer = await taken(setup.service.aggregate(request(60)))
-        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        seconds, result = await taken(setup.service.aggregate(request(60)))
+        assert signers(setup, result, request(60)) == {1, 2, 3}
         assert seconds == 0.0
         assert setup.network.asks == []
         assert setup.tracked.used == []
-        assert not answer.cached
+        assert not result.cached
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), steps)
 
@@ -112,8 +114,8 @@ def test_after_a_key_that_sorts_first_joined_the_same_signature_goes_out_with_ot
     async def main() -> None:
         old, new = AggregatorSetup(before, archive=archive), AggregatorSetup(after, archive=archive)
         async with leaves_nothing_open(old), leaves_nothing_open(new):
-            then = judged(old, await old.service.aggregate(request(67)), request(67))
-            again = judged(new, await new.service.aggregate(request(50)), request(50))
+            then = parse_result(old, await old.service.aggregate(request(67)), request(67))
+            again = parse_result(new, await new.service.aggregate(request(50)), request(50))
             assert new.network.asks == []
             assert again.signature == then.signature
             assert again.signers == tuple(index + 1 for index in then.signers)
@@ -139,8 +141,8 @@ def test_a_signature_is_verified_once_per_set_and_then_served_from_memory() -> N
 def test_a_stored_signature_without_the_buffer_waits_for_the_buffer_and_is_extended() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: signs(0.5), 5: silent}
-        seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
-        assert signers(setup, answer, request(70)) == {1, 2, 3, 4}
+        seconds, result = await taken(setup.service.aggregate(request(60, 10)))
+        assert signers(setup, result, request(70)) == {1, 2, 3, 4}
         assert seconds == pytest.approx(0.5)
         assert set(setup.network.asked_numbers()) <= {4, 5}
 
@@ -150,8 +152,8 @@ def test_a_stored_signature_without_the_buffer_waits_for_the_buffer_and_is_exten
 def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {4: silent, 5: silent}
-        seconds, answer = await taken(setup.service.aggregate(request(60, 10)))
-        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        seconds, result = await taken(setup.service.aggregate(request(60, 10)))
+        assert signers(setup, result, request(60)) == {1, 2, 3}
         assert seconds == pytest.approx(2.0)
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive_of(aggregate([1, 2, 3]))), steps)
@@ -160,8 +162,8 @@ def test_a_stored_signature_goes_out_alone_when_the_buffer_does_not_come() -> No
 def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_validators() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.scripts = {5: wrong(), 6: wrong()}
-        answer = await setup.service.aggregate(request(67))
-        assert signers(setup, answer, request(67)) == {1, 2, 3, 4, 7, 8}
+        result = await setup.service.aggregate(request(67))
+        assert signers(setup, result, request(67)) == {1, 2, 3, 4, 7, 8}
         assert setup.network.asked_numbers().count(1) == 0
         assert set(setup.metrics.bad_shares) != set()
 
@@ -170,7 +172,7 @@ def test_a_stored_signature_that_became_too_light_is_extended_by_the_missing_val
     assert len(archive.signatures[MESSAGE.id]) == 2
 
 
-def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -> None:
+def test_a_bad_cached_share_does_not_spoil_a_stored_signature() -> None:
     archive = MemoryArchive()
 
     async def steps(setup: AggregatorSetup) -> None:
@@ -180,8 +182,8 @@ def test_a_cached_bad_share_of_a_signer_of_the_stored_signature_does_no_harm() -
         archive.signatures[MESSAGE.id] = [aggregate([1, 2])]
         setup.network.scripts = {4: signs(0.1), 5: silent}
         other = request(60, justification=b"other")
-        answer = await setup.service.aggregate(other)
-        assert signers(setup, answer, other) == {1, 2, 3}
+        result = await setup.service.aggregate(other)
+        assert signers(setup, result, other) == {1, 2, 3}
         await hasty
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -191,8 +193,8 @@ def test_the_heaviest_of_several_stored_signatures_is_served() -> None:
     archive = archive_of(aggregate([1, 2, 3]), aggregate([1, 2, 3, 4]), aggregate([4, 5]), aggregate([1, 2, 9]))
 
     async def steps(setup: AggregatorSetup) -> None:
-        answer = await setup.service.aggregate(request(60))
-        assert signers(setup, answer, request(60)) == {1, 2, 3, 4}
+        result = await setup.service.aggregate(request(60))
+        assert signers(setup, result, request(60)) == {1, 2, 3, 4}
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
@@ -204,10 +206,10 @@ def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_a
     archive = archive_of(aggregate([1, 2, 3]), *(share(number) for number in (1, 2, 3)))
 
     async def steps(setup: AggregatorSetup) -> None:
-        answer = await setup.service.aggregate(request(67))
-        assert signers(setup, answer, request(67)) >= {2, 3}
+        result = await setup.service.aggregate(request(67))
+        assert signers(setup, result, request(67)) >= {2, 3}
         assert set(setup.network.asked_numbers()) <= {4, 5}
-        assert judged(setup, answer, request(67))
+        assert parse_result(setup, result, request(67))
 
     run_steps(AggregatorSetup(weighing({2: 25, 3: 25, 4: 25, 5: 25}), archive=archive), steps)
 
@@ -215,8 +217,8 @@ def test_when_a_signer_left_the_set_only_validators_whose_share_is_missing_are_a
 def test_stored_shares_that_suffice_are_summed_without_asking_validators() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.activity.list_event = asyncio.Event()
-        answer = await setup.service.aggregate(request(60))
-        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        result = await setup.service.aggregate(request(60))
+        assert signers(setup, result, request(60)) == {1, 2, 3}
         assert setup.network.asks == []
 
     archive = archive_of(*(share(number, verified=number == 2) for number in (1, 2, 3)))
@@ -231,8 +233,8 @@ def test_a_stored_share_that_is_bad_is_found_deleted_and_its_validator_asked(ver
     archive = archive_of(share(1), share(2, verified=verified, text=b"lie"), share(3, verified=True))
 
     async def steps(setup: AggregatorSetup) -> None:
-        answer = await setup.service.aggregate(request(100))
-        assert signers(setup, answer, request(100)) == {1, 2, 3}
+        result = await setup.service.aggregate(request(100))
+        assert signers(setup, result, request(100)) == {1, 2, 3}
         assert (public_key(2), signature(2, b"lie")) in archive.rejected
         assert archive.shares[MESSAGE.id][public_key(2)].signature == signature(2, MESSAGE.raw)
 
@@ -244,7 +246,7 @@ def test_a_stored_share_that_is_no_point_is_deleted() -> None:
     archive = archive_of(share(1), junk, StoredShare(public_key(3), b"short", False))
 
     async def steps(setup: AggregatorSetup) -> None:
-        assert judged(setup, await setup.service.aggregate(request(100)), request(100))
+        assert parse_result(setup, await setup.service.aggregate(request(100)), request(100))
         assert {key for key, _ in archive.rejected} == {public_key(2), public_key(3)}
 
     run_steps(AggregatorSetup(members([20] * 3), archive=archive), steps)
@@ -257,8 +259,8 @@ def test_a_cached_share_that_differs_from_the_stored_one_is_verified_before_it_i
         await setup.service.aggregate(request(60))
         archive.shares[MESSAGE.id][public_key(2)] = share(2, text=b"lie")
         archive.signatures.clear()
-        answer = await setup.service.aggregate(request(100, justification=b"other", stored_only=True))
-        assert signers(setup, answer, request(100)) == {1, 2, 3, 4, 5}
+        result = await setup.service.aggregate(request(100, justification=b"other", stored_only=True))
+        assert signers(setup, result, request(100)) == {1, 2, 3, 4, 5}
         assert archive.shares[MESSAGE.id][public_key(2)] == share(2, verified=True)
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -276,8 +278,8 @@ def test_a_stored_signature_that_does_not_verify_is_ignored(caplog: pytest.LogCa
     )
 
     async def steps(setup: AggregatorSetup) -> None:
-        answer = await setup.service.aggregate(request(67))
-        assert judged(setup, answer, request(67))
+        result = await setup.service.aggregate(request(67))
+        assert parse_result(setup, result, request(67))
         assert setup.network.asks != []
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -305,8 +307,8 @@ def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validato
             caller = asyncio.create_task(first.service.aggregate(request(80)))
             await asyncio.sleep(0.6)
             assert archive.shares[MESSAGE.id].keys() == {public_key(1), public_key(2)}
-            answer = await second.service.aggregate(request(80))
-            assert judged(second, answer, request(80))
+            result = await second.service.aggregate(request(80))
+            assert parse_result(second, result, request(80))
             assert set(second.network.asked_numbers()) == {3, 4, 5}
             caller.cancel()
             await asyncio.wait((caller,))
@@ -322,8 +324,8 @@ def test_stored_shares_suffice_or_the_missing_validators_are_named_at_once() -> 
 
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.disconnected = {node(4)}
-        answer = await setup.service.aggregate(request(60, 20, stored_only=True))
-        assert signers(setup, answer, request(60)) == {1, 2, 3}
+        result = await setup.service.aggregate(request(60, 20, stored_only=True))
+        assert signers(setup, result, request(60)) == {1, 2, 3}
         seconds, error = await taken(setup.service.aggregate(request(80, stored_only=True)))
         assert isinstance(error, QuorumNotReached)
         assert not error.at_deadline
@@ -347,8 +349,8 @@ def test_a_stored_only_caller_does_not_wait_for_a_round_that_asks() -> None:
         seconds, error = await taken(setup.service.aggregate(request(60, stored_only=True)))
         assert (seconds, error.shortfall.signed_weight) == (0.0, 33)
         await asyncio.sleep(0.2)
-        seconds, answer = await taken(setup.service.aggregate(request(60, stored_only=True)))
-        assert (seconds, signers(setup, answer, request(60))) == (0.0, {1, 2})
+        seconds, result = await taken(setup.service.aggregate(request(60, stored_only=True)))
+        assert (seconds, signers(setup, result, request(60))) == (0.0, {1, 2})
         assert signers(setup, await caller, request(100)) == {1, 2, 3}
 
     run_steps(AggregatorSetup(weighing({1: 33, 2: 33, 3: 34}), archive=archive), steps)
@@ -361,8 +363,8 @@ def test_a_stored_only_round_begins_to_ask_when_another_caller_joins() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         quiet = asyncio.create_task(taken(setup.service.aggregate(request(60, stored_only=True))))
         await asyncio.sleep(0.2)
-        answer = await setup.service.aggregate(request(60))
-        assert judged(setup, answer, request(60))
+        result = await setup.service.aggregate(request(60))
+        assert parse_result(setup, result, request(60))
         assert setup.tracked.used == [SUBNET]
         assert isinstance((await quiet)[1], QuorumNotReached)
 
@@ -386,7 +388,7 @@ def test_an_archive_that_cannot_be_read_is_an_error_not_a_missed_quorum() -> Non
         with pytest.raises(StoreDown):
             await setup.service.aggregate(request(60, stored_only=True))
         archive.recall_s = 0.0
-        assert judged(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
+        assert parse_result(setup, await setup.service.aggregate(request(60, stored_only=True)), request(60))
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
@@ -410,10 +412,10 @@ def test_a_slow_archive_costs_a_second_at_most_and_never_more_than_half_of_the_t
     archive.recall_s = 60.0
 
     async def steps(setup: AggregatorSetup) -> None:
-        seconds, answer = await taken(setup.service.aggregate(request(67)))
-        assert judged(setup, answer, request(67))
+        seconds, result = await taken(setup.service.aggregate(request(67)))
+        assert parse_result(setup, result, request(67))
         assert seconds == pytest.approx(1.0)
-        seconds, answer = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
+        seconds, result = await taken(setup.service.aggregate(request(67, justification=b"x", timeout_s=0.8)))
         assert seconds <= 0.4
 
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
@@ -426,7 +428,7 @@ def test_a_message_made_again_for_another_set_is_counted_if_no_validator_was_ask
     async def steps(setup: AggregatorSetup) -> None:
         async def sign(weights: dict[int, int]) -> tuple[int, int]:
             setup.members = setup.sets.latest = weighing(weights)
-            judged(setup, await setup.service.aggregate(request(67)), request(67))
+            parse_result(setup, await setup.service.aggregate(request(67)), request(67))
             return setup.metrics.reissued, len(setup.network.asks)
 
         setup.members = setup.sets.latest = weighing(dict.fromkeys(range(1, 6), 20))
@@ -451,7 +453,7 @@ def test_after_a_start_a_stored_signature_that_does_not_serve_counts_as_another_
     signers_before: list[int], reissued: int
 ) -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        judged(setup, await setup.service.aggregate(request(60)), request(60))
+        parse_result(setup, await setup.service.aggregate(request(60)), request(60))
         assert (setup.metrics.reissued, setup.network.asks) == (reissued, [])
 
     archive = archive_of(aggregate(signers_before), *(share(number, verified=True) for number in range(1, 5)))

@@ -28,12 +28,12 @@ def shares(*numbers: int, about: UnsignedMessage = MESSAGE) -> tuple[list[int], 
 
 def test_right_shares_make_a_message_that_others_verify() -> None:
     indices, parts = shares(4, 2, 3)
-    answer = verifier().combine(indices, parts, 90)
-    assert answer is not None
-    assert (answer.weight, answer.signers) == (90, 3)
-    judged = assert_valid(answer.signed_message, MESSAGE.raw, MEMBERS, 90)
-    assert judged.signers == tuple(sorted(indices))
-    assert_py_ecc_agrees(judged, MEMBERS)
+    result = verifier().combine(indices, parts, 90)
+    assert result is not None
+    assert (result.weight, result.signers) == (90, 3)
+    parsed_message = assert_valid(result.signed_message, MESSAGE.raw, MEMBERS, 90)
+    assert parsed_message.signers == tuple(sorted(indices))
+    assert_py_ecc_agrees(parsed_message, MEMBERS)
 
 
 def test_a_sum_with_a_wrong_share_is_refused() -> None:
@@ -66,10 +66,10 @@ def signed(indices: list[int], about: UnsignedMessage = MESSAGE) -> bytes:
 
 def test_keys_and_weight_come_from_the_bytes_that_leave() -> None:
     raw = signed([0, 1, 2, 3])
-    answer = verifier().verify_signed_message(raw, 100)
-    assert answer is not None
-    assert answer.weight == 100
-    assert answer.signed_message == raw
+    result = verifier().verify_signed_message(raw, 100)
+    assert result is not None
+    assert result.weight == 100
+    assert result.signed_message == raw
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_bytes_that_do_not_hold_are_refused(raw: bytes) -> None:
 def test_keyless_weight_counts_in_the_total_only() -> None:
     validators = members([10, 20, 30, 40], keyless=900)
     indices, parts = shares(1, 2, 3, 4)
-    answer = verifier(validators).combine(indices, parts, 100)
-    assert answer is not None
-    assert answer.weight == 100
+    result = verifier(validators).combine(indices, parts, 100)
+    assert result is not None
+    assert result.weight == 100

@@ -97,7 +97,7 @@ REPORT = DestinationReport(
 
 
 def aggregation(signed: bytes = SIGNED) -> Aggregation:
-    """An answer of the service."""
+    """A response of the service."""
     return Aggregation(signed, 19, SUBNET, False, 3, CanonicalValidatorSet((), 3), 3)
 
 
@@ -130,7 +130,7 @@ class ScriptedAggregator:
 class ScriptedL1Messages:
     """Returns the given reply about transactions, and records its requests."""
 
-    answer: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
+    message: L1SignedMessage = field(default_factory=lambda: L1SignedMessage(SIGNED, 19, "epoch", SUBNET, cached=True))
     error: WarpsealError | None = None
     requests: list[L1Request] = field(default_factory=list)
 
@@ -138,7 +138,7 @@ class ScriptedL1Messages:
         self.requests.append(request)
         if self.error is not None:
             raise self.error
-        return self.answer
+        return self.message
 
 
 @dataclass
@@ -187,19 +187,19 @@ PREFLIGHT: Mapping[str, Any] = {
     "heights": [{"epoch": "current", "pChainHeight": "19", "verifies": True}],
     "statement": {"kind": "AddressedCall", "accepted": None, "text": "no node can tell"},
 }
-PREFLIGHT_ANSWER = msgspec.convert(PREFLIGHT, PreflightAnswer)
+PREFLIGHT_BODY = msgspec.convert(PREFLIGHT, PreflightAnswer)
 
 
 @dataclass
 class ScriptedPreflight:
-    """Returns the given answer about signed messages, and records its requests."""
+    """Returns the given response about signed messages, and records its requests."""
 
     act: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] | None = None
     requests: list[PreflightRequest] = field(default_factory=list)
 
     async def verify(self, request: PreflightRequest) -> PreflightAnswer:
         self.requests.append(request)
-        return PREFLIGHT_ANSWER if self.act is None else await self.act(request)
+        return PREFLIGHT_BODY if self.act is None else await self.act(request)
 
 
 @dataclass

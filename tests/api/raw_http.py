@@ -71,12 +71,12 @@ async def trickle(port: int, pieces: list[bytes], pause_s: float) -> tuple[bytes
     sending = asyncio.create_task(send())
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            received = b""
+            output = b""
             while chunk := await reader.read(65536):
-                received += chunk
+                output += chunk
     except ConnectionResetError:
         pass
     finally:
         sending.cancel()
         writer.close()
-    return received, pieces_sent
+    return output, pieces_sent

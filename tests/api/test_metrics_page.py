@@ -27,11 +27,11 @@ async def test_metrics_are_on_the_metrics_port_only() -> None:
     async with client_of(ApiSetup()) as client:
         assert (await client.get("/metrics")).status == 404
     async with metrics_client(Metrics()) as client:
-        answer = await client.get("/metrics")
-        assert answer.status == 200
-        assert "warpseal_build_info{" in await answer.text()
-        answer = await client.get("/health")
-        assert (answer.status, (await answer.json())["code"]) == (404, "not_found")
+        response = await client.get("/metrics")
+        assert response.status == 200
+        assert "warpseal_build_info{" in await response.text()
+        response = await client.get("/health")
+        assert (response.status, (await response.json())["code"]) == (404, "not_found")
 
 
 async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validators_is_encoded() -> None:
@@ -56,5 +56,5 @@ async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validato
 
 async def test_concurrent_scrapes_are_all_answered() -> None:
     async with metrics_client(Metrics()) as client:
-        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
-        assert [answer.status for answer in answers] == [200] * 5
+        responses = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
+        assert [response.status for response in responses] == [200] * 5

@@ -111,15 +111,15 @@ def test_coordinates_that_are_not_reduced_are_refused_by_every_backend(negated: 
 
 @given(st.binary(min_size=32, max_size=64), st.binary(max_size=40))
 def test_every_backend_derives_the_same_keys_and_signatures(seed: bytes, message: bytes) -> None:
-    made = []
+    results = []
     for bls in INTERFACES:
         secret = bls.generate_secret(seed)
         key = bls.derive_public_key(secret)
         signatures = bls.sign(secret, message), bls.sign_possession(secret, message)
         assert bls.verify(key, message, signatures[0])
         assert bls.verify_possession(key, message, signatures[1])
-        made.append((bls.secret_bytes(secret), bls.public_key_bytes(key), *signatures, bls.prove_possession(secret)))
-    assert len(set(made)) == 1
+        results.append((bls.secret_bytes(secret), bls.public_key_bytes(key), *signatures, bls.prove_possession(secret)))
+    assert len(set(results)) == 1
 
 
 @settings(max_examples=20, deadline=None)

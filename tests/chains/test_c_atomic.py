@@ -158,10 +158,10 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_read() -> None:
 
 
 @given(values.some(txs))
-def test_transactions_of_a_block_round_trip(made: tuple[AtomicTx, ...]) -> None:
-    parsed = parse_atomic_txs(encode_atomic_txs(made), batch=True)
+def test_transactions_of_a_block_round_trip(atomic_txs: tuple[AtomicTx, ...]) -> None:
+    parsed = parse_atomic_txs(encode_atomic_txs(atomic_txs), batch=True)
     assert [(tx.unsigned, tx.credentials, tx.id) for tx in parsed] == [
-        (tx.unsigned, tx.credentials, tx.id) for tx in made
+        (tx.unsigned, tx.credentials, tx.id) for tx in atomic_txs
     ]
 
 

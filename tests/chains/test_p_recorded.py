@@ -81,9 +81,9 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
         for utxo in (P_TYPES.struct(Utxo[Output]).parse(unchecked(text)) for text in result["utxos"])
     }
     transactions = {tx.id: tx for tx in map(parse_p_tx, TRANSACTIONS.values())}
-    made = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]
-    assert len(made) >= 5
-    for utxo in made:
+    own_utxos = [utxo for utxo in utxos.values() if utxo.tx_id in transactions]
+    assert len(own_utxos) >= 5
+    for utxo in own_utxos:
         unsigned: Any = transactions[TxID(utxo.tx_id)].unsigned
         outputs = unsigned.base.outputs
         if utxo.output_index < len(outputs):

@@ -56,7 +56,7 @@ def test_there_is_a_vector_for_every_type() -> None:
 
 
 @pytest.mark.parametrize("vector", TRANSACTIONS, ids=repr)
-def test_the_data_api_names_all_types_but_those_of_helicon(vector: Vector) -> None:
+def test_the_data_api_names_all_transaction_types_except_helicon_ones(vector: Vector) -> None:
     tx = parse_p_tx(vector.raw)
     assert api_type(tx) == ("UNKNOWN" if "AutoRenewed" in tx.kind else tx.kind)
 

@@ -23,8 +23,8 @@ from warpseal.chains.x_txs import (
     parse_x_tx,
 )
 
-TXS = [checked(answer["tx"]) for _, answer in results("avm.jsonl", "avm.getTx", encoding="hex")]
-BLOCKS = [checked(answer["block"]) for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
+TXS = [checked(result["tx"]) for _, result in results("avm.jsonl", "avm.getTx", encoding="hex")]
+BLOCKS = [checked(result["block"]) for _, result in results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")]
 CREATIONS = [tx.unsigned for tx in map(parse_x_tx, TXS) if isinstance(tx.unsigned, CreateAssetTx)]
 GENESIS = XGenesis(tuple(GenesisAsset(creation.symbol, creation) for creation in CREATIONS)).encode()
 EMPTY = bytes.fromhex("00000000000000000001") + bytes(32)

@@ -58,13 +58,13 @@ KINDS = {
 
 
 def recorded_blocks() -> list[XBlock]:
-    answers = results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")
-    return [parse_x_block(checked(answer["block"])) for _, answer in answers]
+    replies = results("avm.jsonl", "avm.getBlockByHeight", encoding="hex")
+    return [parse_x_block(checked(reply["block"])) for _, reply in replies]
 
 
 def recorded_tx(name: str) -> XTx:
-    ((_, answer),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="hex")
-    return parse_x_tx(checked(answer["tx"]))
+    ((_, reply),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="hex")
+    return parse_x_tx(checked(reply["tx"]))
 
 
 def x_genesis(network: str) -> XGenesis:
@@ -80,9 +80,9 @@ def x_genesis(network: str) -> XGenesis:
 
 def test_every_recorded_block_decodes_and_its_id_is_the_nodes() -> None:
     blocks = recorded_blocks()
-    said = [answer["block"] for _, answer in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
+    descriptions = [reply["block"] for _, reply in results("avm.jsonl", "avm.getBlockByHeight", encoding="json")]
     assert len(blocks) == 14
-    for block, description in zip(blocks, said, strict=True):
+    for block, description in zip(blocks, descriptions, strict=True):
         assert block.encode() == block.raw
         assert id_text(block.id) == description["id"]
         assert id_text(block.parent_id) == description["parentID"]
@@ -105,8 +105,8 @@ def test_every_recorded_transaction_decodes_and_its_id_is_the_nodes() -> None:
 def test_every_recorded_transaction_equals_the_nodes_json() -> None:
     for name in KINDS:
         tx = recorded_tx(name)
-        ((_, answer),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="json")
-        description = answer["tx"]
+        ((_, reply),) = results("avm.jsonl", "avm.getTx", txID=WALLET[name], encoding="json")
+        description = reply["tx"]
         unsigned, base = description["unsignedTx"], tx.unsigned.base
         assert (base.network_id, id_text(base.blockchain_id)) == (unsigned["networkID"], unsigned["blockchainID"])
         assert [out.output.amount for out in base.outputs] == [out["output"]["amount"] for out in unsigned["outputs"]]
@@ -117,7 +117,7 @@ def test_every_recorded_transaction_equals_the_nodes_json() -> None:
 
 def test_created_assets_equal_the_nodes_asset_descriptions() -> None:
     described = {
-        answer["assetID"]: answer for _, answer in results("avm.jsonl", "avm.getAssetDescription") if answer is not None
+        reply["assetID"]: reply for _, reply in results("avm.jsonl", "avm.getAssetDescription") if reply is not None
     }
     created = [recorded_tx(name) for name, kind in KINDS.items() if kind == "CreateAssetTx"]
     for tx in created:
@@ -189,8 +189,8 @@ def test_outputs_left_after_all_transactions_are_the_nodes_utxos() -> None:
         unspent_outputs |= {utxo.id: utxo for utxo in outputs[: len(outputs) - exported]}
     unspent = [
         X_TYPES.struct(Utxo[XOutput]).parse(checked(raw))
-        for _, answer in results("avm.jsonl", "avm.getUTXOs")
-        for raw in answer["utxos"]
+        for _, reply in results("avm.jsonl", "avm.getUTXOs")
+        for raw in reply["utxos"]
     ]
     addresses = {address for utxo in unspent for address in owners_of(utxo)}
     assert len(unspent) == 12

@@ -92,9 +92,9 @@ def assert_refused(file: Path, target: Path, words: str, capsys: pytest.CaptureF
     before = sorted(target.parent.rglob("*"))
     capsys.readouterr()
     assert main(("restore", str(file), "--data-dir", str(target))) == 1
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert words in printed.err
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert words in output.err
     assert sorted(target.parent.rglob("*")) == before
 
 
@@ -117,7 +117,7 @@ def test_a_backup_is_private_and_is_restored_with_content_and_modes(
     assert [stat.S_IMODE(path.stat().st_mode) for path in (restored, restored / NETWORK)] == [0o700] * 2
 
 
-def test_a_backup_beside_a_process_that_uses_the_store_replaces_an_earlier_one(
+def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(
     data: Path, backup: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup.write_bytes(b"an earlier one")

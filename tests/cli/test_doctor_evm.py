@@ -20,44 +20,44 @@ def entry(chain: ServedChain, *urls: str, **index: Any) -> dict[str, Any]:
 
 
 async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> None:
-    recorded, made = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
+    recorded, made_up = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
     last = recorded.tip - 2
     whole, pruned = (
         EvmReplayNode(recorded, first_trace=0),
         EvmReplayNode(recorded, first_trace=last, first_receipts=last),
     )
     usual = EvmReplayNode(recorded, first_trace=last, has_genesis_state=True)
-    untraced, old = EvmReplayNode(made), EvmReplayNode(made, has_block_receipts=False)
+    untraced, old = EvmReplayNode(made_up), EvmReplayNode(made_up, has_block_receipts=False)
     closed = refusing_uri()
     plan = Plan(validators=4, l1s=(L1Plan(validators=2),))
     async with run_network(plan) as network, serving_evm(whole, pruned, untraced, old, usual):
         urls = whole.url, pruned.url, untraced.url, f"{network.node_uri}/none", f"{closed}/s3cr3t", usual.url
-        chains = [entry(recorded, *urls), entry(made, untraced.url, old.url, traces="off")]
+        chains = [entry(recorded, *urls), entry(made_up, untraced.url, old.url, traces="off")]
         keys = {"evm-chains": chains, "index-l1s-at": closed}
         config = write_config_file(network, tmp_path, keys)
-        finished = await run_command("doctor", "--config", config, "--wait", "20", "--json")
-    assert finished.code == 0, finished.stderr
-    assert "s3cr3t" not in finished.stdout
-    document = json.loads(finished.stdout)
+        command = await run_command("doctor", "--config", config, "--wait", "20", "--json")
+    assert command.code == 0, command.stderr
+    assert "s3cr3t" not in command.stdout
+    document = json.loads(command.stdout)
     findings = {item["finding"]: item["grade"] for item in document["findings"]}
     advice = " ".join(item.get("advice", "") for item in document["findings"])
-    of_recorded, of_made = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made))
-    answers = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
-    other_chain = f"is of another chain: chain id {made.evm_chain_id}, block 0 {made.hashes[0]}"
+    of_recorded, of_made_up = (f"evm-chains {id_text(chain.blockchain_id)} rpc" for chain in (recorded, made_up))
+    responses = f"answers: EVM chain id {recorded.evm_chain_id}, block {recorded.tip}"
+    other_chain = f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
     middle = (1 + recorded.tip) // 2
     expected = {
-        f"{of_recorded}[0] {whole.url} {answers}": "good",
-        f"{of_recorded}[1] {pruned.url} {answers}": "good",
+        f"{of_recorded}[0] {whole.url} {responses}": "good",
+        f"{of_recorded}[1] {pruned.url} {responses}": "good",
         f"{of_recorded}[1] {pruned.url} does not have the receipts of block 1, the first that is indexed": "warning",
         f"{of_recorded}[1] {pruned.url} does not trace block 1 (-32000: {MISSING_STATE[1]})": "warning",
         f"{of_recorded}[2] {untraced.url} {other_chain}": "warning",
         f"{of_recorded}[3] {network.node_uri}: HTTP 404, text": "warning",
         f"{of_recorded}[4] {closed}: unreachable (connection refused)": "warning",
-        f"{of_recorded}[5] {usual.url} {answers}": "good",
+        f"{of_recorded}[5] {usual.url} {responses}": "good",
         f"{of_recorded}[5] {usual.url} does not trace block {middle} (-32000: {MISSING_STATE[1]})": "warning",
-        f"{of_made}[0] {untraced.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
-        f"{of_made}[1] {old.url} answers: EVM chain id {made.evm_chain_id}, block {made.tip}": "good",
-        f"{of_made}[1] {old.url} does not have eth_getBlockReceipts": "warning",
+        f"{of_made_up}[0] {untraced.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
+        f"{of_made_up}[1] {old.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": "good",
+        f"{of_made_up}[1] {old.url} does not have eth_getBlockReceipts": "warning",
         f"index-l1s-at {closed} serves no EVM chain of tracked-subnet-ids": "warning",
     }
     assert {
@@ -72,8 +72,8 @@ async def test_doctor_says_what_is_lost_without_traces(tmp_path: Path) -> None:
     chain = transfer_blocks(3, has_roots=False)
     async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(chain)) as (node,):
         config = write_config_file(network, tmp_path, {"evm-chains": [entry(chain, node.url)]})
-        finished = await run_command("doctor", "--config", config, "--wait", "20")
-    assert finished.code == 0, finished.stderr
-    warning = finished.stdout.partition("WARN")[2]
+        command = await run_command("doctor", "--config", config, "--wait", "20")
+    assert command.code == 0, command.stderr
+    warning = command.stdout.partition("WARN")[2]
     assert f"rpc[0] {node.url} has no debug_traceBlockByNumber (-32601: " in warning
     assert "internal=none; add debug-tracer to eth-apis" in warning

@@ -27,7 +27,7 @@ from warpseal.cli.main import main
 from warpseal.resources.base import UNSET
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
-CannedAnswers = Mapping[str, tuple[int, Any]]
+CannedResponses = Mapping[str, tuple[int, Any]]
 
 DAY_S = 86_400
 AS_OF = 1_795_226_807
@@ -99,14 +99,14 @@ SHORT = Forecast(
 )
 
 
-class Answers(ThreadingHTTPServer):
-    """Answers by path. seen: paths and keys of the requests."""
+class ResponseServer(ThreadingHTTPServer):
+    """Responses by path. seen: paths and keys of the requests."""
 
     daemon_threads = True
 
-    def __init__(self, answers: CannedAnswers) -> None:
+    def __init__(self, responses: CannedResponses) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers = answers
+        self.replies = responses
         self.seen: list[tuple[str, str | None]] = []
 
     @property
@@ -115,11 +115,11 @@ class Answers(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Answers
+    server: ResponseServer
 
     def do_GET(self) -> None:
         self.server.seen.append((self.path, self.headers["x-service-api-key"]))
-        status, body = self.server.answers.get(self.path, (404, {"message": "no such path", "code": "not_found"}))
+        status, body = self.server.replies.get(self.path, (404, {"message": "no such path", "code": "not_found"}))
         self.send_response(status)
         self.end_headers()
         self.wfile.write(body if isinstance(body, bytes) else msgspec.json.encode(body))
@@ -129,8 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def answering(answers: CannedAnswers) -> Iterator[Answers]:
-    with Answers(answers) as server:
+def serve_responses(responses: CannedResponses) -> Iterator[ResponseServer]:
+    with ResponseServer(responses) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -155,9 +155,9 @@ def path_of(subnet_id: str, network: str = "mainnet") -> str:
 
 
 def run(
-    capsys: pytest.CaptureFixture[str], answers: Mapping[str, tuple[int, Any]], *words: str
+    capsys: pytest.CaptureFixture[str], responses: Mapping[str, tuple[int, Any]], *words: str
 ) -> tuple[int, str, str]:
-    with answering(answers) as server:
+    with serve_responses(responses) as server:
         code = main(["forecast", "--url", server.url, *words])
     out, err = capsys.readouterr()
     return code, out, err
@@ -184,7 +184,7 @@ def test_an_operator_reads_margin_end_and_whom_to_fund(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_halted_l1_and_one_that_no_balance_keeps_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_halted_l1s_and_l1s_that_no_balance_can_keep_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     halted = msgspec.structs.replace(
         SHORT,
         fee=msgspec.structs.replace(FEE, source="unknown"),
@@ -213,8 +213,8 @@ def test_several_subnets_follow_each_other_and_many_validators_are_cut_off(capsy
     primary = msgspec.structs.replace(
         SHORT, kind="primary", fee=UNSET, at_capacity=UNSET, validators=stakes, today=course(None, is_lost=True)
     )
-    answers = {"/status.json": (200, status_of("a", "b")), path_of("a"): (200, calm), path_of("b"): (200, primary)}
-    code, out, _ = run(capsys, answers)
+    responses = {"/status.json": (200, status_of("a", "b")), path_of("a"): (200, calm), path_of("b"): (200, primary)}
+    code, out, _ = run(capsys, responses)
     first, second = out.split("\n\n")
     assert code == 0
     assert "fund        0.0001 AVAX to validation short of" in first
@@ -239,19 +239,19 @@ def test_the_network_is_found_by_its_name_and_the_key_is_sent(capsys: pytest.Cap
         "code": "network_not_served",
         "detail": {"served": ["devnet"]},
     }
-    answers = {
+    responses = {
         "/status.json": (200, status_of(L1, network="fuji")),
         path_of(L1, "fuji"): (404, refusal),
         path_of(L1, "devnet"): (200, SHORT),
     }
-    with answering(answers) as server:
+    with serve_responses(responses) as server:
         assert main(["forecast", "--url", server.url, "--api-key", "secret"]) == 1
     assert server.seen[1:] == [(path_of(L1, "fuji"), "secret"), (path_of(L1, "devnet"), "secret")]
     assert f"subnet {L1}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("response", "text"),
     [
         ((401, {"message": "this service needs an API key", "code": "api_key_required"}), "API key: give --api-key"),
         ((502, {"message": "no usable answer\x1b[2J", "code": "node_unavailable"}), "no usable answer?[2J"),
@@ -261,10 +261,10 @@ def test_the_network_is_found_by_its_name_and_the_key_is_sent(capsys: pytest.Cap
         ((200, {"subnetId": 7}), "the answer is of another version than this command"),
     ],
 )
-def test_what_the_daemon_refuses_is_said_in_one_line(
-    capsys: pytest.CaptureFixture[str], answer: tuple[int, Any], text: str
+def test_a_refusal_of_the_daemon_is_one_line(
+    capsys: pytest.CaptureFixture[str], response: tuple[int, Any], text: str
 ) -> None:
-    code, out, err = run(capsys, {"/status.json": (200, status_of(L1)), path_of(L1): answer})
+    code, out, err = run(capsys, {"/status.json": (200, status_of(L1)), path_of(L1): response})
     assert (code, out, text in err, err.count("\n")) == (1, "", True, 1)
 
 

@@ -54,7 +54,7 @@ def test_a_startup_error_that_quotes_a_file_has_no_escape_sequences(
     assert main(["serve", "--config", str(file)]) == 1
     text = printed(capsys)
     assert "api-port?[2J?31m??" in text
-    # The faults stand in lines of their own.
+    # The errors stand in lines of their own.
     assert len(text.splitlines()) > 2
 
 

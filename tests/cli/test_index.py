@@ -36,7 +36,7 @@ def config_file(folder: Path, node: ReplayNode, **more: object) -> Path:
     api = {"base-url": node.url}
     keys = {"p-chain-api": api, "info-api": api, "data-dir": str(folder / "data"), "index-chains": ["p", "x", "c"]}
     file = folder / "config.json"
-    # At low priority it would not run beside the other tests.
+    # At low priority it would not run while other tests run.
     own = {"genesis-file": str(genesis), "index-low-priority": False}
     file.write_text(json.dumps(keys | own | more))
     return file
@@ -91,7 +91,7 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
 
 
 async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
-    node = ReplayNode(tips={"P": 9, "C": 7}, answers={"avm.getHeight": "nonsense"})
+    node = ReplayNode(tips={"P": 9, "C": 7}, replies={"avm.getHeight": "nonsense"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(node))
         config = config_file(tmp_path, node)
@@ -107,7 +107,7 @@ async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:
         await until(is_waiting)
         assert chains["p-chain"]["height"] == 9
         assert "waiting" not in chains["p-chain"]
-        node.answers.clear()
+        node.replies.clear()
         await until_indexed(config, [9, 13, 7])
         _, output = await run_index("status", "--config", config)
         assert "chain x-chain, height 13" in output

@@ -32,8 +32,8 @@ async def read_status(config: Path, *arguments: str) -> tuple[int, list[dict[str
 
 
 async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_9(tmp_path: Path) -> None:
-    recorded, made = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
-    nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made)
+    recorded, made_up = recorded_chain("localnet", "l1-0"), transfer_blocks(30, has_roots=False)
+    nodes = EvmReplayNode(recorded, tip=5), EvmReplayNode(made_up)
     nodes[1].receipts[7] = b"[]"
     async with AsyncExitStack() as stack:
         p_chain = ReplayNode()
@@ -62,7 +62,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             return code == 1 and sorted(heights, key=str) == [nodes[0].height, 6]
 
         await until(is_as_expected)
-        url = evm_index_url(IndexSettings(), place.parent, made.blockchain_id)
+        url = evm_index_url(IndexSettings(), place.parent, made_up.blockchain_id)
         engine = reading_index(url, IndexSettings())
         with engine.connect() as connection:
             assert has_writer(connection, url.path)
@@ -70,7 +70,7 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
             await first.ended()
             assert not has_writer(connection, url.path)
         engine.dispose()
-        stopped = statuses[id_text(made.blockchain_id)]
+        stopped = statuses[id_text(made_up.blockchain_id)]
         assert (stopped["stopped"], stopped["stoppedAt"], stopped["evmChainId"]) == ("wrong_receipt_count", 7, 99_999)
         nodes[0].tip = None
         nodes[1].receipts.clear()
@@ -103,14 +103,14 @@ async def test_evm_chains_are_indexed_without_index_chains_and_go_on_after_kill_
         assert (verified.code, "WRONG" in verified.stdout) == (3, False)
         assert verified.stdout.splitlines()[-1].startswith("not enough compared: 1 of ")
         nodes[0].is_down = False
-        file = place / f"{id_text(made.blockchain_id)}.db"
+        file = place / f"{id_text(made_up.blockchain_id)}.db"
         with sqlite3.connect(file) as database:
             database.execute("UPDATE blocks SET gas_used = x'01'")
         verified = await run_command("index", "verify", "--config", config)
         assert verified.code == 1
         wrong = [line for line in verified.stdout.splitlines() if line.startswith("WRONG")]
         assert wrong
-        assert all(line.startswith(f"WRONG  {id_text(made.blockchain_id)}: block ") for line in wrong)
+        assert all(line.startswith(f"WRONG  {id_text(made_up.blockchain_id)}: block ") for line in wrong)
 
 
 async def test_the_status_shows_the_chains_of_a_postgresql_database_that_are_not_configured(
@@ -156,7 +156,7 @@ async def test_rows_of_an_evm_chain_are_exported_as_json_lines_and_csv(tmp_path:
 async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_that_stopped(tmp_path: Path) -> None:
     intact, broken = transfer_blocks(12, 4, has_roots=False), transfer_blocks(30, 5, has_roots=False)
     subnet_id = id_text(bytes([9]) * 32)
-    p_chain = ReplayNode(answers={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
+    p_chain = ReplayNode(replies={"platform.validates": {"blockchainIDs": [id_text(intact.blockchain_id)]}})
     nodes = EvmReplayNode(intact), EvmReplayNode(broken, receipts={7: b"[]"})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(p_chain))

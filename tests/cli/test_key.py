@@ -1,4 +1,4 @@
-"""`warpseal key ...`, over both kinds of database, beside a daemon that uses the store."""
+"""`warpseal key ...`, over both kinds of database, while a daemon uses the store."""
 
 from __future__ import annotations
 

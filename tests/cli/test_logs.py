@@ -206,10 +206,10 @@ def test_a_start_that_is_refused_prints_one_line_of_json(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main((*command, *(argument.replace("FILE", json_file) for argument in arguments))) == code
-    printed = capsys.readouterr()
-    (text,) = printed.err.splitlines()
+    output = capsys.readouterr()
+    (text,) = output.err.splitlines()
     content = json.loads(text)
-    assert (content["level"], content["message"], printed.out) == ("fatal", event, "")
+    assert (content["level"], content["message"], output.out) == ("fatal", event, "")
     assert words.replace("FILE", json_file) in content["reason"]
 
 

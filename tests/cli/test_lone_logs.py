@@ -36,7 +36,7 @@ COMMANDS = {
     "metrics.db": (("usage",), ("backup", "--output", "backup.tar")),
 }
 STATES = (None, b"")
-"""The content of a file beside its log; None: it is missing."""
+"""The content of a file that has a log; None: it is missing."""
 
 
 @pytest.fixture(params=STATES, ids=("missing", "empty"))

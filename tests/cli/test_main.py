@@ -191,7 +191,7 @@ def test_config_check_shows_each_value_and_its_source(
     assert "s3cr3t" not in output
 
 
-def test_config_check_takes_the_flags_of_serve_and_names_where_each_fault_came_from(
+def test_config_check_takes_the_flags_of_serve_and_names_where_each_error_came_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("METRICS_PORT", "none")

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from tests import paths
-from tests.node.recorded_node import L1, RecordedNode, RpcFault, refusing_uri, serve_nodes
+from tests.node.recorded_node import L1, RecordedNode, RefusedCall, refusing_uri, serve_nodes
 from tests.warp import fuji
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.cli.main import main
@@ -37,8 +37,8 @@ TRANSACTIONS = recorded_transactions()
 async def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     code = await asyncio.to_thread(main, ("message", "decode", *arguments))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 async def decode_message(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def node_with(kind: str, **more: Any) -> RecordedNode:
 
     def transaction(params: Any) -> Any:
         if params["txID"] != recording["id"]:
-            raise RpcFault("couldn't get tx: not found")
+            raise RefusedCall("couldn't get tx: not found")
         return {"tx": recording["tx"], "encoding": "hex"}
 
     return RecordedNode({"platform.getTx": transaction, "platform.getTxStatus": {"status": "Committed"}, **more})

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 from starlette.responses import JSONResponse
 
-from tests.api.fixtures import CHAINS, PREFLIGHT_ANSWER, ApiSetup, ScriptedPreflight, serving
+from tests.api.fixtures import CHAINS, PREFLIGHT_BODY, ApiSetup, ScriptedPreflight, serving
 from tests.cli.test_message import CONVERSION, REGISTRATION
 from tests.delivery.recorded_chains import CONFIG, EPOCH, ChainNode
 from tests.messages.test_verification import FROM_L1
@@ -34,14 +34,14 @@ TO_L1 = ("--destination", id_text(L1_CHAIN))
 async def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Return exit code, standard output and standard error."""
     code = await asyncio.to_thread(main, ("message", "verify", *arguments))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 async def at_node(
-    capsys: pytest.CaptureFixture[str], *arguments: str, answers: Mapping[str, Any] | None = None
+    capsys: pytest.CaptureFixture[str], *arguments: str, responses: Mapping[str, Any] | None = None
 ) -> tuple[int, str, str]:
-    async with serve_nodes(ChainNode(dict(answers or {}))) as (uri,):
+    async with serve_nodes(ChainNode(dict(responses or {}))) as (uri,):
         return await verify(capsys, *arguments, "--node", uri)
 
 
@@ -67,15 +67,15 @@ async def test_a_message_that_the_destination_refuses_exits_with_1_and_the_reaso
     code, out, _ = await at_node(capsys, REGISTRATION, *TO_L1, "--quorum", "100", "--json")
     assert (code, json.loads(out)["reason"]) == (1, "weight")
     # The signature is right, and the P-Chain takes no such message.
-    answers = {
+    responses = {
         EPOCH: {"number": "5", "startTime": "1", "pChainHeight": "19"},
         "proposervm.getProposedHeight": {"height": 19},
     }
-    code, out, _ = await at_node(capsys, FROM_L1.encode().hex(), "--destination", "P", "--json", answers=answers)
+    code, out, _ = await at_node(capsys, FROM_L1.encode().hex(), "--destination", "P", "--json", responses=responses)
     document = json.loads(out)
     assert (code, document["verifiesNow"], document["reason"]) == (1, True, "other_destination")
     disabled = {CONFIG: {"feeConfig": {}, "warpConfig": {"blockTimestamp": 0, "disable": True}}}
-    code, _, err = await at_node(capsys, REGISTRATION, *TO_L1, answers=disabled)
+    code, _, err = await at_node(capsys, REGISTRATION, *TO_L1, responses=disabled)
     assert (code, "verifies no Warp messages" in err) == (1, True)
     assert await at_node(capsys, "zz", *TO_L1) == (1, "", "warpseal: expected the hex of a signed message\n")
 
@@ -156,18 +156,18 @@ async def test_without_a_node_the_running_daemon_is_asked(
     assert setup.preflight.requests == [PreflightRequest(MESSAGE, destination_id, L1, 80)]
 
 
-async def test_answers_of_the_daemon_decide_on_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    answers: dict[Any, int] = {
+async def test_responses_of_the_daemon_decide_on_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    responses: dict[Any, int] = {
         NodeUnavailable("the set"): 3,
         WarpDisabled("c", "it is off"): 1,
     }
 
     async def refuse(_: PreflightRequest) -> PreflightAnswer:
         return structs.replace(
-            PREFLIGHT_ANSWER, verifies_now=False, reason="bit_set", reason_text="signer \x1b9 is unknown"
+            PREFLIGHT_BODY, verifies_now=False, reason="bit_set", reason_text="signer \x1b9 is unknown"
         )
 
-    for error, expected in answers.items():
+    for error, expected in responses.items():
 
         async def fail(_: PreflightRequest, error: Exception = error) -> PreflightAnswer:
             raise error
@@ -180,7 +180,7 @@ async def test_answers_of_the_daemon_decide_on_the_exit_code(capsys: pytest.Capt
     assert (code, "no (bit_set): signer ?9 is unknown" in out) == (1, True)
 
 
-async def test_an_answer_that_is_no_preflight_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_response_that_is_no_preflight_checks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(JSONResponse({"verifiesNow": True})) as server:
         code, _, err = await verify(capsys, REGISTRATION, *TO_L1, "--url", server.url)
     assert (code, "without a preflight" in err) == (3, True)

@@ -54,8 +54,8 @@ class Terminal:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setenv("TERM", "xterm")
-    with closing(Terminal()) as made:
-        yield made
+    with closing(Terminal()) as fake:
+        yield fake
 
 
 @pytest.fixture
@@ -144,9 +144,9 @@ async def test_a_line_is_printed_each_interval_also_if_a_step_reports_nothing(mo
         await until(lambda: stream.getvalue().count("checking the pages: 0 s\n") >= 2)
         display.update("checking messages", 512, 2_048)
         await until(lambda: "checking messages: 512 of 2,048, 25 %, " in stream.getvalue())
-    printed = stream.getvalue()
+    output = stream.getvalue()
     await asyncio.sleep(0.05)
-    assert stream.getvalue() == printed
+    assert stream.getvalue() == output
 
 
 def test_no_bar_is_drawn_into_output_on_the_same_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

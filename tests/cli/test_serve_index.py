@@ -28,11 +28,11 @@ async def test_serve_starts_an_indexer_answers_from_its_index_and_stops_it(tmp_p
         await until_indexed(config, [19, 13, 10])
 
         async def is_fresh() -> bool:
-            async with aiohttp.ClientSession() as session, session.get(url + BLOCKS) as answer:
-                freshness = answer.headers.get("x-warpseal-index", "")
-                if answer.status != 200 or "p-chain;height=19;node=19;lag=0" not in freshness:
+            async with aiohttp.ClientSession() as session, session.get(url + BLOCKS) as response:
+                freshness = response.headers.get("x-warpseal-index", "")
+                if response.status != 200 or "p-chain;height=19;node=19;lag=0" not in freshness:
                     return False
-                assert (await answer.json())["blocks"][0]["blockNumber"] == "19"
+                assert (await response.json())["blocks"][0]["blockNumber"] == "19"
                 return True
 
         # The indexer writes the blocks first, then the height of the node.
@@ -100,8 +100,8 @@ def accepted(checks: dict[str, Any], name: str) -> tuple[int, str]:
 
 async def health(url: str) -> dict[str, Any]:
     """Return the health checks by name."""
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/ext/health") as answer:
-        checks: dict[str, Any] = (await answer.json(content_type=None))["checks"]
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/ext/health") as response:
+        checks: dict[str, Any] = (await response.json(content_type=None))["checks"]
         return checks
 
 
@@ -113,5 +113,5 @@ async def get_json(url: str) -> dict[str, Any]:
 
 async def get_text(url: str) -> str:
     """Return the body of a GET as text."""
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return await answer.text()
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.text()

@@ -144,7 +144,7 @@ def test_a_daemon_that_ends_leaves_the_address_of_one_that_still_runs(tmp_path: 
         assert read_listening_daemon(tmp_path) == (other if running is other else None)
 
 
-def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with listening_file(tmp_path / "data", "http://127.0.0.1:1", "http://127.0.0.1:2"):
         assert read_listening_daemon(tmp_path / "data") is None

@@ -1,4 +1,4 @@
-"""`warpseal store ...`, over both kinds of database, alone and beside a process that uses the store."""
+"""`warpseal store ...`, over both kinds of database, alone and while another process uses the store."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     assert read_messages(place) == {FIRST.id: (True, {(good.public_key, good.signature, True)}, set())}
 
 
-def test_beside_a_daemon_reads_work_and_writes_are_refused_with_its_pid(
+def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(
     any_store_url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     create_filled_store(any_store_url)
@@ -210,9 +210,9 @@ def test_an_older_store_must_be_upgraded_before_use(
     assert store("info", *where) == 0
     assert "This program needs schema version" in capsys.readouterr().out
     assert store("upgrade", *where) == 0
-    printed = capsys.readouterr()
-    assert f"the store has schema version {HEAD} (before: 0001)" in printed.out
-    assert f"upgraded to version {HEAD}\n" in printed.err
+    output = capsys.readouterr()
+    assert f"the store has schema version {HEAD} (before: 0001)" in output.out
+    assert f"upgraded to version {HEAD}\n" in output.err
     assert store("upgrade", *where) == 0
     assert f"{HEAD} already" in capsys.readouterr().out
     assert store("check", *where) == 0
@@ -390,9 +390,9 @@ def test_an_import_into_an_empty_folder_makes_the_store(
     assert "name another --data-dir, a --store-url, or the --network" in capsys.readouterr().err
     assert not data.exists()
     assert store("import", str(exported), "--data-dir", str(data), "--network", "12345") == 0
-    made = data / "12345" / "store.db"
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o600, 0o700]
-    assert len(read_messages(StoreUrl.for_file(made))) == 2
+    file = data / "12345" / "store.db"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
+    assert len(read_messages(StoreUrl.for_file(file))) == 2
     assert store("check", "--data-dir", str(data)) == 0
     (tmp_path / "new").mkdir()
     assert store("import", str(exported), "--store-url", f"sqlite:///{tmp_path}/new/store.db") == 0

@@ -50,7 +50,7 @@ def command_id(value: object) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The network's folder of a daemon with a store, beside an export; also the current folder."""
+    """The network's folder of a daemon with a store, and an export; also the current folder."""
     create_store(f"sqlite:///{tmp_path}/data/{NETWORK}/store.db")
     (tmp_path / "export.jsonl").write_text('{"format":"warpseal-store","version":1,"networkId":88888}\n')
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
 @pytest.mark.parametrize("state", STATES)
-def test_a_command_says_what_stands_in_the_place_of_a_database(
+def test_a_command_names_the_file_that_is_no_database(
     state: str, name: str, arguments: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put, text = STATES[state]
@@ -119,10 +119,10 @@ def test_texts_of_files_cannot_control_the_terminal(folder: Path, capsys: pytest
     config = folder / "config.json"
     config.write_text('{"log-level": "\\u001b[31m"}')
     assert main(("index", "status", "--config", str(config))) == 1
-    printed = capsys.readouterr().err
-    assert "\x1b" not in printed
-    # Each fault has its own line.
-    assert len(printed.splitlines()) == 4
+    output = capsys.readouterr().err
+    assert "\x1b" not in output
+    # Each error has its own line.
+    assert len(output.splitlines()) == 4
 
 
 @pytest.mark.parametrize(

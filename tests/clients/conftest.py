@@ -20,6 +20,6 @@ collect_ignore = [] if are_installed() else [*_NEED_THEM]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recorded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RecordedDaemon]:
     """Run the daemon once for all tests of a module; they only read."""
-    async with recorded_network(tmp_path_factory.mktemp("recorded")) as made:
-        await made.until_indexed_whole()
-        yield made
+    async with recorded_network(tmp_path_factory.mktemp("recorded")) as network:
+        await network.until_indexed_whole()
+        yield network

@@ -33,7 +33,7 @@ class Exchange:
     expected: Any = field(default_factory=dict)
     refusal: tuple[int, str] | None = None
 
-    def assert_answered(self, reply: Mapping[str, Any]) -> None:
+    def assert_reply(self, reply: Mapping[str, Any]) -> None:
         """Assert that a reply (result or error) is right."""
         if self.refusal is not None:
             assert (reply["error"]["code"], reply["error"]["message"]) == self.refusal, self

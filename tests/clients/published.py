@@ -1,4 +1,4 @@
-"""Published clients, as `make test` installs them beside the virtual environment, run by Node.js."""
+"""Published clients, as `make test` installs them next to the virtual environment, run by Node.js."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class L1Node(Node):
 def recorded_l1(*without: str) -> L1Node:
     """Return a node that answers what the recorded one did, as if it had not some methods."""
     logs = next(call["result"] for call in lines("l1.jsonl") if call["method"] == "eth_getLogs")
-    answers = {"eth_getLogs": logs, "eth_baseFee": "0x3b9aca00", "eth_maxPriorityFeePerGas": "0x1"}
-    return L1Node(answers=answers, rule=replay("l1-0", *without))
+    responses = {"eth_getLogs": logs, "eth_baseFee": "0x3b9aca00", "eth_maxPriorityFeePerGas": "0x1"}
+    return L1Node(replies=responses, rule=replay("l1-0", *without))
 
 
 @asynccontextmanager
@@ -113,8 +113,8 @@ class RecordedDaemon:
         """Wait until a path is there: by aliases of the primary chains only once the network is known."""
 
         async def is_there() -> bool:
-            async with self.daemon.session.get(self.daemon.api_url + path) as answer:
-                return answer.status != 404
+            async with self.daemon.session.get(self.daemon.api_url + path) as response:
+                return response.status != 404
 
         await until(is_there)
 

@@ -66,7 +66,7 @@ class Subject:
 
 
 def ids_of(pages: list[dict[str, Any]]) -> list[str]:
-    """Return what is listed in pages, in order; or what one answer is about."""
+    """Return what is listed in pages, in order; or what one response is about."""
     subjects: list[str] = []
     for page in pages:
         name = next((name for name in _IDS if name in page), None)

@@ -33,9 +33,9 @@ async def bodies(daemon: Daemon, url: str, headers: dict[str, str]) -> list[byte
         mark = "&" if "?" in url else "?"
         async with daemon.session.get(
             daemon.api_url + url + (f"{mark}pageToken={token}" if token else ""), headers=headers
-        ) as answer:
-            assert answer.status == 200, await answer.text()
-            bodies.append(await answer.read())
+        ) as response:
+            assert response.status == 200, await response.text()
+            bodies.append(await response.read())
         token = msgspec.json.decode(bodies[-1]).get("nextPageToken")
     return bodies
 

@@ -19,7 +19,7 @@ from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import address
-from tests.index.evm.test_holders import TOKENS, Blocks, Written
+from tests.index.evm.test_holders import TOKENS, Blocks, IndexFiller
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
@@ -103,7 +103,7 @@ def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_every_shape(sdk: str) -> None:
-    """Of an index in memory with what the recorded network has not: rewards with prices, validators of every state."""
+    """An index in memory has what the recorded network lacks: rewards with prices, validators of every state."""
     whose, size = {"network": NETWORK, "addresses": ALICE}, {"pageSize": 1}
     chain_ids = [id_text(item.chain_id) for item in (s.EVM_CHAIN, s.OTHER_CHAIN)]
     calls: list[Call] = [
@@ -231,10 +231,10 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
 async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     """chainkit has no functions for them."""
     index_url, metrics_url = file_urls(tmp_path)
-    written = Written(index_url)
-    written.write(Blocks(4).take(60))
-    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
-    written.writer.close()
+    filler = IndexFiller(index_url)
+    filler.write(Blocks(4).take(60))
+    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, 60)])
+    filler.writer.close()
     chain = {"chainId": str(IDENTITY.evm_chain_id)}
     coin, cats = account_text(TOKENS[0]), account_text(address(1))
     above, nfts = METRICS + "listTokenHoldersAboveThreshold", METRICS + "listNftHolders"
@@ -248,8 +248,8 @@ async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:
     ]
     holders = MadeChain(0, indexing=EvmIndexing(has_holders=True), chain_id=CHAIN_ID)
     async with metrics_setup(index_url, metrics_url, holders) as setup, client_of(setup) as client:
-        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as answer:
-            plain = (await answer.json())["addresses"]
+        async with client.get(f"/v2/chains/{IDENTITY.evm_chain_id}/contracts/{coin}/balances?threshold=0") as response:
+            plain = (await response.json())["addresses"]
         *read, malformed, unknown = await asked("avacloud-sdk", str(client._base_url).rstrip("/"), calls)
     assert [item.get("error") for item in read] == [None] * len(read)
     entries = [[entry for page in item["pages"] for entry in page["addresses"]] for item in read]

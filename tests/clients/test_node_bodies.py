@@ -16,7 +16,7 @@ async def test_every_recorded_body_gets_a_response(tmp_path: Path) -> None:
             reply = await recorded.daemon.post(exchange.path, body)
             assert (reply.status, reply.body["jsonrpc"], reply.body["id"]) == (200, "2.0", number), exchange
             assert reply.headers["content-type"].startswith("application/json")
-            exchange.assert_answered(reply.body)
+            exchange.assert_reply(reply.body)
         # What was given another name is what it was.
         call = {"jsonrpc": "2.0", "id": 0, "method": "health.liveness", "params": {}}
         assert (await recorded.daemon.post("/ext/well", call)).body == (

@@ -28,9 +28,9 @@ async def test_every_client_function_gets_its_response(tmp_path: Path) -> None:
     driven = {exchange.function for exchange in EXCHANGES} | {"getRegistrationJustification"}
     assert {f"{part}.{name}" for part in ("admin", "health") for name in has[part]} | set(has["public"]) == driven
     for exchange, item in zip(EXCHANGES, result[1:-1], strict=True):
-        exchange.assert_answered(item)
-        ((sent),) = item["sent"]
-        assert (sent["path"], sent["type"]) == (exchange.path, "application/json")
-        assert (sent["body"]["method"], sent["body"]["params"]) == (exchange.method, exchange.params)
+        exchange.assert_reply(item)
+        ((request),) = item["sent"]
+        assert (request["path"], request["type"]) == (exchange.path, "application/json")
+        assert (request["body"]["method"], request["body"]["params"]) == (exchange.method, exchange.params)
     raw = bytes.fromhex(result[-1]["result"]["justification"])
     assert L1ValidatorRegistrationJustification.parse(raw).validation_id == parse_id(REGISTERED)

@@ -86,15 +86,15 @@ async def test_item_3_aliases_of_a_chain_give_the_same_response(tmp_path: Path) 
 
 
 async def test_item_5_profiles_can_be_read_and_the_next_ones_take_their_places(tmp_path: Path) -> None:
-    async with node(tmp_path) as asked:
-        folder = asked.folder / "data" / "profiles"
+    async with node(tmp_path) as setup:
+        folder = setup.folder / "data" / "profiles"
         seen: list[set[int]] = []
         for _ in range(2):
-            assert await asked.admin("startCPUProfiler") == {}
+            assert await setup.admin("startCPUProfiler") == {}
             for _ in range(20):
-                await asked.health()
+                await setup.health()
             for name in ("stopCPUProfiler", "memoryProfile", "lockProfile"):
-                assert await asked.admin(name) == {}
+                assert await setup.admin(name) == {}
             assert sorted(file.name for file in folder.iterdir()) == ["cpu.profile", "lock.profile", "mem.profile"]
             cpu, lock, memory = (read_profile(file) for file in sorted(folder.iterdir()))
             assert cpu.units == (("samples", "count"), ("cpu", "nanoseconds"))
@@ -108,14 +108,14 @@ async def test_item_6_a_plugin_without_a_handshake_fails_after_5_s_and_is_retrie
     plugins = tmp_path / "plugins"
     install(plugins, vm_id(1))
     install(plugins, vm_id(2), "silent")
-    async with node(tmp_path, {**ON, "plugin-dir": str(plugins)}) as asked:
+    async with node(tmp_path, {**ON, "plugin-dir": str(plugins)}) as setup:
         begun_s = monotonic()
         failed = {vm_id(2): "handshake failed: vm process not found"}
-        assert await asked.admin("loadVMs") == {"newVMs": {vm_id(1): []}, "failedVMs": failed}
+        assert await setup.admin("loadVMs") == {"newVMs": {vm_id(1): []}, "failedVMs": failed}
         assert monotonic() - begun_s >= 5
         install(plugins, vm_id(2))
-        assert await asked.admin("loadVMs") == {"newVMs": {vm_id(2): []}}
-        assert await asked.admin("loadVMs") == {"newVMs": {}}
+        assert await setup.admin("loadVMs") == {"newVMs": {vm_id(2): []}}
+        assert await setup.admin("loadVMs") == {"newVMs": {}}
 
 
 async def test_item_7_health_before_the_first_round_and_by_tag(
@@ -123,29 +123,29 @@ async def test_item_7_health_before_the_first_round_and_by_tag(
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=3),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, ON)) as daemon:
-        asked = Node(daemon, network, tmp_path)
-        status, report = await asked.health()
+        setup = Node(daemon, network, tmp_path)
+        status, report = await setup.health()
         assert (status, report["healthy"]) == (503, False)
         for check in report["checks"].values():
             assert (check["timestamp"] == NOT_RUN) == (check.get("error") == "not yet run")
         assert report["checks"]["bootstrapped"]["error"]
-        await asked.until_healthy()
+        await setup.until_healthy()
         l1 = network.subnets[-1].subnet_id
         for validator in network.validators:
             if l1 in validator.subnets:
                 network.stop_validator(validator.index)
 
         async def is_unhealthy() -> bool:
-            return (await asked.health())[0] == 503
+            return (await setup.health())[0] == 503
 
         await until(is_unhealthy)
-        assert (await asked.health(f"?tag={id_text(l1)}"))[0] == 503
-        status, report = await asked.health(f"?tag={P_CHAIN}")
+        assert (await setup.health(f"?tag={id_text(l1)}"))[0] == 503
+        status, report = await setup.health(f"?tag={P_CHAIN}")
         assert (status, report["healthy"]) == (200, True)
         assert "P" in report["checks"]
         for tags, is_healthy in (([P_CHAIN], True), ([id_text(l1)], False), ([P_CHAIN, id_text(l1)], False)):
-            said = await asked.call("/ext/health", "health.health", {"tags": tags})
-            assert said["healthy"] is is_healthy
+            health = await setup.call("/ext/health", "health.health", {"tags": tags})
+            assert health["healthy"] is is_healthy
 
 
 @pytest.mark.parametrize("source", ["node", "derived"])
@@ -156,13 +156,13 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(tmp_path: Pat
         for row in rows("l1-0"):
             call = {"jsonrpc": "2.0", "id": 1, "method": row["method"], "params": row["params"]}
             reply = await recorded.daemon.post(RPC, call)
-            said = {name: reply.body[name] for name in ("result", "error") if name in reply.body}
-            assert said == {name: row[name] for name in ("result", "error") if name in row}, row
+            outcome = {name: reply.body[name] for name in ("result", "error") if name in reply.body}
+            assert outcome == {name: row[name] for name in ("result", "error") if name in row}, row
             assert reply.headers["x-warpseal-source"] == source
         batch = [(method, exchanges("l1-0", method)[0]["result"]) for method in sorted(SUBNET_EVM)]
         calls = [{"jsonrpc": "2.0", "id": name, "method": name, "params": []} for name, _ in batch]
-        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as answer:
-            assert [(item["id"], item["result"]) for item in await answer.json()] == batch
+        async with recorded.daemon.session.post(recorded.daemon.api_url + RPC, json=calls) as response:
+            assert [(item["id"], item["result"]) for item in await response.json()] == batch
         now = exchanges("l1-0", "eth_getActiveRulesAt")[0]["result"]
         assert await call_method(recorded, RPC, "eth_getActiveRulesAt", ["latest"]) == now
         assert "upgrades" in await call_method(recorded, RPC, "eth_getChainConfig", [])
@@ -186,5 +186,5 @@ async def test_item_9_validators_by_node_id_in_any_order(tmp_path: Path) -> None
         assert await validators(recorded, UNKNOWN_NODE) == []
         assert await validators(recorded, "NodeID-1") == (-32000, BAD_ARGUMENT)
         call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators"}
-        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as answer:
-            assert f'"weight":{2**64 - 1},' in await answer.text()
+        async with recorded.daemon.session.post(recorded.daemon.api_url + VALIDATORS_PATH, json=call) as response:
+            assert f'"weight":{2**64 - 1},' in await response.text()

@@ -41,10 +41,10 @@ def write(folder: Path, content: Any) -> Path:
     return file
 
 
-def faults_of(folder: Path, content: Any, **environ: str) -> list[str]:
+def errors_of(folder: Path, content: Any, **environ: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(write(folder, content), {}, environ)
-    return [str(fault) for fault in error.value.faults]
+    return [str(setting_error) for setting_error in error.value.faults]
 
 
 def test_all_thirteen_keys_of_the_reference_have_its_meaning(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
         "manually-tracked-peers": [{"id": "NodeID-x", "ip": "203.0.113.7"}],
         "allow-private-ips": "perhaps",
     }
-    messages = faults_of(tmp_path, wrong)
-    paths = [fault.split(":")[0] for fault in messages]
+    messages = errors_of(tmp_path, wrong)
+    paths = [setting_error.split(":")[0] for setting_error in messages]
     assert paths == [
         "p-chain-api[1].query-params",
         "p-chain-api[1].base-url",
@@ -168,12 +168,12 @@ def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     ]
     assert "did you mean query-parameters?" in messages[0]
     assert "did you mean metrics-port?" in messages[3]
-    assert all(fault.endswith(f" (file {tmp_path / 'config.json'})") for fault in messages[:-1])
+    assert all(setting_error.endswith(f" (file {tmp_path / 'config.json'})") for setting_error in messages[:-1])
 
 
-def test_keys_that_contradict_each_other_are_reported_beside_other_faults(tmp_path: Path) -> None:
+def test_contradictory_keys_are_reported_with_all_other_errors(tmp_path: Path) -> None:
     wrong = {**LEAST, "metrics-port": 8080, "request-timeout-seconds": 99, "max-body-bytes": "x", "tls-key-path": 1}
-    assert [fault.split(":")[0] for fault in faults_of(tmp_path, wrong)] == [
+    assert [setting_error.split(":")[0] for setting_error in errors_of(tmp_path, wrong)] == [
         "max-body-bytes",
         "tls-key-path",
         "request-timeout-seconds",
@@ -205,8 +205,8 @@ def test_a_base_url_that_ends_in_an_api_path_is_refused_with_the_right_one(
 ) -> None:
     for content in ({"base-url": url}, url):
         path = "info-api" if content == url else "info-api.base-url"
-        (fault,) = faults_of(tmp_path, {**LEAST, "info-api": content})
-        assert fault == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
+        (setting_error,) = errors_of(tmp_path, {**LEAST, "info-api": content})
+        assert setting_error == f"{path}: ends in the path of an API, {right} (file {tmp_path / 'config.json'})"
 
 
 def test_a_node_may_be_given_by_its_base_url_as_text(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_node_may_be_given_by_its_base_url_as_text(tmp_path: Path) -> None:
         assert {node.base_url for node in loaded.config.node.info_api} == {url}
 
 
-def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
+def test_every_error_of_an_entry_is_reported(tmp_path: Path) -> None:
     chain = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
     wrong = {
         "evm-chains": [
@@ -230,8 +230,8 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
         ],
         "index-from": {"q": 1, "c": -1},
     }
-    messages = faults_of(tmp_path, {**LEAST, **wrong})
-    assert [fault.split(":")[0] for fault in messages] == [
+    messages = errors_of(tmp_path, {**LEAST, **wrong})
+    assert [setting_error.split(":")[0] for setting_error in messages] == [
         "evm-chains[1].wss",
         "evm-chains[1].blockchain-id",
         "evm-chains[1].rpc[0].base-url",
@@ -252,11 +252,11 @@ def test_every_fault_of_an_entry_is_reported(tmp_path: Path) -> None:
     assert "is an EVM chain id" in messages[8]
 
 
-def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
+def test_an_error_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path) -> None:
     environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_API_ADMIN_ENABLED": "loud"}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
-    assert {str(fault).partition(":")[0]: fault.source for fault in error.value.faults} == {
+    assert {str(setting_error).partition(":")[0]: setting_error.source for setting_error in error.value.faults} == {
         "api-port": "environment WARPSEAL_API_PORT",
         "metrics-port": "flag --metrics-port",
         "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
@@ -264,7 +264,7 @@ def test_a_fault_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Path
     }
 
 
-def test_an_unknown_variable_is_a_fault_of_a_strict_check_only(tmp_path: Path) -> None:
+def test_an_unknown_variable_is_an_error_of_a_strict_check_only(tmp_path: Path) -> None:
     file = write(tmp_path, LEAST)
     environ = {"WARPSEAL_API_PROT": "1", "WARPSEAL_BLS": "blspy", "WARPSEAL_CONFIG_FILE": "x", "WARPSEAL_EMPTY": ""}
     (unknown,) = load(file, {}, environ).unknown_names
@@ -297,7 +297,7 @@ def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(t
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "nul", '{"api-port": 1, "api-port": 2}', "[" * 100_000])
 def test_a_file_without_a_json_object_is_refused(tmp_path: Path, content: str) -> None:
-    assert faults_of(tmp_path, content)
+    assert errors_of(tmp_path, content)
 
 
 def test_a_missing_file_is_reported_with_its_path() -> None:
@@ -315,7 +315,7 @@ def test_keys_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         "metrics-port": 9000,
         "request-timeout-seconds": 56,
     }
-    assert [fault.split(":")[0] for fault in faults_of(tmp_path, wrong)] == [
+    assert [setting_error.split(":")[0] for setting_error in errors_of(tmp_path, wrong)] == [
         "tls-cert-path",
         "request-timeout-seconds",
         "metrics-port",
@@ -325,21 +325,21 @@ def test_keys_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> None:
     node = {**LEAST, "index-l1s-at": "http://10.0.0.5:9650"}
     for wrong in (node, {**node, "tracked-subnet-ids": []}):
-        (fault,) = faults_of(tmp_path, wrong)
-        assert fault == (
+        (setting_error,) = errors_of(tmp_path, wrong)
+        assert setting_error == (
             "index-l1s-at: finds no chain without tracked-subnet-ids: name the subnets of the L1s in"
             f" tracked-subnet-ids, or the chains in evm-chains with index (file {tmp_path / 'config.json'})"
         )
-    (fault,) = faults_of(tmp_path, {**node, "tracked-subnet-ids": ["x"]})
-    assert fault.startswith("tracked-subnet-ids[0]: ")
+    (setting_error,) = errors_of(tmp_path, {**node, "tracked-subnet-ids": ["x"]})
+    assert setting_error.startswith("tracked-subnet-ids[0]: ")
     load(write(tmp_path, {**node, "tracked-subnet-ids": [id_text(bytes([9]) * 32)]}), {}, {})
 
 
 @pytest.mark.parametrize("name", ["gateway-allow-methods", "gateway-deny-methods"])
 def test_methods_of_the_gateway_need_its_nodes(tmp_path: Path, name: str) -> None:
     keys = {**LEAST, name: ["platform.*"]}
-    (fault,) = faults_of(tmp_path, keys)
-    assert fault.startswith(f"{name}: has no effect without gateway-nodes: ")
+    (setting_error,) = errors_of(tmp_path, keys)
+    assert setting_error.startswith(f"{name}: has no effect without gateway-nodes: ")
     load(write(tmp_path, {**keys, "gateway-nodes": NODE}), {}, {})
 
 
@@ -388,7 +388,7 @@ def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) ->
     assert "secret" not in str(error.value)
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
-    assert [fault.path for fault in error.value.faults] == ["evm-chains[1].blockchain-id"]
+    assert [setting_error.path for setting_error in error.value.faults] == ["evm-chains[1].blockchain-id"]
 
 
 @pytest.mark.parametrize(
@@ -426,13 +426,13 @@ def test_the_price_source_is_checked_and_shown_without_its_key(tmp_path: Path) -
 def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
     other = {"base-url": "https://other.example"}
     for nodes, counted in ((NODE, "1 node"), ([NODE, NODE], "1 node"), ([NODE, other], "2 different nodes")):
-        (fault,) = faults_of(tmp_path, {**LEAST, "p-chain-api": nodes, "p-chain-quorum": 3})
-        assert fault == (
+        (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-api": nodes, "p-chain-quorum": 3})
+        assert setting_error == (
             f"p-chain-quorum: 3 nodes must agree, and p-chain-api names {counted}: add nodes"
             f" (file {tmp_path / 'config.json'})"
         )
-    (fault,) = faults_of(tmp_path, {**LEAST, "p-chain-quorum": 0})
-    assert fault.startswith("p-chain-quorum: ")
+    (setting_error,) = errors_of(tmp_path, {**LEAST, "p-chain-quorum": 0})
+    assert setting_error.startswith("p-chain-quorum: ")
     config = load(write(tmp_path, {**LEAST, "p-chain-api": [NODE, other], "p-chain-quorum": 2}), {}, {}).config
     assert config.node.p_chain_quorum == 2
 
@@ -451,8 +451,8 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
 def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url: str, advice: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "info-api": url}), {}, {})
-    (fault,) = error.value.faults
-    assert (fault.path, fault.reason) == (
+    (setting_error,) = error.value.faults
+    assert (setting_error.path, setting_error.reason) == (
         "info-api",
         f"expected http:// or https:// and a host, found '{url}': {advice}",
     )
@@ -464,14 +464,14 @@ def test_a_url_with_a_possible_secret_is_not_shown(tmp_path: Path) -> None:
     assert "s3cr3t" not in str(error.value)
 
 
-def test_a_malformed_node_id_is_named_with_its_fault_and_where_a_right_one_is_found(tmp_path: Path) -> None:
+def test_a_malformed_node_id_is_named_with_its_error_and_where_a_right_one_is_found(tmp_path: Path) -> None:
     peer = {"id": "NodeID-x", "ip": "127.0.0.1:9651"}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "manually-tracked-peers": [peer]}), {}, {})
-    (fault,) = error.value.faults
-    assert fault.path == "manually-tracked-peers[0].id"
-    assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in fault.reason
-    assert fault.reason.endswith("; a node shows its own by info.getNodeID")
+    (setting_error,) = error.value.faults
+    assert setting_error.path == "manually-tracked-peers[0].id"
+    assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in setting_error.reason
+    assert setting_error.reason.endswith("; a node shows its own by info.getNodeID")
 
 
 def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: Path) -> None:
@@ -486,4 +486,4 @@ def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: 
             chains.append((chain.rpc[0].display, chain.index.has_holders))
     assert chains == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
     wrong = {"base-url": "http://10.0.0.5:9650", "holders": "yes?"}
-    assert "index-l1s-at.holders" in faults_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]
+    assert "index-l1s-at.holders" in errors_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]

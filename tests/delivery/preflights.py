@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.api.openapi.documented_answers import assert_valid
+from tests.api.openapi.documented_responses import assert_valid
 from tests.node.recorded_node import RecordedNode
 from tests.validators.fixtures import ValidatorServices
 from warpseal.api.openapi.describe import COMPONENT
@@ -17,7 +17,7 @@ from warpseal.delivery.statement import StatementChecker
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import SignedMessage
 
-_ANSWER: Final = {"$ref": COMPONENT.format(name="PreflightAnswer")}
+_RESPONSE: Final = {"$ref": COMPONENT.format(name="PreflightAnswer")}
 
 
 def eth_calls(node: RecordedNode) -> list[tuple[str, Any, Any]]:
@@ -51,8 +51,8 @@ class PreflightSetup:
         self.preflight = Preflight(self.deps, network_id)
 
     async def check(self, signed: SignedMessage, destination_id: ChainID, **options: Any) -> dict[str, Any]:
-        """Return the answer's body, after a check that the OpenAPI document describes it."""
-        answer = await self.preflight.check(PreflightRequest(signed, destination_id, **options))
-        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
-        assert_valid(_ANSWER, body)
+        """Return the reply's body, after a check that the OpenAPI document describes it."""
+        reply = await self.preflight.check(PreflightRequest(signed, destination_id, **options))
+        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(reply))
+        assert_valid(_RESPONSE, body)
         return body

@@ -42,13 +42,13 @@ class ChainNode(RecordedNode):
 
     configs: dict[ChainID, Any] = field(default_factory=lambda: dict(RECORDED_CONFIGS))
 
-    async def _answer(self, path: str, method: str, params: Mapping[str, Any]) -> web.StreamResponse:
-        if method == CONFIG and method not in self.answers:
+    async def _respond(self, path: str, method: str, params: Mapping[str, Any]) -> web.StreamResponse:
+        if method == CONFIG and method not in self.replies:
             matches = [config for chain_id, config in self.configs.items() if id_text(chain_id) in path]
             if not matches:
                 return web.Response(status=404)
             return web.json_response({"jsonrpc": "2.0", "result": matches[0], "id": 1})
-        return await super()._answer(path, method, params)
+        return await super()._respond(path, method, params)
 
 
 @dataclass

@@ -69,8 +69,8 @@ async def test_before_granite_a_chain_verifies_at_its_proposed_height() -> None:
 
 
 async def test_the_p_chain_is_a_destination_with_the_default_rules_and_the_x_chain_verifies_nothing() -> None:
-    answers = {EPOCH: epoch(5), PROPOSED: {"height": "19"}}
-    async with destinations_over(ChainNode(answers)) as lookup:
+    replies = {EPOCH: epoch(5), PROPOSED: {"height": "19"}}
+    async with destinations_over(ChainNode(replies)) as lookup:
         destination = await lookup.destinations.resolve(P_CHAIN)
         assert (destination.subnet_id, destination.height, destination.rules) == (PRIMARY_NETWORK, 18, WarpRules())
         with pytest.raises(WarpDisabled, match="it is the X-Chain"):
@@ -117,7 +117,7 @@ async def test_the_epoch_before_the_current_one_is_remembered_and_no_older_one_t
     node = ChainNode({EPOCH: epoch(30)})
     async with destinations_over(node) as lookup:
         for number, expected in ((30, None), (31, 30), (30, None), (31, 30), (34, None), (35, 34)):
-            node.answers[EPOCH] = epoch(number)
+            node.replies[EPOCH] = epoch(number)
             lookup.clock.now += 2
             previous = lookup.destinations.previous_epoch(await lookup.destinations.resolve(L1_CHAIN))
             assert (None if previous is None else previous.number) == expected
@@ -127,7 +127,7 @@ async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for
     node = ChainNode({EPOCH: epoch(30)})
     async with destinations_over(node) as lookup:
         for number, expected in ((30, None), (2**64 - 1, None), (31, 30), (32, 31)):
-            node.answers[EPOCH] = epoch(number)
+            node.replies[EPOCH] = epoch(number)
             lookup.clock.now += 2
             previous = lookup.destinations.previous_epoch(await lookup.destinations.resolve(L1_CHAIN))
             assert (None if previous is None else previous.number) == expected
@@ -150,15 +150,15 @@ async def hang(_: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "failure"),
+    ("reply", "failure"),
     [(lambda _: web.Response(status=500), "http_status"), (hang, "timeout"), ("garbage", "bad_answer")],
 )
 @pytest.mark.parametrize("method", [EPOCH, PROPOSED, CONFIG])
 async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
-    method: str, answer: Any, failure: str
+    method: str, reply: Any, failure: str
 ) -> None:
     elsewhere = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
-    for nodes in ((ChainNode({method: answer}),), (elsewhere, ChainNode({method: answer}))):
+    for nodes in ((ChainNode({method: reply}),), (elsewhere, ChainNode({method: reply}))):
         async with destinations_over(*nodes) as lookup:
             with pytest.raises(DestinationUnavailable) as error:
                 await lookup.destinations.resolve(L1_CHAIN)
@@ -168,7 +168,7 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
         assert error.value.detail["nodes"] == (NodeAttempt(position, PublicFailure(failure)),)
 
 
-async def test_a_node_that_hangs_is_passed_over_although_no_caller_waits_for_its_timeout() -> None:
+async def test_a_hanging_node_is_skipped_although_no_caller_waits_for_its_timeout() -> None:
     async with destinations_over(ChainNode({EPOCH: hang}), ChainNode()) as lookup:
 
         async def is_found() -> bool:
@@ -187,7 +187,7 @@ async def test_a_failed_lookup_is_repeated_a_second_later() -> None:
             with pytest.raises(DestinationUnavailable):
                 await lookup.destinations.resolve(L1_CHAIN)
         failed = node.calls[EPOCH]
-        del node.answers[EPOCH]
+        del node.replies[EPOCH]
         lookup.clock.now += 1.1
         assert (await lookup.destinations.resolve(L1_CHAIN)).height == 18
         assert node.calls[EPOCH] == failed + 1
@@ -197,7 +197,7 @@ async def test_the_last_known_rules_hold_while_no_node_returns_them() -> None:
     node = ChainNode()
     async with destinations_over(node) as lookup:
         await lookup.destinations.resolve(L1_CHAIN)
-        node.answers[CONFIG] = lambda _: web.Response(status=500)
+        node.replies[CONFIG] = lambda _: web.Response(status=500)
         for _ in range(3):
             lookup.clock.now += 40
             assert (await lookup.destinations.resolve(L1_CHAIN)).rules.requires_primary_signers
@@ -207,8 +207,8 @@ async def test_the_last_known_rules_hold_while_no_node_returns_them() -> None:
         assert await lookup.destinations.quorum(L1_CHAIN) == 67
 
 
-@pytest.mark.parametrize("answer", [{"number": "1"}, {"height": "-1"}, [], "x", {"number": 2**64}])
-async def test_malformed_answers_make_a_destination_unavailable(answer: Any) -> None:
-    async with destinations_over(ChainNode({EPOCH: answer})) as lookup:
+@pytest.mark.parametrize("reply", [{"number": "1"}, {"height": "-1"}, [], "x", {"number": 2**64}])
+async def test_malformed_replies_make_a_destination_unavailable(reply: Any) -> None:
+    async with destinations_over(ChainNode({EPOCH: reply})) as lookup:
         with pytest.raises(DestinationUnavailable):
             await lookup.destinations.resolve(L1_CHAIN)

@@ -50,7 +50,7 @@ async def test_a_search_that_takes_too_long_goes_on_and_serves_the_next_caller()
     async with started_services(node) as services:
         digest = (await services.sets.past(L1, 100)).digest
         needed = NeededHeights(services.sets)
-        node.answers[SET] = slow
+        node.replies[SET] = slow
         assert await needed.find(L1, 0, 100, digest, timeout_s=0.01) == 100
         gate.set()
         assert await needed.find(L1, 0, 100, digest, timeout_s=30) == 50
@@ -64,7 +64,7 @@ async def test_a_failed_search_gives_a_height_that_suffices_and_is_tried_again()
     async with started_services(node) as services:
         digest = (await services.sets.past(L1, 100)).digest
         needed = NeededHeights(services.sets)
-        node.answers[SET] = lambda _: web.Response(status=500)
+        node.replies[SET] = lambda _: web.Response(status=500)
         assert await needed.find(L1, 0, 100, digest, timeout_s=30) == 100
-        node.answers[SET] = changes_at(50)
+        node.replies[SET] = changes_at(50)
         assert await needed.find(L1, 0, 100, digest, timeout_s=30) == 50

@@ -23,7 +23,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NETWORK_ID,
     NO_CHAIN,
-    RpcFault,
+    RefusedCall,
     recorded_result,
 )
 from tests.validators.fixtures import SET, nth_key, nth_node, started_services
@@ -48,9 +48,9 @@ async def preflight_over(node: ChainNode | None = None) -> AsyncIterator[Preflig
 
 
 async def check(
-    signed: SignedMessage, destination_id: ChainID = L1_CHAIN, answers: dict[str, Any] | None = None, **options: Any
+    signed: SignedMessage, destination_id: ChainID = L1_CHAIN, replies: dict[str, Any] | None = None, **options: Any
 ) -> dict[str, Any]:
-    async with preflight_over(ChainNode(answers or {})) as setup:
+    async with preflight_over(ChainNode(replies or {})) as setup:
         return await setup.check(signed, destination_id, **options)
 
 
@@ -93,7 +93,7 @@ async def test_recorded_messages_verify_at_the_heights_of_the_set_that_signed(
     message: SignedMessage, heights: Iterable[int]
 ) -> None:
     verifying_heights = [
-        height for height in range(5, 20) if (await check(message, answers={EPOCH: epoch(30, height)}))["verifiesNow"]
+        height for height in range(5, 20) if (await check(message, replies={EPOCH: epoch(30, height)}))["verifiesNow"]
     ]
     assert verifying_heights == list(heights)
 
@@ -102,7 +102,7 @@ async def test_the_epoch_before_is_reported_once_the_daemon_has_seen_it() -> Non
     node = ChainNode({EPOCH: epoch(30, 18)})
     async with preflight_over(node) as setup:
         assert (await setup.check(REGISTRATION, L1_CHAIN))["verifiesAt"] == ["current"]
-        node.answers[EPOCH] = epoch(31, 19)
+        node.replies[EPOCH] = epoch(31, 19)
         setup.services.clock.now += 2
         body = await setup.check(REGISTRATION, L1_CHAIN)
     assert (body["verifiesNow"], body["verifiesAt"], body["reason"]) == (False, ["previous"], "weight")
@@ -136,9 +136,9 @@ def signed(unsigned: UnsignedMessage) -> SignedMessage:
 
 
 async def test_without_any_validators_there_are_no_signers() -> None:
-    body = await check(changed(REGISTRATION, signers=b""), answers={SET: {}})
+    body = await check(changed(REGISTRATION, signers=b""), replies={SET: {}})
     assert body["reason"] == "no_signers"
-    assert (await check(REGISTRATION, answers={SET: {}}))["reason"] == "bit_set"
+    assert (await check(REGISTRATION, replies={SET: {}}))["reason"] == "bit_set"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ async def test_without_any_validators_there_are_no_signers() -> None:
 async def test_the_destination_decides_who_signs(
     message: SignedMessage, destination_id: ChainID, subnet_id: SubnetID, source: str
 ) -> None:
-    answers = {EPOCH: epoch(5, 19), PROPOSED: {"height": "19"}}
-    destination = (await check(message, destination_id, answers))["destination"]
+    replies = {EPOCH: epoch(5, 19), PROPOSED: {"height": "19"}}
+    destination = (await check(message, destination_id, replies))["destination"]
     assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(subnet_id), source)
 
 
@@ -209,32 +209,32 @@ async def test_the_set_of_the_next_block_is_needed_and_the_others_are_not(monkey
     monkeypatch.setattr(preflight, "OTHER_SET_TIMEOUT_S", 0.2)
 
     def only(height: int) -> Any:
-        def answer(params: Any) -> Any:
+        def reply_to(params: Any) -> Any:
             if params["height"] != height:
-                raise RpcFault("no such set")
+                raise RefusedCall("no such set")
             return recorded_result(SET, **params)
 
-        return answer
+        return reply_to
 
-    body = await check(REGISTRATION, answers={SET: only(18)})
+    body = await check(REGISTRATION, replies={SET: only(18)})
     assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)
     assert "signedWeight" not in at(body, "next")
     with pytest.raises(NodeUnavailable) as error:
-        await check(REGISTRATION, answers={SET: only(19)})
+        await check(REGISTRATION, replies={SET: only(19)})
     assert "127.0.0.1" not in str(error.value)
     # The destination's node is ahead of the P-Chain's: the next epoch's set does not exist yet.
-    body = await check(REGISTRATION, answers={PROPOSED: {"height": "21"}, SET: ahead_of(20)})
+    body = await check(REGISTRATION, replies={PROPOSED: {"height": "21"}, SET: ahead_of(20)})
     assert (body["verifiesNow"], at(body, "next")["verifies"]) == (True, None)
 
 
 def ahead_of(tip: int) -> Any:
-    def answer(params: Any) -> Any:
+    def reply_to(params: Any) -> Any:
         if params["height"] > tip:
             text = f"unfinalized height: current P-chain height ({tip}) < requested P-Chain height ({params['height']})"
-            raise RpcFault(f"failed to fetch validator set at {text}")
+            raise RefusedCall(f"failed to fetch validator set at {text}")
         return recorded_result(SET, **params)
 
-    return answer
+    return reply_to
 
 
 async def test_equal_sets_are_fetched_and_verified_once() -> None:
@@ -255,9 +255,9 @@ async def test_a_call_of_the_caller_is_executed_at_the_destination() -> None:
         body = await setup.check(REGISTRATION, L1_CHAIN, call=CALL)
     assert (body["call"]["succeeded"], body["call"]["result"]) == (True, "0x" + "01" * 40)
     assert "execution only" in body["call"]["note"]
-    (path, sent, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
+    (path, call, block) = next(seen for seen in eth_calls(node) if "from" in seen[1])
     assert id_text(L1_CHAIN) in path
-    assert sent == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
+    assert call == {"from": "0x" + "01" * 20, "to": "0x" + "02" * 20, "data": "0xabcd", "gas": "0x186a0"}
     assert block == "latest"
     assert "call" not in await check(REGISTRATION)
 
@@ -267,8 +267,8 @@ def refusing(text: str, data: Any = None) -> Any:
     return lambda _: web.json_response({"jsonrpc": "2.0", "id": 1, "error": error})
 
 
-async def call_result(answer: Any) -> dict[str, Any]:
-    result: dict[str, Any] = (await check(REGISTRATION, answers={"eth_call": answer}, call=CALL))["call"]
+async def call_result(reply: Any) -> dict[str, Any]:
+    result: dict[str, Any] = (await check(REGISTRATION, replies={"eth_call": reply}, call=CALL))["call"]
     return result
 
 
@@ -281,7 +281,7 @@ async def test_a_revert_is_reported_with_its_reason_and_its_data() -> None:
 
 
 async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
-    for answer in (
+    for reply in (
         refusing("missing trie node"),
         refusing("header not found"),
         refusing('Post "http://127.0.0.1:9650/ext/bc/C/rpc": connection refused'),
@@ -290,7 +290,7 @@ async def test_an_error_of_the_node_is_no_result_of_the_call() -> None:
         {"no": "text"},
         "0xabc",
     ):
-        outcome = await call_result(answer)
+        outcome = await call_result(reply)
         assert outcome["succeeded"] is None
         assert outcome["error"]
         assert "127.0.0.1" not in outcome["error"]
@@ -307,7 +307,7 @@ async def test_a_call_that_the_operator_denies_is_not_executed() -> None:
         request = PreflightRequest(REMOVAL, L1_CHAIN, call=CALL)
         body = msgspec.to_builtins(await Preflight(denying, NETWORK_ID).check(request))
     assert (body["call"]["succeeded"], "denies eth_call" in body["call"]["error"]) == (None, True)
-    assert all("from" not in sent for _, sent, _ in eth_calls(node))
+    assert all("from" not in call for _, call, _ in eth_calls(node))
 
 
 async def test_a_call_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ async def test_at_most_a_hundred_signers_are_listed() -> None:
         for number in range(1_300)
     }
     everyone = changed(REGISTRATION, signers=encode_signers(range(130)))
-    current = at(await check(everyone, answers={SET: members}), "current")
+    current = at(await check(everyone, replies={SET: members}), "current")
     assert (current["signerCount"], len(current["signers"])) == (130, preflight.MAX_LISTED_SIGNERS)
     assert {len(signer["nodeIds"]) for signer in current["signers"]} == {preflight.MAX_LISTED_NODES}
     assert (current["signedWeight"], current["reason"]) == ("1300", "signature")
@@ -340,7 +340,7 @@ async def test_at_most_a_hundred_signers_are_listed() -> None:
 
 @given(st.binary(min_size=1, max_size=40), st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_message_that_was_not_signed_is_never_said_to_verify(change: bytes, place: int) -> None:
+def test_an_unsigned_message_is_never_reported_as_verifying(change: bytes, place: int) -> None:
     """Bytes anywhere in a message that verifies are replaced: it is malformed, or refused with a reason."""
     raw = bytearray(REGISTRATION.encode())
     place %= len(raw)

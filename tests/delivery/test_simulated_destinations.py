@@ -81,7 +81,7 @@ class SimulatedDestinations:
         expiry = int(self.clock.now) + expires_in_s
         return RegisterL1Validator(self.subnet(1), node.node_id, node.bls_key, expiry, owner, owner, weight)
 
-    async def foretell(self, signed: SignedMessage, destination_id: ChainID) -> dict[str, Any]:
+    async def preflight(self, signed: SignedMessage, destination_id: ChainID) -> dict[str, Any]:
         """Return the preflight, with everything read from the node again."""
         self.setup.services.clock.now += 60
         await self.setup.services.heights.poll()
@@ -89,7 +89,7 @@ class SimulatedDestinations:
 
     async def deliver(self, signed: SignedMessage, destination_id: ChainID) -> RefusalCode | None:
         """Assert that the preflight says what the next block then does; return the reason of a refusal."""
-        body = await self.foretell(signed, destination_id)
+        body = await self.preflight(signed, destination_id)
         verified = self.network.verify_next(destination_id, signed.encode())
         assert body["verifiesNow"] == verified.accepted, (body, verified)
         if not verified.accepted:
@@ -119,14 +119,19 @@ async def simulated(plan: Plan = PLAN) -> AsyncIterator[SimulatedDestinations]:
         yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))
 
 
-async def test_every_fault_of_a_signature_is_foretold_with_the_nodes_reason() -> None:
-    async with simulated() as world:
-        first, second = world.chain(1), world.chain(2)
-        good = world.sign(first, 1)
-        unknown = UnsignedMessage.build(world.network.network_id, ChainID(b"\x07" * 32), CALL)
+async def test_every_signature_error_is_predicted_with_the_nodes_reason() -> None:
+    async with simulated() as sim:
+        first, second = sim.chain(1), sim.chain(2)
+        good = sim.sign(first, 1)
+        unknown = UnsignedMessage.build(sim.network.network_id, ChainID(b"\x07" * 32), CALL)
         expected = {
-            None: [(good, first), (good, second), (good, world.chain(0)), (world.sign(P_CHAIN, 2), second)],
-            "payload": [(world.sign(first, 1, b"?"), second)],
+            None: [
+                (good, first),
+                (good, second),
+                (good, sim.chain(0)),
+                (sim.sign(P_CHAIN, 2), second),
+            ],
+            "payload": [(sim.sign(first, 1, b"?"), second)],
             "unknown_source": [(replace(good, unsigned=unknown), second)],
             "network_id": [(replace(good, unsigned=UnsignedMessage.build(7, first, CALL)), second)],
             "bit_set": [
@@ -137,94 +142,92 @@ async def test_every_fault_of_a_signature_is_foretold_with_the_nodes_reason() ->
                 (replace(good, signers=b""), second),
                 (replace(good, signers=encode_signers([0]), signature=bytes(96)), second),
             ],
-            "signature": [(replace(good, signature=bytes(96)), second), (world.sign(P_CHAIN, 1), second)],
+            "signature": [(replace(good, signature=bytes(96)), second), (sim.sign(P_CHAIN, 1), second)],
         }
         for reason, cases in expected.items():
             for message, destination_id in cases:
-                delivery = await world.deliver(message, destination_id)
+                delivery = await sim.deliver(message, destination_id)
                 assert delivery == reason or (reason == "signature" and delivery in ("weight", "bit_set")), reason
 
 
 async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_one() -> None:
-    async with simulated() as world:
-        chain_id = world.chain(1)
-        old = world.sign(chain_id, 1)
-        world.network.p_chain.register(world.subnet(1), weight=10)
-        new = world.sign(chain_id, 1)
-        world.clock.now += 30
-        body = await world.foretell(old, chain_id)
+    async with simulated() as sim:
+        chain_id = sim.chain(1)
+        old = sim.sign(chain_id, 1)
+        sim.network.p_chain.register(sim.subnet(1), weight=10)
+        new = sim.sign(chain_id, 1)
+        sim.clock.now += 30
+        body = await sim.preflight(old, chain_id)
         assert body["verifiesAt"] == ["current"]
-        ahead = await world.foretell(new, chain_id)
+        ahead = await sim.preflight(new, chain_id)
         assert ahead["verifiesAt"] == ["next", "proposed"]
         assert (ahead["advice"]["neededHeight"], ahead["advice"]["blocksBefore"]) == (at(ahead, "next"), 1)
         assert "advice" not in body
-        assert await world.deliver(new, chain_id) == RefusalCode.BIT_SET
+        assert await sim.deliver(new, chain_id) == RefusalCode.BIT_SET
         # That block has sealed the epoch.
-        assert (await world.foretell(old, chain_id))["verifiesAt"] == ["previous"]
-        assert await world.deliver(old, chain_id) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
-        assert await world.deliver(new, chain_id) is None
+        assert (await sim.preflight(old, chain_id))["verifiesAt"] == ["previous"]
+        assert await sim.deliver(old, chain_id) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
+        assert await sim.deliver(new, chain_id) is None
 
 
 def at(body: dict[str, Any], epoch: str) -> str:
-    """Return a height of an answer."""
+    """Return a height of a reply."""
     return next(str(row["pChainHeight"]) for row in body["heights"] if row["epoch"] == epoch)
 
 
 async def test_the_quorum_of_the_time_of_the_next_block_decides() -> None:
-    async with simulated() as world:
-        chain_id = world.chain(2)
-        lightest = min(world.network.state.current_set(world.subnet(1)), key=lambda member: member.weight).public_key
+    async with simulated() as sim:
+        chain_id = sim.chain(2)
+        lightest = min(sim.network.state.current_set(sim.subnet(1)), key=lambda member: member.weight).public_key
         assert lightest is not None
-        ninety = world.sign(world.chain(1), 1, without=[lightest])
-        assert await world.deliver(ninety, chain_id) is None
-        world.network.state.warp[chain_id].upgrades.append(WarpRule(int(world.clock.now) + 5, quorum=91))
-        assert await world.deliver(ninety, chain_id) is None
-        world.clock.now += 10
-        assert await world.deliver(ninety, chain_id) == RefusalCode.WEIGHT
+        ninety = sim.sign(sim.chain(1), 1, without=[lightest])
+        assert await sim.deliver(ninety, chain_id) is None
+        sim.network.state.warp[chain_id].upgrades.append(WarpRule(int(sim.clock.now) + 5, quorum=91))
+        assert await sim.deliver(ninety, chain_id) is None
+        sim.clock.now += 10
+        assert await sim.deliver(ninety, chain_id) == RefusalCode.WEIGHT
 
 
 async def test_teleporter_messages_are_received_once() -> None:
-    async with simulated() as world:
+    async with simulated() as sim:
         for_first, for_other = (
-            world.sign(world.chain(2), 2, teleporter_call(7, chain_id, b"x").encode())
-            for chain_id in (world.chain(1), b"\x09" * 32)
+            sim.sign(sim.chain(2), 2, teleporter_call(7, chain_id, b"x").encode())
+            for chain_id in (sim.chain(1), b"\x09" * 32)
         )
-        assert (await world.foretell(for_first, world.chain(1)))["statement"]["accepted"] is True
-        assert await world.deliver(for_first, world.chain(1)) is None
-        assert await world.deliver(for_first, world.chain(1)) == RefusalCode.ALREADY_DELIVERED
-        other = await world.foretell(for_other, world.chain(1))
+        assert (await sim.preflight(for_first, sim.chain(1)))["statement"]["accepted"] is True
+        assert await sim.deliver(for_first, sim.chain(1)) is None
+        assert await sim.deliver(for_first, sim.chain(1)) == RefusalCode.ALREADY_DELIVERED
+        other = await sim.preflight(for_other, sim.chain(1))
         assert (other["verifiesNow"], other["reason"]) == (True, "other_destination")
 
 
-def removal(world: SimulatedDestinations) -> SignedMessage:
-    return world.from_manager(L1ValidatorWeight(bootstrap_validation_id(world.subnet(1), 0), 9, 0).encode())
+def removal(sim: SimulatedDestinations) -> SignedMessage:
+    return sim.from_manager(L1ValidatorWeight(bootstrap_validation_id(sim.subnet(1), 0), 9, 0).encode())
 
 
 REFUSED: Final[dict[str, Callable[[SimulatedDestinations], SignedMessage]]] = {
-    "expired_registration": lambda world: world.from_manager(world.registration(0).encode()),
-    "early_registration": lambda world: world.from_manager(world.registration(86_401).encode()),
-    "wrong_manager": lambda world: world.from_manager(world.registration(60).encode(), b"\x01" * 20),
-    "no_validation": lambda world: world.from_manager(
-        L1ValidatorWeight(world.registration(60).validation_id, 1, 1).encode()
+    "expired_registration": lambda sim: sim.from_manager(sim.registration(0).encode()),
+    "early_registration": lambda sim: sim.from_manager(sim.registration(86_401).encode()),
+    "wrong_manager": lambda sim: sim.from_manager(sim.registration(60).encode(), b"\x01" * 20),
+    "no_validation": lambda sim: sim.from_manager(L1ValidatorWeight(sim.registration(60).validation_id, 1, 1).encode()),
+    "reserved_nonce": lambda sim: sim.from_manager(
+        L1ValidatorWeight(bootstrap_validation_id(sim.subnet(1), 0), 2**64 - 1, 1).encode()
     ),
-    "reserved_nonce": lambda world: world.from_manager(
-        L1ValidatorWeight(bootstrap_validation_id(world.subnet(1), 0), 2**64 - 1, 1).encode()
-    ),
-    "other_destination": lambda world: world.sign(world.chain(1), 1),
+    "other_destination": lambda sim: sim.sign(sim.chain(1), 1),
 }
 
 
-async def test_the_p_chain_refuses_with_the_foretold_reasons() -> None:
-    async with simulated() as world:
+async def test_the_p_chain_refuses_with_the_predicted_reasons() -> None:
+    async with simulated() as sim:
         for reason, build in REFUSED.items():
-            assert await world.deliver(build(world), P_CHAIN) == reason
+            assert await sim.deliver(build(sim), P_CHAIN) == reason
 
 
-async def test_what_a_manager_asks_for_is_accepted_once() -> None:
-    async with simulated() as world:
-        registration = world.registration(3_600)
+async def test_a_request_of_a_manager_is_accepted_once() -> None:
+    async with simulated() as sim:
+        registration = sim.registration(3_600)
         messages = [
-            world.from_manager(payload.encode())
+            sim.from_manager(payload.encode())
             for payload in (
                 registration,
                 L1ValidatorWeight(registration.validation_id, 3, 9),
@@ -232,44 +235,44 @@ async def test_what_a_manager_asks_for_is_accepted_once() -> None:
             )
         ]
         for message in messages:
-            assert await world.deliver(message, P_CHAIN) is None
-            again = await world.foretell(message, P_CHAIN)
+            assert await sim.deliver(message, P_CHAIN) is None
+            again = await sim.preflight(message, P_CHAIN)
             assert (again["verifiesNow"], again["reason"]) == (True, "already_delivered")
-        assert await world.deliver(messages[1], P_CHAIN) == RefusalCode.NO_VALIDATION
+        assert await sim.deliver(messages[1], P_CHAIN) == RefusalCode.NO_VALIDATION
 
 
 async def test_the_last_validator_stays() -> None:
-    async with simulated() as world:
-        subnet_id = world.subnet(2)
-        manager = world.network.manager(subnet_id)
+    async with simulated() as sim:
+        subnet_id = sim.subnet(2)
+        manager = sim.network.manager(subnet_id)
         for index, expected in ((0, None), (1, RefusalCode.LAST_VALIDATOR)):
             payload = L1ValidatorWeight(bootstrap_validation_id(subnet_id, index), 5, 0).encode()
             call = AddressedCall(manager.address, payload).encode()
-            height = signing_height(world.network.state, subnet_id)
-            message = world.sign(manager.chain_id, 2, call, height)
-            body = await world.foretell(message, P_CHAIN)
+            height = signing_height(sim.network.state, subnet_id)
+            message = sim.sign(manager.chain_id, 2, call, height)
+            body = await sim.preflight(message, P_CHAIN)
             assert body.get("reason") == expected
-            (delivery,) = world.network.build_block(P_CHAIN, [message.encode()])
+            (delivery,) = sim.network.build_block(P_CHAIN, [message.encode()])
             assert delivery.code == expected
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_changes_of_sets_epochs_and_signers_are_foretold(seed: int) -> None:
+async def test_random_changes_of_sets_epochs_and_signers_are_predicted(seed: int) -> None:
     random = Random(seed)
-    async with simulated() as world:
+    async with simulated() as sim:
         messages: list[SignedMessage] = []
-        nodes = [node.index for node in world.network.validators if world.subnet(1) in node.subnets][:4]
+        nodes = [node.index for node in sim.network.validators if sim.subnet(1) in node.subnets][:4]
         for _ in range(25):
             choice = random.randrange(5)
             if choice == 0:
-                world.network.change_weight(world.subnet(1), random.choice(nodes), random.randrange(1, 50))
+                sim.network.change_weight(sim.subnet(1), random.choice(nodes), random.randrange(1, 50))
             elif choice == 1:
-                world.network.advance(random.randrange(1, 4))
+                sim.network.advance(random.randrange(1, 4))
             elif choice == 2:
-                world.clock.now += random.choice([1, 29, 31])
-            source = random.choice([world.chain(0), world.chain(1), world.chain(2), P_CHAIN])
-            heights = range(1, world.network.state.heights.current + 1)
-            messages.append(world.sign(source, random.randrange(3), CALL, random.choice(heights)))
+                sim.clock.now += random.choice([1, 29, 31])
+            source = random.choice([sim.chain(0), sim.chain(1), sim.chain(2), P_CHAIN])
+            heights = range(1, sim.network.state.heights.current + 1)
+            messages.append(sim.sign(source, random.randrange(3), CALL, random.choice(heights)))
             message = random.choice(messages)
-            destination_id = random.choice([world.chain(1), world.chain(2), world.chain(0)])
-            await world.deliver(message, destination_id)
+            destination_id = random.choice([sim.chain(1), sim.chain(2), sim.chain(0)])
+            await sim.deliver(message, destination_id)

@@ -1,4 +1,4 @@
-"""What a destination would say to a message with a valid signature, by the answers of its nodes."""
+"""What a destination would say to a message with a valid signature, by the replies of its nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.node.recorded_node import (
     NETWORK_ID,
     PERMISSIONED_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     open_upstream,
     recorded_result,
 )
@@ -69,13 +69,13 @@ def from_manager(
 
 
 def validator(validation_id: str, weight: int, min_nonce: int) -> dict[str, Any]:
-    """Return an answer to getL1Validator."""
+    """Return a reply to getL1Validator."""
     numbers = {"weight": str(weight), "minNonce": str(min_nonce), "balance": "1", "height": "19"}
     return {"subnetID": id_text(L1), "validationID": validation_id, **numbers}
 
 
 def missing(_: Any) -> Any:
-    raise RpcFault("fetching L1 validator failed: not found")
+    raise RefusedCall("fetching L1 validator failed: not found")
 
 
 @dataclass
@@ -104,12 +104,12 @@ async def checker_over(
 async def check(
     message: UnsignedMessage,
     destination_id: ChainID = P_CHAIN,
-    answers: Mapping[str, Any] | None = None,
+    replies: Mapping[str, Any] | None = None,
     *,
     now: float = RECORDED_AT,
     records: Records | None = None,
 ) -> PreflightStatement:
-    async with checker_over(ChainNode(dict(answers or {})), now=now, records=records) as checker:
+    async with checker_over(ChainNode(dict(replies or {})), now=now, records=records) as checker:
         return await checker.check(message, destination_id)
 
 
@@ -124,9 +124,9 @@ async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None
 
 async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> None:
     gone = {VALIDATOR: missing}
-    assert (await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY)).accepted
+    assert (await check(REGISTRATION, replies=gone, now=BEFORE_EXPIRY)).accepted
     stored = Records((L1Transaction(b"\x01" * 32, 18, 0, bytes(32), RECORDED_AT, "RegisterL1ValidatorTx", b"", L1),))
-    statement = await check(REGISTRATION, answers=gone, now=BEFORE_EXPIRY, records=stored)
+    statement = await check(REGISTRATION, replies=gone, now=BEFORE_EXPIRY, records=stored)
     assert (statement.reason or None) == "already_delivered"
 
 
@@ -141,13 +141,13 @@ async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_t
     ],
 )
 async def test_a_registration_is_accepted_in_the_day_before_it_expires(now: int, refusal: str | None) -> None:
-    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
-    statement = await check(REGISTRATION, answers=answers, now=now)
+    replies = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
+    statement = await check(REGISTRATION, replies=replies, now=now)
     assert (statement.reason or None) == refusal
     assert statement.accepted is (refusal is None)
 
 
-async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_was_delivered(
+async def test_an_expired_registration_is_refused_if_no_node_knows_whether_it_was_delivered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(statement, "ADDITION_TIMEOUT_S", 0.1)
@@ -155,8 +155,8 @@ async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_wa
     async def hang(_: Any) -> Any:
         await asyncio.sleep(60)
 
-    for answer in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
-        delivery_statement = await check(REGISTRATION, answers={VALIDATOR: answer}, now=REGISTERED.expiry)
+    for reply in (hang, lambda _: web.Response(status=500), {"weight": "?"}):
+        delivery_statement = await check(REGISTRATION, replies={VALIDATOR: reply}, now=REGISTERED.expiry)
         assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (False, "expired_registration")
         assert "delivered" not in delivery_statement.text
     delivery_statement = await check(REGISTRATION, now=REGISTERED.expiry)
@@ -180,13 +180,13 @@ async def test_an_expired_registration_is_refused_if_no_node_tells_whether_it_wa
 )
 async def test_a_refused_registration_names_times_that_people_read(now: int, text: str) -> None:
     registration = from_manager(replace(REGISTERED, expiry=NOON))
-    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
-    assert (await check(registration, answers=answers, now=now)).text == text
+    replies = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2020-01-01T00:00:00Z"}}
+    assert (await check(registration, replies=replies, now=now)).text == text
 
 
 async def test_the_time_of_the_p_chain_counts_if_it_is_ahead_of_the_daemons_clock() -> None:
-    answers = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2027-01-01T00:00:00Z"}}
-    assert (await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)).reason == "expired_registration"
+    replies = {VALIDATOR: missing, "platform.getTimestamp": {"timestamp": "2027-01-01T00:00:00Z"}}
+    assert (await check(REGISTRATION, replies=replies, now=BEFORE_EXPIRY)).reason == "expired_registration"
 
 
 @pytest.mark.parametrize(
@@ -198,18 +198,18 @@ async def test_a_registration_must_come_from_the_manager_of_the_l1(chain_id: Cha
 
 
 async def test_a_refusal_shows_the_beginning_of_a_managers_address() -> None:
-    answers = {"platform.getSubnet": {**L1_RECORD, "managerAddress": "0x" + "5a" * 200_000}}
-    statement = await check(REGISTRATION, answers=answers, now=BEFORE_EXPIRY)
+    replies = {"platform.getSubnet": {**L1_RECORD, "managerAddress": "0x" + "5a" * 200_000}}
+    statement = await check(REGISTRATION, replies=replies, now=BEFORE_EXPIRY)
     assert (statement.reason or None) == "wrong_manager"
     assert f"the manager of the L1 is 0x{'5a' * 32} on chain" in statement.text
 
 
 async def test_a_registration_for_a_subnet_that_is_no_l1_is_refused() -> None:
     unknown = replace(REGISTERED, subnet_id=SubnetID(b"\x09" * 32))
-    answers = {"platform.getSubnet": lambda _: (_ for _ in ()).throw(RpcFault("not found"))}
-    assert (await check(from_manager(unknown), answers=answers)).reason == "wrong_manager"
+    replies = {"platform.getSubnet": lambda _: (_ for _ in ()).throw(RefusedCall("not found"))}
+    assert (await check(from_manager(unknown), replies=replies)).reason == "wrong_manager"
     bare = {"platform.getSubnet": {"isPermissioned": True, "conversionID": id_text(bytes(32))}}
-    assert (await check(from_manager(unknown), answers=bare)).reason == "wrong_manager"
+    assert (await check(from_manager(unknown), replies=bare)).reason == "wrong_manager"
 
 
 CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
@@ -230,7 +230,7 @@ CHANGED: Final = "yk2A5PJDFJ3YAiPUq6e2m7KbFJWhL4wUHRuXZUHF3rG484M7A"
 )
 async def test_a_weight_change_needs_a_nonce_that_was_not_used(nonce: int, weight: int, refusal: str | None) -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), nonce, weight))
-    statement = await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})
+    statement = await check(message, replies={VALIDATOR: validator(CHANGED, 500, 5)})
     assert (statement.accepted, (statement.reason or None)) == (refusal is None, refusal)
 
 
@@ -244,18 +244,18 @@ async def test_the_last_validator_of_an_l1_cannot_be_removed() -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 0))
     listed = {"nodeID": "NodeID-83a7v34gAYeeF3TAczJJa3mNSZDGSrqVV", "startTime": "1", "weight": "500"}
     alone = {"validators": [{**listed, "validationID": CHANGED, "balance": "1"}]}
-    answers = {VALIDATOR: validator(CHANGED, 500, 5), "platform.getCurrentValidators": alone}
-    assert (await check(message, answers=answers)).reason == "last_validator"
+    replies = {VALIDATOR: validator(CHANGED, 500, 5), "platform.getCurrentValidators": alone}
+    assert (await check(message, replies=replies)).reason == "last_validator"
     # A permissioned validation that outlived the conversion is no L1 validator.
     alone["validators"].append({**listed, "txID": id_text(b"\x02" * 32)})
-    assert (await check(message, answers=answers)).reason == "last_validator"
+    assert (await check(message, replies=replies)).reason == "last_validator"
     alone["validators"].append({**listed, "validationID": id_text(b"\x03" * 32), "balance": "0"})
-    assert (await check(message, answers=answers)).accepted
+    assert (await check(message, replies=replies)).accepted
 
 
 async def test_a_weight_change_must_come_from_the_manager_of_the_l1() -> None:
     message = from_manager(L1ValidatorWeight(ValidationID(parse_id(CHANGED)), 5, 7), C_CHAIN)
-    assert (await check(message, answers={VALIDATOR: validator(CHANGED, 500, 5)})).reason == "wrong_manager"
+    assert (await check(message, replies={VALIDATOR: validator(CHANGED, 500, 5)})).reason == "wrong_manager"
 
 
 ICM: Final = json.loads((paths.LOCALNET / "icm.json").read_text())
@@ -293,7 +293,7 @@ async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_
 
 
 @pytest.mark.parametrize(
-    ("answer", "accepted"),
+    ("reply", "accepted"),
     [
         (word(0), True),
         ("0x", None),
@@ -302,13 +302,13 @@ async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_
         ("0x" + "00" * 31, None),
         ("nonsense", None),
         ({"height": "1"}, None),
-        (lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+        (lambda _: (_ for _ in ()).throw(RefusedCall("execution reverted")), None),
         (lambda _: web.Response(status=500), None),
         (lambda _: web.Response(body=b"0x" + b"0" * 10_000_000), None),
     ],
 )
-async def test_only_a_boolean_of_the_messenger_counts(answer: Any, accepted: bool | None) -> None:
-    statement = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})
+async def test_only_a_boolean_of_the_messenger_counts(reply: Any, accepted: bool | None) -> None:
+    statement = await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": reply})
     assert (statement.accepted, (statement.reason or None)) == (accepted, None)
     assert "127.0.0.1" not in statement.text
     is_unclear = any(
@@ -324,7 +324,7 @@ async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node(
             assert (await checker.check(TELEPORTER, destination_id)).reason == "other_destination"
 
 
-async def test_messages_for_the_p_chain_are_refused_elsewhere_and_those_of_the_p_chain_there() -> None:
+async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_at_other_chains() -> None:
     async with checker_over() as checker:
         for message in (REGISTRATION, REMOVAL):
             assert (await checker.check(message, L1_CHAIN)).reason == "other_destination"
@@ -356,7 +356,7 @@ WEIGHT_OF_NONCE_5: Final = attested(L1ValidatorWeight(REGISTERED.validation_id, 
 
 
 @pytest.mark.parametrize(
-    ("message", "answer", "accepted"),
+    ("message", "reply", "accepted"),
     [
         (REGISTERED_NOW, record(1), True),
         (REGISTERED_NOW, record(1, is_old=True), True),
@@ -375,13 +375,13 @@ WEIGHT_OF_NONCE_5: Final = attested(L1ValidatorWeight(REGISTERED.validation_id, 
         (WEIGHT_OF_NONCE_5, record(0, 6), None),
         (REGISTERED_NOW, "0x", None),
         (REGISTERED_NOW, "0x" + "00" * 100_000, None),
-        (REGISTERED_NOW, lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+        (REGISTERED_NOW, lambda _: (_ for _ in ()).throw(RefusedCall("execution reverted")), None),
     ],
 )
 async def test_the_managers_record_tells_whether_it_has_a_message_of_the_p_chain(
-    message: UnsignedMessage, answer: Any, accepted: bool | None
+    message: UnsignedMessage, reply: Any, accepted: bool | None
 ) -> None:
-    node = ChainNode({"eth_call": answer})
+    node = ChainNode({"eth_call": reply})
     async with checker_over(node) as checker:
         statement = await checker.check(message, L1_CHAIN)
     assert statement.accepted is accepted
@@ -397,7 +397,7 @@ CONVERSION: Final = attested(SubnetToL1Conversion(parse_id(L1_RECORD["conversion
 
 
 @pytest.mark.parametrize(
-    ("answer", "accepted"),
+    ("reply", "accepted"),
     [
         (record(0), True),
         (record(0, is_old=True), True),
@@ -407,13 +407,13 @@ CONVERSION: Final = attested(SubnetToL1Conversion(parse_id(L1_RECORD["conversion
         (record(6), None),
         ("0x", None),
         (word(1), None),
-        (lambda _: (_ for _ in ()).throw(RpcFault("execution reverted")), None),
+        (lambda _: (_ for _ in ()).throw(RefusedCall("execution reverted")), None),
     ],
 )
 async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conversion(
-    answer: Any, accepted: bool | None
+    reply: Any, accepted: bool | None
 ) -> None:
-    node = ChainNode({"eth_call": answer})
+    node = ChainNode({"eth_call": reply})
     async with checker_over(node) as checker:
         statement = await checker.check(CONVERSION, L1_CHAIN)
     assert (statement.kind, statement.accepted) == ("SubnetToL1Conversion", accepted)
@@ -423,12 +423,12 @@ async def test_a_manager_that_has_the_first_initial_validator_has_taken_the_conv
     assert (call["to"], call["data"]) == ("0x" + MANAGER.hex(), "0x" + (GET_VALIDATOR + first).hex())
 
 
-async def test_a_conversion_is_for_the_chain_of_the_manager_and_of_another_l1_no_node_can_tell() -> None:
+async def test_a_conversion_is_checked_at_the_managers_chain_and_unknown_for_another_l1() -> None:
     elsewhere = {"platform.getSubnet": {**L1_RECORD, "managerChainID": id_text(C_CHAIN)}}
     assert (await check(CONVERSION, L1_CHAIN, elsewhere)).reason == "other_destination"
     other = {"platform.getSubnet": {**L1_RECORD, "conversionID": id_text(b"\x01" * 32)}}
-    for destination_id, answers in ((L1_CHAIN, other), (C_CHAIN, {})):
-        statement = await check(CONVERSION, destination_id, {**answers, "eth_call": record(2)})
+    for destination_id, replies in ((L1_CHAIN, other), (C_CHAIN, {})):
+        statement = await check(CONVERSION, destination_id, {**replies, "eth_call": record(2)})
         assert (statement.accepted, (statement.reason or None)) == (None, None)
 
 
@@ -437,13 +437,13 @@ async def test_a_message_about_a_validation_is_for_the_chain_of_the_manager() ->
 
 
 async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the_origin() -> None:
-    answers = {VALIDATOR: missing, "eth_call": record(4)}
-    assert (await check(ENDED, L1_CHAIN, answers)).accepted is None
+    replies = {VALIDATOR: missing, "eth_call": record(4)}
+    assert (await check(ENDED, L1_CHAIN, replies)).accepted is None
     for origin in (BootstrapOrigin(L1, 0), RegistrationOrigin(REGISTERED.encode())):
-        statement = await check(ENDED, L1_CHAIN, answers, records=Records(registration=origin))
+        statement = await check(ENDED, L1_CHAIN, replies, records=Records(registration=origin))
         assert (statement.reason or None) == "already_delivered"
     assert (
-        await check(ENDED, L1_CHAIN, answers, records=Records(registration=RegistrationOrigin(b"?")))
+        await check(ENDED, L1_CHAIN, replies, records=Records(registration=RegistrationOrigin(b"?")))
     ).accepted is None
 
 
@@ -456,7 +456,7 @@ async def test_the_l1_of_a_removed_validation_comes_from_the_store_if_it_has_the
         b"?",
     ],
 )
-async def test_no_node_can_tell_about_other_messages(payload: bytes) -> None:
+async def test_no_node_knows_about_other_messages(payload: bytes) -> None:
     async with checker_over() as checker:
         for source_id in (L1_CHAIN, P_CHAIN):
             statement = await checker.check(UnsignedMessage.build(NETWORK_ID, source_id, payload), C_CHAIN)
@@ -469,18 +469,18 @@ async def test_nodes_that_fail_or_hang_leave_the_statement_open(monkeypatch: pyt
     async def hang(_: Any) -> Any:
         await asyncio.sleep(60)
 
-    answers: tuple[Any, ...] = (
+    replies: tuple[Any, ...] = (
         hang,
         lambda _: web.Response(status=500),
         lambda _: web.Response(body=b"\x00not json"),
         [],
         "?",
     )
-    for answer in answers:
+    for reply in replies:
         for method in ("platform.getTimestamp", VALIDATOR, "platform.getSubnet"):
-            delivery_statement = await check(REGISTRATION, answers={method: answer}, now=BEFORE_EXPIRY)
-            assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (None, None), (method, answer)
-        assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": answer})).accepted is None
+            delivery_statement = await check(REGISTRATION, replies={method: reply}, now=BEFORE_EXPIRY)
+            assert (delivery_statement.accepted, (delivery_statement.reason or None)) == (None, None), (method, reply)
+        assert (await check(TELEPORTER, PERMISSIONED_CHAIN, {"eth_call": reply})).accepted is None
 
 
 async def test_a_chain_that_no_node_runs_leaves_the_statement_open() -> None:

@@ -54,7 +54,7 @@ def test_an_upgrade_replaces_it_and_another_one_disables_the_precompile() -> Non
 
 
 @pytest.mark.parametrize("config", [{}, {"quorumNumerator": 0}, {"quorumNumerator": None}])
-def test_a_quorum_of_zero_or_none_is_the_default(config: dict[str, Any]) -> None:
+def test_a_quorum_of_zero_and_a_missing_quorum_mean_the_default(config: dict[str, Any]) -> None:
     assert rules_at(1, FEES | {"warpConfig": {"blockTimestamp": 0, **config}}) == WarpRules(67, False, "default")
 
 
@@ -126,18 +126,18 @@ def test_the_last_configuration_that_has_begun_decides(
         "warpConfig": genesis,
         "upgrades": {"precompileUpgrades": [{"warpConfig": upgrade} for upgrade in upgrades]},
     }
-    begun = [
+    active_upgrades = [
         listed
         for listed in (genesis, *upgrades)
         if listed["blockTimestamp"] is not None and listed["blockTimestamp"] <= moment
     ]
     rules = rules_at(moment, config)
-    if not begun or begun[-1].get("disable"):
+    if not active_upgrades or active_upgrades[-1].get("disable"):
         assert rules is None
     else:
         assert rules is not None
-        assert rules.quorum == (begun[-1].get("quorumNumerator") or 67)
-        assert rules.requires_primary_signers == begun[-1].get("requirePrimaryNetworkSigners", False)
+        assert rules.quorum == (active_upgrades[-1].get("quorumNumerator") or 67)
+        assert rules.requires_primary_signers == active_upgrades[-1].get("requirePrimaryNetworkSigners", False)
 
 
 NAMES = ("warpConfig", "upgrades", "precompileUpgrades", "blockTimestamp", "quorumNumerator", "feeConfig")

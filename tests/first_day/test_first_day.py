@@ -44,7 +44,7 @@ QUORUM_NOT_REACHED = (503, 504)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of a wheel of this clone, installed beside the dependencies that the tests have."""
+    """The command of a wheel of this clone, installed next to the dependencies that the tests have."""
     folder = tmp_path_factory.mktemp("install")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     subprocess.run((*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT), check=True, env=ENVIRONMENT)
@@ -69,9 +69,9 @@ async def run(program: Path, *arguments: object, code: int = 0) -> str:
     """Run `warpseal …`, assert its exit code, and return what it printed."""
     process = await start(program, *arguments)
     async with asyncio.timeout(TIMEOUT_S):
-        printed = (await process.communicate())[0].decode()
-    assert process.returncode == code, printed
-    return printed
+        output = (await process.communicate())[0].decode()
+    assert process.returncode == code, output
+    return output
 
 
 @asynccontextmanager
@@ -91,12 +91,12 @@ async def run_network(program: Path, folder: Path, *flags: object) -> AsyncItera
 async def run_daemon(program: Path, config: Path) -> AsyncIterator[str]:
     """Run the daemon, yield its URL, and assert that SIGTERM ends it well."""
     daemon = await start(program, "serve", "--config", config)
-    printed: list[str] = []
-    reading = asyncio.create_task(_read(daemon, printed))
+    output: list[str] = []
+    reading = asyncio.create_task(_read(daemon, output))
     try:
-        await until(lambda: daemon.returncode is not None or LISTENING.search("".join(printed)))
-        match = LISTENING.search("".join(printed))
-        assert match, printed
+        await until(lambda: daemon.returncode is not None or LISTENING.search("".join(output)))
+        match = LISTENING.search("".join(output))
+        assert match, output
         yield match[1]
     finally:
         if daemon.returncode is None:
@@ -104,13 +104,13 @@ async def run_daemon(program: Path, config: Path) -> AsyncIterator[str]:
         async with asyncio.timeout(TIMEOUT_S):
             await reading
             await daemon.wait()
-    assert daemon.returncode == 0, printed
+    assert daemon.returncode == 0, output
 
 
-async def _read(daemon: asyncio.subprocess.Process, printed: list[str]) -> None:
+async def _read(daemon: asyncio.subprocess.Process, output: list[str]) -> None:
     assert daemon.stdout is not None
     async for line in daemon.stdout:
-        printed.append(line.decode())
+        output.append(line.decode())
 
 
 async def get(url: str) -> str:
@@ -148,8 +148,8 @@ async def test_the_request_of_the_readme_can_be_copied_as_it_stands(program: Pat
 
 
 async def test_the_demo_runs_from_the_wheel(program: Path) -> None:
-    printed = await run(program, "demo", "--validators", "5")
-    assert "verif" in printed
+    output = await run(program, "demo", "--validators", "5")
+    assert "verif" in output
     assert str(ROOT) not in await run(program, "-h")
 
 
@@ -162,17 +162,17 @@ async def test_config_check_names_all_three_mistakes_of_a_config(program: Path, 
         "log-level": "loud",
     }
     file.write_text(json.dumps(keys))
-    printed = await run(program, "config", "check", str(file), code=1)
-    faults = [line for line in printed.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
-    assert len(faults) == 3, printed
-    assert "use https://api.avax-test.network " in printed
-    assert "api-port" in printed
+    output = await run(program, "config", "check", str(file), code=1)
+    error_lines = [line for line in output.splitlines() if re.search("p-chain-api|api-prot|log-level", line)]
+    assert len(error_lines) == 3, output
+    assert "use https://api.avax-test.network " in output
+    assert "api-port" in output
 
 
 async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_path: Path) -> None:
     async with run_network(program, tmp_path, *SOME_CLOSED) as network:
         message, other = [
-            sent for sent in network["messages"] if P_CHAIN not in (sent["sourceBlockchainId"], sent["signingSubnetId"])
+            item for item in network["messages"] if P_CHAIN not in (item["sourceBlockchainId"], item["signingSubnetId"])
         ][:2]
         (subnet,) = [
             subnet_body for subnet_body in network["subnets"] if subnet_body["subnetId"] == message["signingSubnetId"]
@@ -200,17 +200,17 @@ async def test_from_a_missing_quorum_to_a_restored_machine(program: Path, tmp_pa
             backup = tmp_path / "warpseal.backup"
             await run(program, "backup", "--output", str(backup), "--config", str(config))
             assert backup.stat().st_mode & 0o777 == 0o600
-        # Another machine: an empty folder, the same config but for its data folder.
+        # Another machine: an empty folder, the same config except its data folder.
         restored = write_config(network, tmp_path / "second")
         await run(program, "restore", str(backup), "--config", str(restored))
         assert await count_signatures(program, restored) == 1
         async with run_daemon(program, restored) as url:
 
-            async def is_answered() -> bool:
+            async def has_response() -> bool:
                 status, _ = await aggregate(url, message, 50)
                 return status == 200
 
-            await until(is_answered)
+            await until(has_response)
             assert await aggregate(url, message, 50) == (200, signed)
             assert json.loads(await get(url + "/status.json"))["nodeId"] == node_id
             assert (await aggregate(url, other, 67))[0] in QUORUM_NOT_REACHED
@@ -221,23 +221,23 @@ async def test_a_data_folder_of_an_earlier_version_is_upgraded(program: Path, tm
         config = write_config(network, tmp_path / "old")
         place = unpack(tmp_path / "old" / "data", "store.db")
         async with run_daemon(program, config) as url:
-            await until_ready_to_answer(url)
+            await until_serving(url)
             assert list(place.glob("store.db.before-*"))
         assert await count_signatures(program, config) == 8
         async with run_daemon(program, config) as url:
-            await until_ready_to_answer(url)
+            await until_serving(url)
             await until(lambda: not list(place.glob("store.db.before-*")))
 
 
 async def count_signatures(program: Path, config: Path) -> int:
     """Return the number of signatures in a store, as `warpseal store info` prints it."""
-    printed = await run(program, "store", "info", "--config", str(config))
-    match = re.search(r"^signatures: +(\d+)$", printed, re.MULTILINE)
-    assert match, printed
+    output = await run(program, "store", "info", "--config", str(config))
+    match = re.search(r"^signatures: +(\d+)$", output, re.MULTILINE)
+    assert match, output
     return int(match[1])
 
 
-async def until_ready_to_answer(url: str) -> None:
+async def until_serving(url: str) -> None:
     """Wait until the daemon has started its services."""
 
     async def has_subnets() -> bool:

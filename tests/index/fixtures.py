@@ -50,13 +50,13 @@ def made_up_history(seed: int, blocks: int) -> tuple[tuple[Record, bytes], ...]:
     outputs = MemoryUtxos()
     outputs.add(effects.emitted)
     outputs.apply(effects.txs)
-    made: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
+    records: list[tuple[Record, bytes]] = [(PRecord(effects, history.genesis.raw), encode_checkpoint(state))]
     for _ in range(blocks):
         block = history.next_block()
         effects = apply_p_block(state, block, outputs)
         outputs.apply(moves(effects))
-        made.append((PRecord(effects, block.raw), encode_checkpoint(state)))
-    return tuple(made)
+        records.append((PRecord(effects, block.raw), encode_checkpoint(state)))
+    return tuple(records)
 
 
 @cache
@@ -70,26 +70,26 @@ def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]
     assert isinstance(creation, CreateChainTx)
     x_effects = build_x_genesis_effects(parse_x_genesis(creation.genesis), params().x_chain_id)
     outputs.apply(x_effects)
-    made: list[Record] = [PRecord(effects, GENESIS.raw)]
-    made.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
+    records: list[Record] = [PRecord(effects, GENESIS.raw)]
+    records.append(XPreLinearizationRecord(-1, GENESIS.timestamp, x_effects, creation.genesis))
     timed = _timed([(block.time or 0, _imports(block.txs), block) for block in p_blocks()])
     timed += _timed([(block.time, _imports(block.txs), block) for block in x_blocks()])
     timed += _timed([(header.time_s, _imports(txs), (header, txs)) for header, txs in c_blocks()])
     if not one_after_the_other:
         timed.sort(key=lambda item: item[:2])
     for _, _, block in timed:
-        made.append(_applied(state, block, outputs))
-    return tuple(made)
+        records.append(_applied(state, block, outputs))
+    return tuple(records)
 
 
 def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
     """Return a chain's blocks so that sorting by time, exports first, leaves them in their order."""
-    made: list[tuple[int, bool, Any]] = []
+    timed_blocks: list[tuple[int, bool, Any]] = []
     last = (0, False)
     for time, imports, block in blocks:
         last = max(last, (time, imports))
-        made.append((*last, block))
-    return made
+        timed_blocks.append((*last, block))
+    return timed_blocks
 
 
 def _applied(state: Any, block: Any, outputs: MemoryUtxos) -> Record:
@@ -181,19 +181,19 @@ def utxos_of(tx: Any) -> tuple[Any, ...]:
 
 
 async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
-    """Return all answers of an index to queries without filters, and to some by owner and node."""
+    """Return all results of an index to queries without filters, and to some by owner and node."""
     async with open_index(url, network) as index:
-        answers: dict[str, Any] = {"fresh": index.freshness()}
+        results: dict[str, Any] = {"fresh": index.freshness()}
         nodes: set[NodeID] = set()
         for chain in PrimaryChain:
             txs = await all_pages(index.transactions, TransactionQuery(chain), 100)
             nodes.update(NodeID(parse_node_id(tx.node_id)) for tx in txs if getattr(tx, "node_id", UNSET))
-            answers[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
+            results[chain] = (txs, await all_pages(index.blocks, BlockQuery(chain), 100))
             owners = sorted({owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses})
             by_owner = [TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),)) for owner in owners[:8]]
-            answers[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
+            results[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
         for node_id in sorted(nodes):
-            answers[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
+            results[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
         if nodes:
-            answers["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
-    return answers
+            results["rewards"] = await all_pages(index.rewards, RewardQuery(node_ids=tuple(sorted(nodes))), 100)
+    return results

@@ -13,7 +13,7 @@ import msgspec
 from warpseal.errors import StartupError
 from warpseal.store.errors import StoreDown
 
-ANSWER = "answer"
+RESULT = "answer"
 TYPED = (StoreDown, StartupError)
 
 
@@ -42,12 +42,12 @@ def flip_bytes(path: Path, copy: Path, seed: int) -> None:
 
 
 async def ends_of(reads: Iterable[Awaitable[Any]]) -> set[str]:
-    """Return the ends of reads: an answer, or the name of a typed error; raise other errors."""
+    """Return the ends of reads: a result, or the name of a typed error; raise other errors."""
     ends = set()
     for read in reads:
         try:
             msgspec.json.encode(await read)
-            ends.add(ANSWER)
+            ends.add(RESULT)
         except TYPED as error:
             ends.add(type(error).__name__)
     return ends

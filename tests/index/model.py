@@ -1,4 +1,4 @@
-"""The expected answers of the index, by plain means: effects become values in lists, nothing is looked up or counted.
+"""The expected results of the index, by plain means: effects become values in lists, nothing is looked up or counted.
 
 The in-memory index of the Data API's tests answers from these lists.
 """
@@ -112,7 +112,7 @@ class Model(StakingModel):
 
     def index(self) -> MemoryIndex:
         """Return an index that has all of it."""
-        made = PlainIndex(
+        plain = PlainIndex(
             txs=[self._value(tx, when) for tx, when in self.txs],
             all_blocks=self.blocks,
             blockchains=self.chains,
@@ -120,8 +120,8 @@ class Model(StakingModel):
             all_validations=self.validations(),
             text=network_text(self.params),
         )
-        made.genesis_owners = frozenset(self.genesis_owners)
-        return made
+        plain.genesis_owners = frozenset(self.genesis_owners)
+        return plain
 
     # P
 
@@ -170,13 +170,13 @@ class Model(StakingModel):
             stake.state, stake.removed = "removed", (tx.tx.id, settled_at)
         unsigned: Any = tx.tx.unsigned
         if tx.chain is not None:
-            made = tx.chain
+            chain = tx.chain
             self.chains.append(
                 Blockchain(
-                    chain_id=made.chain_id,
-                    subnet_id=made.subnet_id,
-                    vm_id=made.vm_id,
-                    name=made.name,
+                    chain_id=chain.chain_id,
+                    subnet_id=chain.subnet_id,
+                    vm_id=chain.vm_id,
+                    name=chain.name,
                     genesis=unsigned.genesis,
                     height=tx.height,
                     time=time,
@@ -198,9 +198,9 @@ class Model(StakingModel):
             spent = before.spent if before is not None else None
             self.coins[output.id] = Coin(output, tx.height or 0, time, spent)
         if isinstance(tx, XTxEffects) and tx.asset is not None:
-            made = tx.asset
-            asset = Asset(made.asset_id, made.name, made.symbol, made.denomination, made.is_nft)
-            self.assets[made.asset_id] = (asset, time, made.cap is Cap.FIXED)
+            creation = tx.asset
+            asset = Asset(creation.asset_id, creation.name, creation.symbol, creation.denomination, creation.is_nft)
+            self.assets[creation.asset_id] = (asset, time, creation.cap is Cap.FIXED)
         self.txs.append((tx, (time, past)))
 
     def _spend(
@@ -298,35 +298,35 @@ class Model(StakingModel):
         stake = self.stakes.get(tx.tx.id)
         emitted = (*tx.released, *tx.emitted)
         subnet = tx.subnet
-        made: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if stake is not None:
-            made.update(
+            fields.update(
                 start=stake.period.start_s, end=stake.period.end_s, delegation_fee_shares=stake.period.shares,
                 estimated_reward=stake.potential, reward_addresses=reward_owners(stake.period),
                 reward_tx_id=None if stake.closed is None else stake.closed.reward_tx_id,
                 node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
             )  # fmt: skip
         if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
-            made.update(node_id=unsigned.node_id, subnet_id=unsigned.subnet_id)
+            fields.update(node_id=unsigned.node_id, subnet_id=unsigned.subnet_id)
         if tx.tx.kind == "AddSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
             validator = unsigned.validator
-            made.update(node_id=validator.validator.node_id, subnet_id=validator.subnet_id)
+            fields.update(node_id=validator.validator.node_id, subnet_id=validator.subnet_id)
         if subnet is not None:
-            made["subnet_id"] = subnet.subnet_id
+            fields["subnet_id"] = subnet.subnet_id
         if isinstance(subnet, SubnetCreated | SubnetOwnerChanged):
-            made["subnet_owner"] = _owner(subnet.owner)
+            fields["subnet_owner"] = _owner(subnet.owner)
         if isinstance(subnet, SubnetConverted):
-            made["manager"] = Manager(subnet.manager_chain_id, subnet.manager_address)
+            fields["manager"] = Manager(subnet.manager_chain_id, subnet.manager_address)
         if tx.chain is not None:
-            made["subnet_id"] = tx.chain.subnet_id
-            made["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
+            fields["subnet_id"] = tx.chain.subnet_id
+            fields["blockchain"] = NewBlockchain(tx.chain.name, tx.chain.vm_id, unsigned.genesis)
         if tx.tx.kind == "AddPermissionlessValidatorTx" and isinstance(unsigned.signer, ProofOfPossession):
-            made["bls"] = bls_credentials(unsigned.signer.public_key, unsigned.signer.proof)
+            fields["bls"] = bls_credentials(unsigned.signer.public_key, unsigned.signer.proof)
         if tx.l1_balance:
-            made["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),)
+            fields["l1_funded"] = (Amount(self._asset(self.params.staking_asset_id), tx.l1_balance),)
         if tx.outcome is not TxOutcome.PROPOSED:
             base = getattr(unsigned, "base", None)
-            made["memo"] = base.memo if base is not None else b""
+            fields["memo"] = base.memo if base is not None else b""
         return PTransaction(
             tx_id=tx.tx.id, kind=tx.api_type, time=time, height=tx.height,
             block_id=BlockID(self.block_ids[PrimaryChain.P, tx.height]),
@@ -335,7 +335,7 @@ class Model(StakingModel):
             value=self._amounts(sum_amounts(emitted)), burned=self._amounts(tx.burned),
             staked=self._amounts(sum_amounts(out for out in tx.emitted if out.staked)), source_chain=tx.source_chain_id,
             destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
-            staking_tx_id=None if tx.closed is None else tx.closed.tx_id, **made,
+            staking_tx_id=None if tx.closed is None else tx.closed.tx_id, **fields,
         )  # fmt: skip
 
     def _l1(self, change: Any) -> L1Change:

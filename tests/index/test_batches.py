@@ -82,7 +82,7 @@ def failing_statements(writer: IndexWriter | EvmIndexWriter, after: int) -> Iter
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_any_batches_with_crashes_give_the_same_answers(
+async def test_any_batches_with_crashes_give_the_same_results(
     any_index_url: str, complete_index: Path, seed: int
 ) -> None:
     random, history, at = Random(seed), records(), 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.index.fixtures import all_pages, open_index, open_writer, recorded_history, write_all
-from tests.index.flipped import ANSWER, TYPED, copy_file, ends_of, flip_bytes, merge_log
+from tests.index.flipped import RESULT, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from tests.ledger.recorded import params
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import reading_index
@@ -48,11 +48,11 @@ def reads(index: Index) -> Iterator[Awaitable[Any]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_flipped_bytes_end_in_answers_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
+async def test_flipped_bytes_end_in_results_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
     flip_bytes(index_file, tmp_path / "index.db", seed)
     url = f"sqlite:///{tmp_path}/index.db"
     async with open_index(url, params()) as index:
-        assert await ends_of(reads(index)) <= {ANSWER, "StoreDown", "IndexDamaged"}
+        assert await ends_of(reads(index)) <= {RESULT, "StoreDown", "IndexDamaged"}
     try:
         with open_writer(url, params()) as writer:
             writer.write(recorded_history()[-5:])

@@ -21,7 +21,7 @@ from tests.index.fixtures import (
     write_all,
 )
 from tests.ledger.memory_utxos import MemoryUtxos
-from tests.ledger.recorded import answers, params, replayed
+from tests.ledger.recorded import params, replayed, results_of
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus
@@ -85,7 +85,7 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
         for chain in PrimaryChain:
             page = await index.transactions(TransactionQuery(chain), PageRequest(100))
             utxo_texts |= {str(utxo.utxo_bytes) for tx in page.items for utxo in tx.emitted_utxos}
-    recorded_utxos = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *answers("avm.getUTXOs"))]
+    recorded_utxos = [call[1]["utxos"] for call in (*recorded("getUTXOs", "hex"), *results_of("avm.getUTXOs"))]
     raws = {unchecked(text) for texts in recorded_utxos for text in texts}
     assert len(raws) > 10
     # The genesis' own outputs belong to no transaction that is shown.
@@ -94,8 +94,8 @@ async def test_outputs_have_the_bytes_that_a_node_returns(tmp_path: Path) -> Non
 
 
 async def test_pre_linearization_transactions_have_approximate_times(any_index_url: str) -> None:
-    made = [record for record in recorded_history() if isinstance(record, XRecord)]
-    txs = [tx.tx for record in made for tx in record.effects.txs]
+    records = [record for record in recorded_history() if isinstance(record, XRecord)]
+    txs = [tx.tx for record in records for tx in record.effects.txs]
     genesis = next(record for record in recorded_history() if isinstance(record, XPreLinearizationRecord))
     outputs = MemoryUtxos()
     outputs.apply(genesis.txs)
@@ -143,7 +143,7 @@ def test_balances_computed_from_the_rows_equal_the_nodes(tmp_path: Path) -> None
     engine = open_reader(url)
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []
-        for call, result in answers("platform.getBalance"):
+        for call, result in results_of("platform.getBalance"):
             assert _held(connection, call["addresses"], PrimaryChain.P) == int(result["balance"])
         for validator in replayed().state.l1:
             balance = validator.balance(replayed().state.l1_accrued_fees)

@@ -45,24 +45,24 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
     seed, blocks = history
     is_server = history == ON_A_SERVER
     url = request.getfixturevalue("postgres_url" if is_server else "file_url")
-    made = History(seed)
+    chain_history = History(seed)
     reading = reading_index(index_url(small_settings(url), None), small_settings(url))
     with open_writer(url, PARAMS) as writer, reading.connect() as connection:
-        work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
+        work = PChainProcessor(writer, PARAMS, chain_history.genesis, SETTINGS)
         assert work.resume() is None
-        assert work.begin(RawBlock(made.genesis.block.raw, False), 0)
-        assert_rows_equal_model(connection, made.model)
+        assert work.begin(RawBlock(chain_history.genesis.block.raw, False), 0)
+        assert_rows_equal_model(connection, chain_history.model)
         for height in range(1, blocks + 1):
-            work.write(height, [RawBlock(made.next_block().raw, False)])
-            assert_rows_equal_model(connection, made.model)
+            work.write(height, [RawBlock(chain_history.next_block().raw, False)])
+            assert_rows_equal_model(connection, chain_history.model)
             if height % 97 == 0:
                 # As after a crash: nothing but what is written is known.
-                work = PChainProcessor(writer, PARAMS, made.genesis, SETTINGS)
+                work = PChainProcessor(writer, PARAMS, chain_history.genesis, SETTINGS)
                 assert work.resume() is not None
     reading.dispose()
     if history == LONG:
-        assert made.model.time > UPGRADES.etna_s
-        assert made.model.l1
+        assert chain_history.model.time > UPGRADES.etna_s
+        assert chain_history.model.l1
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class EvmReplayNode:
     BatchLimit. busy: how many next requests get 429, with `retry_after`. delay_s: before each response. is_down:
     requests get 503. is_endless: responses never end.
     respond: sends another response to a request, whose body it gets.
-    headers, receipts: answered instead, by height. answers: result, or JSON-RPC error as (code, message), by method.
+    headers, receipts: returned instead, by height. replies: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
     reserved: keeps the port while the node is not served.
     """
@@ -95,11 +95,11 @@ class EvmReplayNode:
     respond: Callable[[web.Request, bytes], Awaitable[web.StreamResponse]] | None = None
     headers: dict[int, bytes] = field(default_factory=dict)
     receipts: dict[int, bytes] = field(default_factory=dict)
-    answers: dict[str, Any] = field(default_factory=dict)
+    replies: dict[str, Any] = field(default_factory=dict)
     call: Callable[[bytes, bytes, Any], bytes | None] = lambda to, data, block: None
     url: str = ""
     requests: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    call_counts: Counter[str] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
     batch_sizes: list[int] = field(default_factory=list)
     reserved: socket.socket | None = None
@@ -116,11 +116,11 @@ class EvmReplayNode:
         """Return the height of its newest block."""
         return self.chain.tip if self.tip is None else min(self.tip, self.chain.tip)
 
-    def answer(self, body: bytes | str) -> bytes:
+    def reply_to(self, body: bytes | str) -> bytes:
         """Return the JSON that answers a call or a batch."""
         calls = _CALLS.decode(body)
         if isinstance(calls, Call):
-            return self._answer_call(calls)
+            return self._call_reply(calls)
         self.batch_sizes.append(len(calls))
         if len(calls) > self.most_in_batch:
             if self.batch_limit is BatchLimit.HTTP:
@@ -129,10 +129,10 @@ class EvmReplayNode:
                 return _error(_NULL, -32600, "batch too large")
         elif self.batch_limit is BatchLimit.NONE:
             return _error(_NULL, -32600, "invalid request")
-        answers = [self._answer_call(call) for call in calls[: self.most_in_batch]]
+        replies = [self._call_reply(call) for call in calls[: self.most_in_batch]]
         for call in calls[self.most_in_batch :]:
-            answers.append(_error(bytes(call.id), -32003, "response too large"))
-        return b"[" + b",".join(answers) + b"]"
+            replies.append(_error(bytes(call.id), -32003, "response too large"))
+        return b"[" + b",".join(replies) + b"]"
 
     async def add_to_tip(self, count: int = 1) -> None:
         """Have more blocks of the chain, and send their headers to the subscribers."""
@@ -160,7 +160,7 @@ class EvmReplayNode:
             return await _send_forever(request)
         if self.respond is not None:
             return await self.respond(request, body)
-        return web.Response(body=self.answer(body), content_type="application/json")
+        return web.Response(body=self.reply_to(body), content_type="application/json")
 
     async def _serve_socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
@@ -168,25 +168,25 @@ class EvmReplayNode:
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
-                    await socket.send_str(self.answer(message.data).decode())
+                    await socket.send_str(self.reply_to(message.data).decode())
                     if '"eth_subscribe"' in message.data:
                         self._sockets.add(socket)
         finally:
             self._sockets.discard(socket)
         return socket
 
-    def _answer_call(self, call: Call) -> bytes:
-        self.asked[call.method] += 1
+    def _call_reply(self, call: Call) -> bytes:
+        self.call_counts[call.method] += 1
         try:
             return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (bytes(call.id), self._result(call.method, call.params))
         except Refused as error:
             return _error(bytes(call.id), error.code, error.message)
 
     def _result(self, method: str, params: list[Any]) -> bytes:
-        if method in self.answers:
-            if isinstance(answer := self.answers[method], tuple):
-                raise Refused(*answer)
-            return json.dumps(answer).encode()
+        if method in self.replies:
+            if isinstance(reply := self.replies[method], tuple):
+                raise Refused(*reply)
+            return json.dumps(reply).encode()
         match method:
             case "eth_getBlockByNumber":
                 return self._header(self._number(params[0]))

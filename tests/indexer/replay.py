@@ -21,7 +21,7 @@ from tests.ledger.recorded import p_blocks, x_blocks
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.simnet.listener import reserve_port
 
-Answer = dict[str, Any]
+Message = dict[str, Any]
 # Until then the genesis locks its stakeable outputs: 2026-11-28.
 _LOCKED_UNTIL_S: Final = 1_795_831_359
 
@@ -46,8 +46,8 @@ class Chains:
 
     p: list[bytes]
     x: list[bytes]
-    c: list[Answer]
-    containers: dict[str, list[Answer]] = field(default_factory=dict)
+    c: list[Message]
+    containers: dict[str, list[Message]] = field(default_factory=dict)
     x_txs: dict[str, str] = field(default_factory=dict)
 
 
@@ -69,9 +69,9 @@ def recorded_chains() -> Chains:
 class ReplayNode:
     """One node. tips: the heights that it has, by chain; None: all. first: below it the node has no blocks.
 
-    has_index: whether it has the index API. answers: what is answered instead, by method. busy: how many next
-    requests get 429. asked: how often each method was called; replaced: other blocks, by chain and height. reserved:
-    keeps the port while the node is not served.
+    has_index: whether it has the index API. replies: what is answered instead, by method. busy: how many next
+    requests get 429. call_counts: calls by method; replaced: other blocks, by chain and height. reserved: keeps the
+    port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)
@@ -82,11 +82,11 @@ class ReplayNode:
     busy: int = 0
     most_in_batch: int = 1000
     replaced: dict[tuple[str, int], bytes] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
+    call_counts: Counter[str] = field(default_factory=Counter)
     heights: Counter[tuple[str, int]] = field(default_factory=Counter)
     bootstrapped: bool = True
     url: str = ""
-    answers: dict[str, Any] = field(default_factory=dict)
+    replies: dict[str, Any] = field(default_factory=dict)
     reserved: socket.socket | None = None
 
     def tip(self, chain: str) -> int:
@@ -117,14 +117,14 @@ class ReplayNode:
                 return web.json_response(
                     {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "batch too large"}}
                 )
-            return web.json_response([self._answer(request.path, call) for call in body])
+            return web.json_response([self._reply(request.path, call) for call in body])
         if request.path.startswith("/ext/index/") and not self.has_index:
             return web.Response(status=404)
-        return web.json_response(self._answer(request.path, body))
+        return web.json_response(self._reply(request.path, body))
 
-    def _answer(self, path: str, call: Answer) -> Answer:
+    def _reply(self, path: str, call: Message) -> Message:
         method, params = call["method"], call.get("params") or {}
-        self.asked[method] += 1
+        self.call_counts[method] += 1
         head = {"jsonrpc": "2.0", "id": call["id"]}
         try:
             return head | {"result": self._result(path, method, params)}
@@ -132,8 +132,8 @@ class ReplayNode:
             return head | {"error": {"code": error.code, "message": error.message}}
 
     def _result(self, path: str, method: str, params: Any) -> Any:
-        if method in self.answers:
-            return self.answers[method]
+        if method in self.replies:
+            return self.replies[method]
         if method.startswith("index."):
             return self._index(path.removeprefix("/ext/index/"), method, params)
         match method:
@@ -159,10 +159,10 @@ class ReplayNode:
                     raise Refused(-32000, "not found")
                 return {"tx": self.chains.x_txs[params["txID"]], "encoding": "hex"}
             case "platform.getBalance":
-                return _balance_at(_recorded_answer(method, params), time.time())
-        return _recorded_answer(method, params)
+                return _balance_at(_recorded_result(method, params), time.time())
+        return _recorded_result(method, params)
 
-    def _index(self, stream: str, method: str, params: Answer) -> Any:
+    def _index(self, stream: str, method: str, params: Message) -> Any:
         chain = stream[0]
         containers = self.chains.containers.get(stream, [])
         if stream.endswith("block"):
@@ -219,7 +219,7 @@ def _key(method: str, params: Any) -> str:
     return json.dumps([method, params], sort_keys=True)
 
 
-def _balance_at(recorded_balance: Answer, unix_s: float) -> Answer:
+def _balance_at(recorded_balance: Message, unix_s: float) -> Message:
     """Return a balance as a node reports it at a time: what the genesis locked may be unlocked since the recording."""
     if unix_s < _LOCKED_UNTIL_S:
         return recorded_balance
@@ -232,7 +232,7 @@ def _balance_at(recorded_balance: Answer, unix_s: float) -> Answer:
     }
 
 
-def _recorded_answer(method: str, params: Any) -> Any:
+def _recorded_result(method: str, params: Any) -> Any:
     call = _exchanges().get(_key(method, params))
     if call is None:
         raise Refused(-32000, f"rpc: can't find method {method!r}")

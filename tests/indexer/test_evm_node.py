@@ -68,11 +68,11 @@ async def test_blocks_and_receipts_are_served_in_batches() -> None:
         assert int(chain_id, 16) == 12345
         (reply,) = await _ask(session, node, [("eth_getTransactionReceipt", [receipts[0]["transactionHash"]])])
         assert reply["result"] == receipts[0]
-    assert node.asked["eth_getBlockReceipts"] == 1
+    assert node.call_counts["eth_getBlockReceipts"] == 1
     assert node.batch_sizes == [3, 1]
 
 
-async def test_variants_lack_what_real_nodes_lack() -> None:
+async def test_variants_lack_the_methods_that_real_nodes_lack() -> None:
     chain = recorded_chain("localnet", "l1-0")
     node = EvmReplayNode(chain, tip=30, first=10, first_receipts=20, tip_receipts=29, has_block_receipts=True)
     async with (
@@ -95,8 +95,8 @@ async def test_batches_are_refused_in_each_known_way() -> None:
     async with serving_evm(EvmReplayNode(chain, most_in_batch=2)) as (node,), ClientSession() as session:
         assert (await _ask(session, node, calls))["error"]["code"] == -32600
         node.batch_limit = BatchLimit.RESPONSE
-        answers = await _ask(session, node, calls)
-        assert [reply.get("error", {}).get("code") for reply in answers] == [None, None, -32003, -32003]
+        replies = await _ask(session, node, calls)
+        assert [reply.get("error", {}).get("code") for reply in replies] == [None, None, -32003, -32003]
         node.batch_limit = BatchLimit.HTTP
         async with session.post(node.url, json=_body(calls)) as response:
             assert response.status == 413

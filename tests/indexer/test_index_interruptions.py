@@ -64,21 +64,21 @@ def test_the_rows_do_not_depend_on_the_number_of_runs(
 async def test_a_failed_write_is_repeated_without_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single_run_rows: TableRows, failing: int, is_committed: bool
 ) -> None:
-    written, write = 0, IndexWriter.write
+    writes, write = 0, IndexWriter.write
 
     def failing_write(index: IndexWriter, records: Sequence[Record], *args: Any, **kwargs: Any) -> None:
-        nonlocal written
-        written += 1
-        if written != failing or is_committed:
+        nonlocal writes
+        writes += 1
+        if writes != failing or is_committed:
             write(index, records, *args, **kwargs)
-        if written == failing:
+        if writes == failing:
             raise StoreDown("a failed write")
 
     monkeypatch.setattr(IndexWriter, "write", failing_write)
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
     assert rows(tmp_path) == single_run_rows
-    assert written >= failing
+    assert writes >= failing
 
 
 async def test_new_blocks_are_indexed_while_the_indexer_runs(tmp_path: Path, single_run_rows: TableRows) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
-from tests.ledger.recorded import answers, replayed
+from tests.ledger.recorded import replayed, results_of
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.index.schema import ALL_UNSPENT
@@ -27,7 +27,7 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text
 
 RECORDED_AT_S = 1_795_226_807
-ADDRESSES = tuple(params["addresses"][0] for params, _ in answers("platform.getBalance"))
+ADDRESSES = tuple(params["addresses"][0] for params, _ in results_of("platform.getBalance"))
 # The subjects in the recording, and the supply, which is that of a replay of the blocks.
 SUPPLY = {"supply": str(replayed().state.supply), "height": "19"}
 
@@ -49,7 +49,7 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(
     monkeypatch.setattr(time, "time", lambda: RECORDED_AT_S + years * 365 * 86_400.0)
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
-        node.answers["platform.getCurrentSupply"] = SUPPLY
+        node.replies["platform.getCurrentSupply"] = SUPPLY
         findings = await verify_recorded(tmp_path, node)
     assert [finding for finding in findings.values() if finding.fault] == []
     compared = [subject for subject, finding in findings.items() if finding.is_compared]
@@ -73,7 +73,7 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(
 async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: str) -> None:
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node)
-        node.answers["platform.getCurrentSupply"] = SUPPLY
+        node.replies["platform.getCurrentSupply"] = SUPPLY
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
         findings = await verify_recorded(tmp_path, node)
@@ -84,7 +84,7 @@ async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_n
     async with serving(ReplayNode()) as node:
         async with indexing(tmp_path, node, genesis=None) as indexer:
             await until_caught_up(indexer)
-        node.answers["platform.getCurrentSupply"] = SUPPLY
+        node.replies["platform.getCurrentSupply"] = SUPPLY
         findings = await verify_recorded(tmp_path, node)
     assert [finding for finding in findings.values() if finding.fault] == []
     skipped = {subject: finding.reason for subject, finding in findings.items() if not finding.is_compared}

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up
-from tests.indexer.replay import Answer, Chains, ReplayNode, recorded_chains, serving, with_checksum
+from tests.indexer.replay import Chains, Message, ReplayNode, recorded_chains, serving, with_checksum
 from tests.indexer.rows import query
 from tests.ledger.recorded import params, replayed, x_blocks
 from warpseal.chains.ids import utxo_id
@@ -27,7 +27,7 @@ def early_chains() -> Chains:
     """Return the recorded network as if its X-Chain had been linearized after all of its transactions."""
     recorded = recorded_chains()
     times = ["2026-11-21T02:02:43.5Z", "2026-11-21T02:03:00Z", *["2027-01-01T00:00:00Z"] * len(X_TXS)]
-    containers: list[Answer] = [
+    containers: list[Message] = [
         {"id": "", "bytes": with_checksum(tx.raw), "timestamp": times[index], "encoding": "hex", "index": str(index)}
         for index, tx in enumerate(X_TXS)
     ]
@@ -67,7 +67,7 @@ async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp
     late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=late_settings)
-        assert node.asked["avm.getTx"] > 0
+        assert node.call_counts["avm.getTx"] > 0
     assert incomplete(tmp_path) == set()
 
 

@@ -15,7 +15,7 @@ from tests.eventually import until
 from tests.indexer.indexed import FAST, index_all, indexing, only, until_caught_up
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.indexer.rows import flip_stored_bytes, query, rows
-from tests.indexer.test_index_faults import read_status
+from tests.indexer.test_index_failures import read_status
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.index import rebuild
 from warpseal.index.database import index_url, writing_index
@@ -42,9 +42,9 @@ async def test_a_schema_change_rebuilds_the_rows_without_reading_a_block_again(t
         await index_all(tmp_path, node)
         before, raw_blocks = rows(tmp_path), query(tmp_path, "SELECT * FROM raw_blocks")
         change_schema(tmp_path)
-        node.asked.clear()
+        node.call_counts.clear()
         await index_all(tmp_path, node)
-        assert [node.asked[method] for method in BLOCKS] == [0, 0, 0, 0]
+        assert [node.call_counts[method] for method in BLOCKS] == [0, 0, 0, 0]
     assert rows(tmp_path) == before
     assert query(tmp_path, "SELECT * FROM raw_blocks") == raw_blocks
 

@@ -69,7 +69,7 @@ def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta()
     assert states_of(status_of(CatchingUpIndex())) == {"p-chain": state}
 
 
-def test_a_chain_that_waits_says_why_even_if_none_of_its_blocks_is_written() -> None:
+def test_a_chain_without_blocks_reports_why_it_waits() -> None:
     index = CatchingUpIndex()
     waiting = ChainStatus(PrimaryChain.C, 0, False, waiting="no node answers")
     statuses = {**index.chain_statuses(), PrimaryChain.C: waiting}
@@ -91,7 +91,7 @@ def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> No
     assert (state.waiting, state.blocks_per_second) == (waiting, UNSET)
 
 
-def test_a_stopped_chain_is_named_even_if_none_of_its_blocks_is_written() -> None:
+def test_a_stopped_chain_without_blocks_is_named() -> None:
     status = status_of(CatchingUpIndex())
     assert status.stopped_chains() == [X_CHAIN_STOPPED]
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 import warpseal
-from tests.api.openapi.documented_answers import assert_documented
+from tests.api.openapi.documented_responses import assert_documented
 from tests.eventually import TIMEOUT_S, until
 from warpseal.config.keys import Config
 from warpseal.config.load import load
@@ -43,7 +43,7 @@ _daemons: set[asyncio.Task[None]] = set()
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer with a JSON body."""
+    """An HTTP response with a JSON body."""
 
     status: int
     headers: Mapping[str, str]
@@ -82,14 +82,14 @@ class Daemon:
         return await self.post(AGGREGATE_V1_PATH, {**_message_fields(message), **fields})
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Reply:
-        """Post JSON, and assert that the OpenAPI document describes the answer."""
+        """Post JSON, and assert that the OpenAPI document describes the response."""
         async with self.session.post(self.api_url + path, json=body, headers=headers) as response:
             reply = Reply(response.status, response.headers, await response.json())
         assert_documented("POST", path, reply.status, reply.body)
         return reply
 
     async def get(self, path: str) -> Reply:
-        """Get JSON, and assert that the OpenAPI document describes the answer."""
+        """Get JSON, and assert that the OpenAPI document describes the response."""
         async with self.session.get(self.api_url + path) as response:
             reply = Reply(response.status, response.headers, await response.json())
         assert_documented("GET", path, reply.status, reply.body)

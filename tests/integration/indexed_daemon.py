@@ -39,7 +39,7 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
     """Run a daemon with the index of a synthetic P-Chain history. keys: of the config file, `_` for `-`."""
     url = _write_index(folder, seed)
     chains = {"avm": made_up.X_CHAIN, "evm": made_up.C_CHAIN}
-    answers = {
+    responses = {
         "platform.getStakingAssetID": {"assetID": id_text(made_up.AVAX)},
         "platform.getCurrentValidators": {"validators": []},
         "info.peers": {"peers": []},
@@ -48,7 +48,7 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
         },
     }
     async with (
-        serving(ReplayNode(network_id=made_up.NETWORK_ID, answers=answers)) as node,
+        serving(ReplayNode(network_id=made_up.NETWORK_ID, replies=responses)) as node,
         run_daemon(build_config(folder, node, index_url=url, index_chains=["p"], **keys)) as daemon,
     ):
         yield daemon

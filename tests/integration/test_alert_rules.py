@@ -1,4 +1,4 @@
-"""Each alert fires for its fault, and none on healthy networks: idle ones, and busy ones whose callers are wrong."""
+"""Each alert fires for its failure, and none on healthy networks: idle ones, and busy ones whose callers are wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BUSY = HEALTHY | {
         for outcome in (*WRONG_CALLERS, "quorum_impossible", "cancelled")
     },
 }
-FAULTS: dict[str, Series] = {
+FAILURES: dict[str, Series] = {
     "Down": {'up{job="warpseal",instance="a"}': "0x"},
     "CannotSign": {'warpseal_connected_weight{subnet_id="s"}': "66x"},
     "QuorumMarginLow": {'warpseal_connected_weight{subnet_id="s"}': "70x"},
@@ -99,16 +99,16 @@ def is_firing(name: str) -> str:
     return f'count(ALERTS{{alertname="Warpseal{name}",alertstate="firing"}}) > bool 0'
 
 
-def test_every_alert_has_a_fault_of_series_and_labels_that_exist() -> None:
-    assert sorted(alerts()) == sorted(FAULTS)
+def test_every_alert_has_a_failure_of_series_and_labels_that_exist() -> None:
+    assert sorted(alerts()) == sorted(FAILURES)
     documented = documented_labels()
-    for series in {**IDLE, **BUSY, **{name: text for fault in FAULTS.values() for name, text in fault.items()}}:
+    for series in {**IDLE, **BUSY, **{name: text for failure in FAILURES.values() for name, text in failure.items()}}:
         name, _, labels = series.partition("{")
         label_names = (
             {"job", *FOREIGN_LABELS} if name == "up" else documented[base_name(name, documented)] | FOREIGN_LABELS
         )
         assert set(re.findall(r'(\w+)="', labels)) <= label_names, series
-    assert len(list(alert_queries())) == len(FAULTS)
+    assert len(list(alert_queries())) == len(FAILURES)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
@@ -118,9 +118,9 @@ def test_no_alert_fires_on_a_healthy_network(tmp_path: Path, series: Series) -> 
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-@pytest.mark.parametrize("name", FAULTS)
-def test_an_alert_fires_for_its_fault(tmp_path: Path, name: str) -> None:
-    check(tmp_path, BUSY | FAULTS[name], is_firing(name), 1, minutes=DAY_MINUTES if name == "NodeStale" else 60)
+@pytest.mark.parametrize("name", FAILURES)
+def test_an_alert_fires_for_its_failure(tmp_path: Path, name: str) -> None:
+    check(tmp_path, BUSY | FAILURES[name], is_firing(name), 1, minutes=DAY_MINUTES if name == "NodeStale" else 60)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")

@@ -45,7 +45,7 @@ NEED_INDEX = {
     *("getAvgTps", "getNftHoldersByContractAddress", "getAddressesByBalanceOverTime"),
 }
 # A stream, a WebSocket, a redirect, and the metrics port.
-NO_ANSWER = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
+NO_RESPONSE = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
 GENESIS = json.loads(recorded_chain("localnet", "c-chain").headers[0])
 
 
@@ -79,11 +79,11 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
     monkeypatch.setattr(ports, "metrics_app", metrics)
     async with (
         run_network(simnet_plan()) as network,
-        serve_node(Node(answers={"eth_getBlockByNumber": GENESIS})) as node,
+        serve_node(Node(replies={"eth_getBlockByNumber": GENESIS})) as node,
         serve_nodes(gateway := GatewayNode(network_id=network.state.network_id)),
     ):
         epoch = next(row["result"] for row in recorded() if row["method"] == "proposervm.getCurrentEpoch")
-        gateway.answers |= {"proposervm.getCurrentEpoch": epoch, "index.isAccepted": {"isAccepted": True}}
+        gateway.replies |= {"proposervm.getCurrentEpoch": epoch, "index.isAccepted": {"isAccepted": True}}
         conversion = next(tx for tx in network.p_chain.transactions if tx.attested is not None)
         assert load_examples()["getAggregatedSignatures"].parameters["txHash"] == conversion.text
         c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
@@ -118,10 +118,10 @@ async def is_healthy(daemon: Daemon) -> bool:
 
 
 async def assert_requests_can_be_sent(daemon: Daemon) -> None:
-    """Send every example request; assert that it succeeds and that the answer is as documented."""
-    sent = set()
+    """Send every example request; assert that it succeeds and that the response is as documented."""
+    names = set()
     for request in example_requests():
-        if request.name in NEED_INDEX | NO_ANSWER:
+        if request.name in NEED_INDEX | NO_RESPONSE:
             continue
         url = daemon.api_url + request.path
         async with daemon.session.request(request.method, url, json=request.body) as reply:
@@ -133,8 +133,8 @@ async def assert_requests_can_be_sent(daemon: Daemon) -> None:
             schema = {**content["application/json"]["schema"], "components": DOCUMENT["components"]}
             jsonschema_rs.validator_for(schema).validate(json.loads(text))
             assert "error" not in json.loads(text), (request.name, request.body, text)
-        sent.add(request.name)
-    assert len(sent) > 15
+        names.add(request.name)
+    assert len(names) > 15
 
 
 @needs_chromium
@@ -160,8 +160,8 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
         assert (await tab.evaluate(f"{reply}.querySelector('.response-col_status').textContent")).startswith("201")
         signed = json.loads(await tab.evaluate(f"{reply}.querySelector('pre').textContent"))["signedMessage"]
         message = SignedMessage.parse(bytes.fromhex(signed)).unsigned
-        (sent,) = [item for item in network.messages if item.unsigned.raw == message.raw]
-        verify_signed_message(network, signed, message.raw, sent.signing_subnet_id, 67)
+        (source,) = [item for item in network.messages if item.unsigned.raw == message.raw]
+        verify_signed_message(network, signed, message.raw, source.signing_subnet_id, 67)
         origins = await tab.evaluate(
             "performance.getEntriesByType('resource').map((item) => new URL(item.name).origin)"
         )

@@ -1,4 +1,4 @@
-"""A backup taken beside a running daemon makes the same daemon elsewhere."""
+"""A backup of a running daemon makes the same daemon elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpseal.warp.ids import PRIMARY_NETWORK
 
 
 async def run(*arguments: str) -> int:
-    """Run a command in a thread, beside the daemon of this process."""
+    """Run a command in a thread, while the daemon of this process runs."""
     return await asyncio.to_thread(main, arguments)
 
 

@@ -14,7 +14,7 @@ from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
-# Far beyond what a test may take: a request that waits for the buffer in vain fails the test.
+# Far beyond what a test may take: a request that never gets its buffer fails the test.
 LONG = {"buffer-wait-seconds": 600, "request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
 SHORT = {"buffer-wait-seconds": 0.4}
 
@@ -56,8 +56,8 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
         # The cached result serves equal requests at once: before another message's request, which waits for its buffer.
         waiting = asyncio.create_task(aggregate_with_buffer(daemon, network, other, quorum_percentage=70))
         repeated = asyncio.create_task(aggregate_with_buffer(daemon, network, message, quorum_percentage=70))
-        finished, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
-        assert finished == {repeated}
+        done_tasks, _ = await asyncio.wait((waiting, repeated), return_when=asyncio.FIRST_COMPLETED)
+        assert done_tasks == {repeated}
         assert len((await repeated).signers) == len((await waiting).signers) == 7
 
 

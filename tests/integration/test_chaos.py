@@ -33,7 +33,7 @@ TUNED = {
 }
 
 
-async def trouble(network: SimulatedNetwork, random: Random) -> None:
+async def disturb(network: SimulatedNetwork, random: Random) -> None:
     """Make trouble until cancelled, never all of the stake at once."""
     while True:
         await pause(random.uniform(0.005, 0.03))
@@ -58,9 +58,9 @@ async def trouble(network: SimulatedNetwork, random: Random) -> None:
 
 async def pause(seconds: float) -> None:
     """Wait, and longer where the machine is late: as much trouble to as much work, however slow."""
-    begun = time.monotonic()
+    start = time.monotonic()
     await asyncio.sleep(seconds)
-    await asyncio.sleep((time.monotonic() - begun - seconds) * 10)
+    await asyncio.sleep((time.monotonic() - start - seconds) * 10)
 
 
 async def one_request(daemon: Daemon, network: SimulatedNetwork, message: SimMessage, random: Random) -> str:
@@ -103,7 +103,7 @@ async def test_every_reply_is_right_and_every_failure_has_a_reason_in_chaos(seed
         async with run_daemon(config) as daemon:
             await daemon.until_ready()
             messages = [message for subnet in network.subnets for message in network.messages_of(subnet.subnet_id)]
-            troubling = asyncio.create_task(trouble(network, random))
+            troubling = asyncio.create_task(disturb(network, random))
             chosen = [random.choice(messages) for _ in range(REQUESTS)]
             slots = asyncio.Semaphore(AT_ONCE)
 

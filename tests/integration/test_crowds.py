@@ -160,7 +160,7 @@ async def test_no_validator_is_asked_after_the_last_client_leaves(tmp_path: Path
         assert asked(network) == before
 
 
-async def test_a_caller_with_a_short_deadline_does_not_end_what_others_wait_for(tmp_path: Path) -> None:
+async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("all:slow=700ms"),))
     async with (
         run_network(plan) as network,

@@ -1,4 +1,4 @@
-"""What stands around the answers of endpoints 3 to 8 in a running daemon: pages, freshness, caches, sites, limits."""
+"""What stands around the responses of endpoints 3 to 8 in a running daemon: pages, freshness, caches, sites, limits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SITE = {"Origin": "https://explorer.example"}
 
 
 async def headers_of(daemon: Daemon, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers (lower case) and body of an answer as it came."""
+    """Return status, headers (lower case) and body of a response as it came."""
     renamed = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with daemon.session.request(method, daemon.api_url + path, headers=renamed) as answer:
-        return answer.status, {name.lower(): value for name, value in answer.headers.items()}, await answer.read()
+    async with daemon.session.request(method, daemon.api_url + path, headers=renamed) as response:
+        return response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read()
 
 
 async def test_a_token_is_accepted_alone_or_with_equal_parameters(tmp_path: Path) -> None:
@@ -52,13 +52,13 @@ async def test_a_token_is_accepted_after_a_restart(tmp_path: Path) -> None:
     assert [block["blockNumber"] for block in again.body["blocks"]] == ["14", "13", "12", "11", "10"]
 
 
-async def test_answers_have_freshness_and_cors_headers(tmp_path: Path) -> None:
+async def test_responses_have_freshness_and_cors_headers(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
-        answers = [
+        responses = [
             await headers_of(daemon, "GET", path, **SITE)
             for path in (BLOCKS, TXS, f"{FUJI}/blockchains/x-chain", f"{FUJI}/rewards", f"{BLOCKS}?pageSize=0")
         ]
-        _, granted, _ = await headers_of(
+        _, cors_headers, _ = await headers_of(
             daemon,
             "OPTIONS",
             BLOCKS,
@@ -66,14 +66,14 @@ async def test_answers_have_freshness_and_cors_headers(tmp_path: Path) -> None:
             Access_Control_Request_Method="GET",
             Access_Control_Request_Headers="cache-control,pragma,expires",
         )
-    assert [status for status, _, _ in answers] == [200, 200, 200, 400, 400]
-    for _, headers, _ in answers:
+    assert [status for status, _, _ in responses] == [200, 200, 200, 400, 400]
+    for _, headers, _ in responses:
         assert headers["x-warpseal-index"] == (
             "p-chain;height=19;node=19;lag=0, x-chain;height=13;node=13;lag=0, c-chain;height=10;node=10;lag=0"
         )
         assert headers["access-control-allow-origin"] == "*"
         assert "x-warpseal-index" in headers["access-control-expose-headers"].split(", ")
-    assert granted["access-control-allow-headers"] == "cache-control,pragma,expires"
+    assert cors_headers["access-control-allow-headers"] == "cache-control,pragma,expires"
 
 
 async def test_an_index_without_an_indexer_becomes_stale(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_an_index_without_an_indexer_becomes_stale(tmp_path: Path) -> None
     assert other.status == 400
 
 
-async def test_answers_are_revalidated_compressed_and_have_heads(tmp_path: Path) -> None:
+async def test_responses_are_revalidated_compressed_and_have_heads(tmp_path: Path) -> None:
     async with run_recorded_daemon(tmp_path) as daemon:
         _, newest, body = await headers_of(daemon, "GET", BLOCKS, Accept_Encoding="identity")
         same, unchanged, nothing = await headers_of(daemon, "GET", BLOCKS, If_None_Match=newest["etag"])
@@ -144,9 +144,9 @@ async def test_sdk_clients_get_the_sdk_dialect_by_default(tmp_path: Path) -> Non
     x_txs = f"{FUJI}/blockchains/x-chain/transactions"
     async with run_recorded_daemon(tmp_path) as daemon:
         plain = (await daemon.get(x_txs)).body["transactions"][0]
-        async with daemon.session.get(daemon.api_url + x_txs, headers={"User-Agent": agent}) as answer:
-            sdk = (await answer.json())["transactions"][0]
-            assert "User-Agent" in ",".join(answer.headers.getall("vary"))
+        async with daemon.session.get(daemon.api_url + x_txs, headers={"User-Agent": agent}) as response:
+            sdk = (await response.json())["transactions"][0]
+            assert "User-Agent" in ",".join(response.headers.getall("vary"))
     assert isinstance(plain["emittedUtxos"][0]["outputIndex"], int)
     assert sdk["emittedUtxos"][0]["outputIndex"] == str(plain["emittedUtxos"][0]["outputIndex"])
     assert ("blockNumber" in plain, "blockNumber" in sdk) == (True, False)

@@ -31,7 +31,7 @@ SECONDS_OF_2026 = range(1_767_225_600, 1_830_297_600)
 def node() -> ReplayNode:
     """A node that lists the validators that it sees."""
     result = recorded_result("platform.getCurrentValidators", subnetID=id_text(PRIMARY_NETWORK))
-    return ReplayNode(answers={"platform.getCurrentValidators": result, "info.peers": recorded_result("info.peers")})
+    return ReplayNode(replies={"platform.getCurrentValidators": result, "info.peers": recorded_result("info.peers")})
 
 
 async def txs_of(daemon: Daemon, path: str, **query: str) -> list[dict[str, Any]]:
@@ -93,9 +93,9 @@ async def test_imports_and_exports_link_the_chains(tmp_path: Path) -> None:
                 (spent,) = tx["consumedUtxos"]
                 export = listed_txs[spent["txHash"]]
                 assert (export["txType"], export["sourceChain"]) == ("ExportTx", tx["sourceChain"])
-                (made,) = [utxo for utxo in export["emittedUtxos"] if utxo["utxoId"] == spent["utxoId"]]
-                assert made["consumingTxHash"] == tx["txHash"]
-                assert (made["createdOnChainId"], made["consumedOnChainId"]) == (export["sourceChain"], chain)
+                (utxo_row,) = [utxo for utxo in export["emittedUtxos"] if utxo["utxoId"] == spent["utxoId"]]
+                assert utxo_row["consumingTxHash"] == tx["txHash"]
+                assert (utxo_row["createdOnChainId"], utxo_row["consumedOnChainId"]) == (export["sourceChain"], chain)
                 ties += 1
     assert ties == 6
 
@@ -112,9 +112,9 @@ async def test_signers_own_the_outputs_and_accounts(tmp_path: Path) -> None:
                 assert address_from_public_key(bytes.fromhex(signer["publicKey"][2:])) in owners
                 assert len(signer["signature"]) == 2 + 2 * 65
                 keys += 1
-        for taken in tx.get("evmInputs", ()):
-            assert taken["fromAddress"] == account_text(bytes.fromhex(ACCOUNT[2:]))
-            (signer,) = taken["credentials"]
+        for evm_input in tx.get("evmInputs", ()):
+            assert evm_input["fromAddress"] == account_text(bytes.fromhex(ACCOUNT[2:]))
+            (signer,) = evm_input["credentials"]
             assert signer["publicKey"].startswith(("0x02", "0x03"))
             keys += 1
     assert keys > 20

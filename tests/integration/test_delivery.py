@@ -1,4 +1,4 @@
-"""Messages signed for a destination: its next block accepts them, or the answer says what has to happen there first."""
+"""Messages signed for a destination: its next block accepts them, or the response says what has to happen first."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_ep
         assert accepts(network, P_CHAIN, reply.signed)
 
 
-async def test_what_the_caller_names_wins_and_the_report_says_so(tmp_path: Path) -> None:
+async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
@@ -204,7 +204,7 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
         assert accepts(network, idle, reply.body["next"]["signedMessage"])
 
 
-async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
@@ -221,7 +221,7 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: P
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 
-async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_one_that_begins_meanwhile(
+async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_next_one(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
@@ -241,7 +241,7 @@ async def test_a_message_that_cannot_be_signed_for_an_epoch_is_signed_for_the_on
         assert reply.body["report"]["pChainHeight"] == str(height)
 
 
-async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tmp_path: Path) -> None:
+async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3)
     async with run_network(plan) as network:
         config = build_config(network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0})
@@ -254,9 +254,9 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             # Each request waits for the buffer, which the silent validator keeps from being reached.
             first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
             assert accepts(network, idle, first.signed)
-            asked = count_requests(network)
+            requests = count_requests(network)
             request = asyncio.create_task(daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33))
-            await until(lambda: count_requests(network) > asked)
+            await until(lambda: count_requests(network) > requests)
             height = network.change_weight(l1, 4, 0)
             network.build_block(idle)
             reply = await request
@@ -265,7 +265,7 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends_meanwhile(tm
             assert accepts(network, idle, reply.signed)
 
 
-async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_epoch_that_begins_meanwhile(
+async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_next_epoch(
     tmp_path: Path,
 ) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3)
@@ -279,9 +279,9 @@ async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_
             message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
             assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
             network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
-            asked = count_requests(network)
+            requests = count_requests(network)
             request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
-            await until(lambda: count_requests(network) > asked)
+            await until(lambda: count_requests(network) > requests)
             network.change_weight(l1, 4, 0)
             height = network.change_weight(l1, 5, 0)
             network.build_block(idle)
@@ -345,7 +345,7 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
         assert "advice" not in reply.body["report"]
 
 
-async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_answer(tmp_path: Path) -> None:
+async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(tmp_path: Path) -> None:
     async with run_network(IDLE) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(8)
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id

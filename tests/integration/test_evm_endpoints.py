@@ -171,10 +171,10 @@ async def test_the_l1s_that_a_node_serves_are_served_without_being_configured(tm
 
 
 async def post(daemon: Daemon, path: str) -> int:
-    async with daemon.session.post(daemon.api_url + path) as answer:
-        return answer.status
+    async with daemon.session.post(daemon.api_url + path) as response:
+        return response.status
 
 
 async def get_json(daemon: Daemon, url: str) -> tuple[int, Any]:
-    async with daemon.session.get(url) as answer:
-        return answer.status, await answer.json()
+    async with daemon.session.get(url) as response:
+        return response.status, await response.json()

@@ -93,26 +93,26 @@ async def test_a_chain_is_indexed_and_served_and_its_metadata_reindexed(tmp_path
 
 
 async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(tmp_path: Path) -> None:
-    made = MadeUpChain(seed=31, evm_chain_id=31_337)
-    coin, nft, alice, bob, carol = map(made.address, ("coin", "nft", "alice", "bob", "carol"))
+    builder = MadeUpChain(seed=31, evm_chain_id=31_337)
+    coin, nft, alice, bob, carol = map(builder.address, ("coin", "nft", "alice", "bob", "carol"))
     mints = [erc20_transfer(coin, h.ZERO, owner, amount) for owner, amount in ((alice, 10**24), (bob, 50))]
     mints += [erc721_transfer(nft, h.ZERO, alice, token) for token in (1, 2)]
-    made.add([Tx(alice, coin, tuple(mints))], seconds=50_000)
+    builder.add([Tx(alice, coin, tuple(mints))], seconds=50_000)
     spent = (erc20_transfer(coin, alice, carol, 10**24), erc721_transfer(nft, alice, bob, 2))
-    made.add([Tx(alice, coin, spent), Tx(bob, carol)], seconds=50_000)
-    made.add([Tx(bob, carol)], seconds=50_000)
-    node, base = EvmReplayNode(made.chain, tip=1), f"/v2/chains/{made.chain.evm_chain_id}/contracts"
+    builder.add([Tx(alice, coin, spent), Tx(bob, carol)], seconds=50_000)
+    builder.add([Tx(bob, carol)], seconds=50_000)
+    node, base = EvmReplayNode(builder.chain, tip=1), f"/v2/chains/{builder.chain.evm_chain_id}/contracts"
     balances, holders = f"{base}/{h.text(coin)}/balances", f"{base}/{h.text(nft)}/nfts:listHolders"
     day = (GENESIS_TIME + 50_000) // 86_400 * 86_400
     async with serving(ReplayNode()) as primary, serving_evm(node):
-        chain_id = id_text(made.chain.blockchain_id)
+        chain_id = id_text(builder.chain.blockchain_id)
         chains = [{"blockchain-id": chain_id, "rpc": [node.url], "index": {"holders": True, "metadata": "off"}}]
         file = write_config_file(tmp_path, primary, index_chains=[], evm_chains=chains)
         async with start_command("serve", "--config", file) as command, daemon_of(command) as daemon:
-            await until_indexed(daemon, 1, made.chain.evm_chain_id)
+            await until_indexed(daemon, 1, builder.chain.evm_chain_id)
             first = (await daemon.get(f"{balances}?threshold=10&pageSize=1")).body
             node.tip = None
-            await until_indexed(daemon, made.chain.tip, made.chain.evm_chain_id)
+            await until_indexed(daemon, builder.chain.tip, builder.chain.evm_chain_id)
             second = (await daemon.get(f"{balances}?pageToken={first['nextPageToken']}&pageSize=5")).body
             ever = (await daemon.get(f"{balances}?threshold=10")).body
             lately = (await daemon.get(f"{balances}?threshold=10&startTimestamp={GENESIS_TIME + 150_000}")).body
@@ -121,8 +121,8 @@ async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(
             # No validator answers.
             lines = [line for line in command.stderr if " no quorum after start " not in line]
             assert [line for line in lines if " WARNING " in line or " ERROR " in line] == []
-    answers = (first, second, ever, lately)
-    pages = [[(entry["address"], entry["sortKey"]) for entry in answer["addresses"]] for answer in answers]
+    responses = (first, second, ever, lately)
+    pages = [[(entry["address"], entry["sortKey"]) for entry in response["addresses"]] for response in responses]
     assert pages[0] + pages[1] == [(h.text(alice), 10**24), (h.text(bob), 50)]
     assert "nextPageToken" not in second
     assert pages[2] == [(h.text(carol), 10**24), (h.text(bob), 50), (h.text(alice), 0)]
@@ -135,12 +135,12 @@ async def test_metrics_of_a_chain_follow_its_index_while_pages_keep_their_block(
 
 async def until_indexed(daemon: Daemon, height: int, chain_id: int = h.CHAIN.evm_chain_id) -> None:
     async def is_indexed() -> bool:
-        answer = await daemon.get(f"/v1/chains/{chain_id}")
-        return f"height={height}" in answer.headers.get("x-warpseal-index", "").split(";")
+        response = await daemon.get(f"/v1/chains/{chain_id}")
+        return f"height={height}" in response.headers.get("x-warpseal-index", "").split(";")
 
     await until(is_indexed)
 
 
 async def post(daemon: Daemon, path: str) -> int:
-    async with daemon.session.post(daemon.api_url + path) as answer:
-        return answer.status
+    async with daemon.session.post(daemon.api_url + path) as response:
+        return response.status

@@ -50,7 +50,7 @@ async def test_one_manually_tracked_peer_is_enough(tmp_path: Path) -> None:
             await sign_with_all(daemon, network)
 
 
-async def test_a_restart_needs_nobody_to_tell_addresses(tmp_path: Path) -> None:
+async def test_after_a_restart_stored_addresses_are_dialed_without_gossip(tmp_path: Path) -> None:
     async with run_network(SHARED) as network:
         async with run_daemon(build_config(network, tmp_path)) as daemon:
             await daemon.until_connected(10)
@@ -100,7 +100,7 @@ async def test_a_validator_that_hangs_up_is_dialled_again(tmp_path: Path) -> Non
         assert endings == {'warpseal_peer_disconnects_total{reason="hung_up"}': 20}
 
 
-async def test_a_configured_node_that_is_a_validator_itself_is_found_though_nobody_lists_it(tmp_path: Path) -> None:
+async def test_a_configured_node_that_validates_is_connected_although_no_peer_lists_it(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), node_is_validator=True)
     no_gossip = {"gossip_interval_s": 60.0}
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path, peers=no_gossip)) as daemon:
@@ -144,7 +144,7 @@ async def test_private_addresses_are_used_only_where_allowed(tmp_path: Path) -> 
     assert not any(validator.counts.connections for validator in network.validators)
 
 
-async def test_validators_whose_address_nobody_knows_are_given_up_after_a_while(tmp_path: Path) -> None:
+async def test_validators_without_a_known_address_are_given_up_after_a_while(tmp_path: Path) -> None:
     async with run_network(Plan(validators=10, info_peers=0)) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
         async with run_daemon(build_config(network, tmp_path, LONG, peers={"address_timeout_s": 0.5})) as daemon:

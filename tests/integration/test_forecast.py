@@ -94,11 +94,11 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         of_l1 = f'subnet_id="{id_text(l1)}"'
         metrics: dict[str, float] = {}
 
-        async def both_answer() -> bool:
+        async def both_respond() -> bool:
             metrics.update(await daemon.metrics())
             return metrics.get(f'warpseal_l1_quorum_margin_ratio{{basis="answering",{of_l1}}}') == 0.33
 
-        await until(both_answer)
+        await until(both_respond)
         assert len([name for name in metrics if name.startswith("warpseal_l1_")]) == 5
         impossible_s = metrics[f"warpseal_l1_quorum_seconds_left{{{of_l1}}}"]
         assert 0 < impossible_s == left_s < threshold("WarpsealL1Halts", "warpseal_l1_quorum_seconds_left")
@@ -122,7 +122,7 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
         assert (saved.code, '"topUps": []' in saved.stdout) == (0, True)
 
 
-async def test_validators_leave_with_the_first_block_of_the_foretold_second(tmp_path: Path) -> None:
+async def test_validators_leave_with_the_first_block_of_the_forecast_second(tmp_path: Path) -> None:
     # Three validators above the target: the price rises each second.
     clock = Clock()
     plan = Plan(
@@ -163,14 +163,14 @@ async def test_validators_leave_with_the_first_block_of_the_foretold_second(tmp_
 async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> None:
     """At the end of the recorded network three of the L1's four validators have a balance."""
     of_l1 = {"subnetID": id_text(L1)}
-    answers = {
+    responses = {
         **{
             method: recorded_result(method, **of_l1)
             for method in ("platform.getCurrentValidators", "platform.getSubnet")
         },
         **{method: recorded_result(method) for method in (FEE_STATE, "platform.getValidatorFeeConfig")},
     }
-    node = ReplayNode(answers=answers)
+    node = ReplayNode(replies=responses)
     async with run_recorded_daemon(tmp_path, node) as daemon:
         body = await forecast_when(daemon, L1, lambda body: body["fee"]["source"] == "index")
         assert (await daemon.metrics())['warpseal_index_pages_total{chain="p-chain",kind="blocks"}'] == 1
@@ -178,7 +178,7 @@ async def test_the_index_has_the_number_of_active_validators(tmp_path: Path) -> 
     assert body["today"] == {"losses": [], "topUps": [], "topUpTotal": "0"}
 
 
-async def test_no_forecast_is_made_of_untracked_subnets_and_none_while_nodes_are_down(tmp_path: Path) -> None:
+async def test_untracked_subnets_and_subnets_without_nodes_have_no_forecast(tmp_path: Path) -> None:
     keys: dict[str, list[str]] = {"tracked-subnet-ids": []}
     async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, keys, **QUICK)) as daemon:
         await daemon.until_connected(4)

@@ -34,7 +34,7 @@ def verified_height(network: SimulatedNetwork, message: SimMessage, reply: Reply
     return height
 
 
-async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand(tmp_path: Path) -> None:
+async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon:
         await daemon.until_connected(10)
         message, subnet_id = l1_message(network), network.subnets[1].subnet_id
@@ -52,7 +52,7 @@ async def test_after_a_change_of_the_set_a_later_request_uses_the_shares_at_hand
         assert asked(network) == before
 
 
-async def test_while_sets_change_with_every_block_all_answers_fit_the_height_they_name(tmp_path: Path) -> None:
+async def test_while_sets_change_with_every_block_all_responses_fit_the_height_they_name(tmp_path: Path) -> None:
     plan = Plan(
         validators=10, l1s=(L1Plan(shared=True),), height=20, block_interval_s=0.05, churn_every=1, messages=40, seed=5
     )
@@ -128,7 +128,7 @@ async def test_a_cached_set_and_the_epoch_height_are_never_too_old(tmp_path: Pat
     ):
         await daemon.until_ready()
         message, other = l1_message(network), l1_message(network, 1)
-        # The epoch of five blocks began at 20; at 24 that is too far back, but for its being the epoch's.
+        # The epoch of five blocks began at 20; at 24 that is too far back, except for the epoch's height.
         network.advance(2)
         assert verified_height(network, message, await daemon.aggregate(message, pchain_height=22)) == 22
         network.advance(2)
@@ -184,7 +184,7 @@ def emptying(rule: str) -> Plan:
     return Plan(validators=6, l1s=(L1Plan(validators=3),), height=20, rules=(parse_rule(f"l1-0/all:{rule}"),))
 
 
-async def test_an_empty_set_at_a_named_height_is_the_callers_fault(tmp_path: Path) -> None:
+async def test_an_empty_set_at_a_named_height_is_the_callers_error(tmp_path: Path) -> None:
     async with (
         run_network(emptying("leaves=21")) as network,
         run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
@@ -213,7 +213,7 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         assert verified_height(network, message, await request) == 21
 
 
-async def test_unknown_chains_and_subnets_are_told(tmp_path: Path) -> None:
+async def test_unknown_chains_and_subnets_are_errors(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         stranger = UnsignedMessage.build(
             network.network_id, ChainID(b"\x07" * 32), l1_message(network).unsigned.payload

@@ -130,8 +130,8 @@ async def test_uptime_that_four_in_ten_have_not_measured_is_wait_and_they_are_as
         reply = await daemon.aggregate(network.messages_of(network.subnets[1].subnet_id)[8])
         assert_wait(reply, 503)
         assert reply.detail["counts"]["uptime_not_reached"] == 4
-        asked = [validator.counts.app_requests for validator in network.validators[:4]]
-        assert asked == [1, 1, 1, 1]
+        requests = [validator.counts.app_requests for validator in network.validators[:4]]
+        assert requests == [1, 1, 1, 1]
 
 
 async def test_the_code_of_a_missing_uptime_about_another_message_may_change_and_is_asked_again(tmp_path: Path) -> None:

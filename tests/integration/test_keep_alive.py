@@ -55,12 +55,12 @@ async def test_hundreds_of_pings_with_stalls_that_queue_two_and_dropped_pongs_en
         ):
             await daemon.until_connected(VALIDATORS)
             late_s = max(await stall_again_and_again(cycles * interval_s, interval_s), other.worst_lag_s)
-            faults = other.network.violations.by_kind()
+            violations = other.network.violations.by_kind()
             # A pong is up to half an interval old when it is sent. If the machine held up the nodes as well, a late
             # ping of theirs, our late sending and their late reading add to that. Only if these three, and what
-            # the ticks do not see of them, together fill less than the other half, a fault is ours.
-            if not faults or late_s < interval_s / 8:
-                assert faults == {}
+            # the ticks do not see of them, together fill less than the other half, an error is ours.
+            if not violations or late_s < interval_s / 8:
+                assert violations == {}
                 await assert_nobody_hung_up(other, daemon)
                 return
     raise AssertionError(f"the machine is too busy: timers are {late_s:.3f} s late")

@@ -70,8 +70,8 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
 
 async def post(session: aiohttp.ClientSession, api_url: str, body: dict[str, str]) -> dict[str, str]:
     async with session.post(api_url + AGGREGATE_PATH, json=body) as response:
-        answer: dict[str, str] = await response.json()
-        return answer
+        reply: dict[str, str] = await response.json()
+        return reply
 
 
 async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_reached(
@@ -80,15 +80,15 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
     plan = Plan(validators=1, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/all:closed"),))
     async with run_network(plan) as network:
         l1 = network.subnets[1].subnet_id
-        sent = network.messages_of(l1)[0].unsigned
+        unsigned = network.messages_of(l1)[0].unsigned
         conversion = network.p_chain.conversion_of(l1)
         assert conversion.attested is not None
         config = build_config(network, tmp_path, {"store-url": store_url})
         await asyncio.to_thread(create_store, store_url)
-        await asyncio.to_thread(import_shares, network, store_url, [sent, conversion.attested.unsigned])
+        await asyncio.to_thread(import_shares, network, store_url, [unsigned, conversion.attested.unsigned])
         async with run_daemon(config) as daemon:
-            reply = await daemon.post(AGGREGATE_PATH, {"message": sent.raw.hex()})
-            verify_signed_message(network, reply.signed, sent.raw, l1, 67)
+            reply = await daemon.post(AGGREGATE_PATH, {"message": unsigned.raw.hex()})
+            verify_signed_message(network, reply.signed, unsigned.raw, l1, 67)
             reply = await daemon.get(GET + conversion.text)
             verify_signed_message(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
         assert sum(asked(network)[1:]) == 0

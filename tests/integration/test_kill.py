@@ -25,13 +25,13 @@ from warpseal.store.integrity import IntegrityCheck
 from warpseal.store.url import StoreUrl
 from warpseal.warp.l1_messages import bootstrap_validation_id
 
-# Of each kind of store; most of the code is that of both.
+# Kills for each kind of store; both share most of the code.
 KILLS = {"sqlite": 120, "postgresql": 80}
-# Longer than an answer takes, so that the polls do not use up the processor.
+# Longer than a response takes, so that the polls do not use up the processor.
 POLL_S = 0.02
 SERIES = 4
 GET = "/v1/signatureAggregator/fuji/aggregateSignatures/"
-# The daemon waits this long for the commit; a later answer may have been sent before it.
+# The daemon waits this long for the commit; a later response may have been sent before it.
 COMMIT_WAIT_S = 1.0
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blocks=0)
 
@@ -40,8 +40,8 @@ PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=10_000, epoch_blo
 class DaemonSeries:
     """Daemons on one store, one after another, and the requests that they answered.
 
-    number: of the validator whose weight its P-Chain transactions change. got: hashes of these transactions.
-    answered_gets: also answers that came too late to be in `got`.
+    number: index of the validator whose weight P-Chain transactions change. transaction_ids: hashes of these.
+    successful_gets: also responses that came too late to be in `transaction_ids`.
     """
 
     network: SimulatedNetwork
@@ -49,15 +49,15 @@ class DaemonSeries:
     number: int
     rnd: Random
     messages: Iterator[SimMessage]
-    posted: list[SimMessage] = field(default_factory=list)
-    got: list[str] = field(default_factory=list)
-    answered_posts: int = 0
-    answered_gets: int = 0
+    signed_messages: list[SimMessage] = field(default_factory=list)
+    transaction_ids: list[str] = field(default_factory=list)
+    successful_posts: int = 0
+    successful_gets: int = 0
 
     @property
-    def answers(self) -> int:
-        """The number of answers that must be in the store."""
-        return len(self.posted) + len(self.got)
+    def responses(self) -> int:
+        """The number of responses that must be in the store."""
+        return len(self.signed_messages) + len(self.transaction_ids)
 
     async def run(self, number: int) -> None:
         """Run and kill so many daemons, one after another."""
@@ -65,15 +65,15 @@ class DaemonSeries:
             await self.run_one()
 
     async def run_one(self) -> None:
-        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some answers."""
+        """Run a daemon, send requests, and kill it at a random moment: while it starts, or after some responses."""
         async with start_command("serve", "--config", self.config) as daemon:
             if self.rnd.random() < 0.2:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
             api_url, _ = await daemon.listening()
             request = asyncio.create_task(self._ask(api_url))
-            enough = self.answers + self.rnd.randint(0, 4)
-            await until(lambda: self.answers >= enough or request.done())
+            enough = self.responses + self.rnd.randint(0, 4)
+            await until(lambda: self.responses >= enough or request.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
             daemon.kill()
             await request
@@ -84,9 +84,10 @@ class DaemonSeries:
             api_url, _ = await daemon.listening()
             async with aiohttp.ClientSession(api_url) as session:
                 statuses = [
-                    await self._status(session.post(AGGREGATE_PATH, json=_body(message))) for message in self.posted
+                    await self._status(session.post(AGGREGATE_PATH, json=_body(message)))
+                    for message in self.signed_messages
                 ]
-                statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.got]
+                statuses += [await self._status(session.get(GET + tx_hash)) for tx_hash in self.transaction_ids]
             daemon.terminate()
             assert await daemon.ended() == 0, "".join(daemon.stderr)
         return statuses
@@ -106,9 +107,9 @@ class DaemonSeries:
             except aiohttp.ClientError:
                 return
             assert status == 200
-            self.answered_posts += 1
+            self.successful_posts += 1
             if monotonic() - began < COMMIT_WAIT_S:
-                self.posted.append(message)
+                self.signed_messages.append(message)
 
     async def _get(self, session: aiohttp.ClientSession) -> None:
         """Change a weight, which supersedes the change before it, and poll for its message."""
@@ -125,9 +126,9 @@ class DaemonSeries:
                 return
             assert status in (201, 404, 503)
             await asyncio.sleep(POLL_S)
-        self.answered_gets += 1
+        self.successful_gets += 1
         if monotonic() - began < COMMIT_WAIT_S:
-            self.got.append(transaction.text)
+            self.transaction_ids.append(transaction.text)
 
     async def _status(self, asking: aiohttp.client._RequestContextManager) -> int:
         async with asyncio.timeout(TIMEOUT_S), asking as response:
@@ -151,14 +152,14 @@ def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         yield lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    made: list[str] = []
+    urls: list[str] = []
 
     def make() -> str:
-        made.append(server.create_database())
-        return made[-1]
+        urls.append(server.create_database())
+        return urls[-1]
 
     yield make
-    for url in made:
+    for url in urls:
         server.drop_database(url)
 
 
@@ -178,13 +179,15 @@ async def test_no_answered_signature_is_lost_in_200_kills(
                 tasks.create_task(daemons.run(kills // SERIES))
         for url, daemons in series.items():
             before = asked(network)
-            assert await daemons.repeat_all() == [200] * len(daemons.posted) + [201] * len(daemons.got)
+            assert await daemons.repeat_all() == [200] * len(daemons.signed_messages) + [201] * len(
+                daemons.transaction_ids
+            )
             assert asked(network) == before
-            faults: list[str] = []
+            failures: list[str] = []
             with open_read_only(StoreUrl.parse(url)) as connection:
-                counted = IntegrityCheck(connection, faults.append).run()
-            assert faults == []
-            assert counted.signatures >= daemons.answers
-        # Enough answers came before a kill.
-        assert sum(daemons.answered_posts for daemons in series.values()) > kills
-        assert sum(daemons.answered_gets for daemons in series.values()) > kills / 5
+                counted = IntegrityCheck(connection, failures.append).run()
+            assert failures == []
+            assert counted.signatures >= daemons.responses
+        # Enough responses came before a kill.
+        assert sum(daemons.successful_posts for daemons in series.values()) > kills
+        assert sum(daemons.successful_gets for daemons in series.values()) > kills / 5

@@ -110,14 +110,14 @@ async def test_posts_and_requests_by_transaction_share_stored_signatures(tmp_pat
     async with run_l1_network(tmp_path) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         registration = running.network.p_chain.register(running.l1)
-        got = await running.deliver(registration)
-        posted = await running.daemon.aggregate_v1(
+        registered_reply = await running.deliver(registration)
+        posted_reply = await running.daemon.aggregate_v1(
             attested_message(conversion), signingSubnetId=id_text(running.l1), pChainHeight=20
         )
         before = running.count_signature_requests()
-        assert (await running.deliver(conversion)).signed == posted.signed
+        assert (await running.deliver(conversion)).signed == posted_reply.signed
         again = await running.daemon.aggregate_v1(
             attested_message(registration), signingSubnetId=id_text(running.l1), pChainHeight=20
         )
-        assert again.signed == got.signed
+        assert again.signed == registered_reply.signed
         assert running.count_signature_requests() == before

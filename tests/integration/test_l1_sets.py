@@ -113,9 +113,9 @@ async def test_only_the_missing_weight_is_requested_after_signers_left(tmp_path:
             verdict = running.verify(reply, l1.conversion)
             verify_with_py_ecc(verdict)
             assert network.manager(l1.subnet_id).deliver(bytes.fromhex(reply.signed)).accepted
-            asked = {request for request, count in l1.requests().items() if count > requests[request]}
-            assert silent in asked
-            assert asked <= {silent, l1.first_key}
+            keys = {request for request, count in l1.requests().items() if count > requests[request]}
+            assert silent in keys
+            assert keys <= {silent, l1.first_key}
             staying_keys = {network.validators[item].bls_key for item in staying}
             assert len(staying_keys & set(verdict.signers)) >= 2
 

@@ -145,7 +145,7 @@ async def test_ready_names_the_inactive_validators_of_a_tracked_l1(tmp_path: Pat
             assert "top up their balance, or disable" in document["advice"]
 
 
-async def test_keyless_stake_of_the_primary_network_counts_too(tmp_path: Path) -> None:
+async def test_keyless_stake_of_the_primary_network_counts(tmp_path: Path) -> None:
     plan = Plan(validators=10, l1s=(), rules=(parse_rule("0-3:keyless"),))
     async with run_network(plan) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         message = network.messages_of(network.subnets[0].subnet_id)[0]

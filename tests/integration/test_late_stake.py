@@ -49,9 +49,9 @@ async def test_few_validators_are_asked_again_while_all_sign_late(tmp_path: Path
         message = network.messages_of(PRIMARY_NETWORK)[0]
         reply = await daemon.aggregate(message)
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
-        asked = sum(validator.counts.app_requests for validator in network.validators)
+        requests = sum(validator.counts.app_requests for validator in network.validators)
         # Everybody at first and once more when the first has signed; in between eight at a time.
-        assert asked < 40 * 2 + 8 * 6
+        assert requests < 40 * 2 + 8 * 6
 
 
 async def test_a_request_waits_for_stake_that_connects_late(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Slow and lying validators: the answer comes all the same, and nothing of theirs is in it."""
+"""Slow and lying validators: the response comes all the same, and nothing of theirs is in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_plan(*rules: str, weights: str = "equal:1000") -> Plan:
 
 
 @pytest.mark.parametrize("lie", [*LIES, *CUTS])
-async def test_wrong_shares_of_three_in_ten_validators_do_no_harm(lie: str, tmp_path: Path) -> None:
+async def test_the_quorum_is_reached_although_three_in_ten_shares_are_wrong(lie: str, tmp_path: Path) -> None:
     async with run_network(a_plan(f"0,4,7:{lie}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         await daemon.until_connected(10)
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
@@ -36,7 +36,7 @@ async def test_wrong_shares_of_three_in_ten_validators_do_no_harm(lie: str, tmp_
 
 
 @pytest.mark.parametrize("oddity", ["duplicate=3", "twice=wrong", "twice=garbage", "twice=empty", "twice=short"])
-async def test_a_good_first_share_counts_whatever_follows(oddity: str, tmp_path: Path) -> None:
+async def test_a_good_first_share_counts_although_bad_ones_follow(oddity: str, tmp_path: Path) -> None:
     async with run_network(a_plan(f"0,4,7:{oddity}")) as network, run_daemon(build_config(network, tmp_path)) as daemon:
         for message in network.messages_of(PRIMARY_NETWORK)[:3]:
             reply = await daemon.aggregate(message, quorum_percentage=100)

@@ -81,19 +81,19 @@ async def open_platform(network: SimulatedNetwork, counted: Counted) -> AsyncIte
 
 
 @pytest.mark.parametrize("words", ["old-sets=5", "foreign-sets", "forged-height=1000", "foreign-conversion"])
-async def test_one_liar_of_three_changes_no_answer(words: str) -> None:
+async def test_one_liar_of_three_changes_no_response(words: str) -> None:
     async with run_network(PLAN) as network:
         network.advance(10)
         for place in range(3):
             lie(network, place, words)
-            blamed = await ask_everything(network)
+            node_series = await ask_everything(network)
             # The third node is asked only if another one lies.
-            assert blamed == ({place} if place < 2 and words != "forged-height=1000" else set())
+            assert node_series == ({place} if place < 2 and words != "forged-height=1000" else set())
             lie(network, place, "")
 
 
 async def ask_everything(network: SimulatedNetwork) -> set[int]:
-    """Assert that fresh clients of all nodes get the true answers; return the nodes that contradicted others."""
+    """Assert that fresh clients of all nodes get the true responses; return the nodes that contradicted others."""
     tip, subnet = network.state.heights.current, network.subnets[1]
     chains = network.state.chains_of(subnet.subnet_id)
     counted = Counted()
@@ -121,7 +121,7 @@ async def ask_everything(network: SimulatedNetwork) -> set[int]:
     return {position for position, _ in counted.counts}
 
 
-async def test_two_liars_that_agree_win_and_three_different_answers_are_none() -> None:
+async def test_two_agreeing_liars_win_and_three_different_replies_are_no_agreement() -> None:
     async with run_network(PLAN) as network:
         tip, counted = network.advance(10), Counted()
         lie(network, 1, "old-sets=5")
@@ -134,7 +134,7 @@ async def test_two_liars_that_agree_win_and_three_different_answers_are_none() -
         async with open_platform(network, Counted()) as platform:
             with pytest.raises(NodesDisagree) as error:
                 await platform.validators_at(PRIMARY_NETWORK, tip)
-        assert [answer_class.positions for answer_class in error.value.classes] == [(0,), (1,), (2,)]
+        assert [agreement_class.positions for agreement_class in error.value.classes] == [(0,), (1,), (2,)]
 
 
 async def test_a_daemon_with_nodes_that_lie_one_after_another_signs_for_the_true_validators(
@@ -213,7 +213,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
     ):
         await daemon.until_open()
         path = f"/v1/networks/fuji/subnets/{id_text(network.subnets[1].subnet_id)}/forecast"
-        blamed = series(0, "getCurrentValidators"), series(1, "getCurrentValidators")
+        node_series = series(0, "getCurrentValidators"), series(1, "getCurrentValidators")
         runs_out = [clock.now + 100_000_000 // 512, clock.now + 20_000_000_000 // 512]
 
         async def assert_true() -> None:
@@ -226,11 +226,11 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         await assert_true()
         lie(network, 0, "forged-balance=900000000")
         await assert_true()
-        assert await disagreements(daemon) == {blamed[0]: 1}
+        assert await disagreements(daemon) == {node_series[0]: 1}
         lie(network, 0, "")
         lie(network, 1, "forged-balance=900000000")
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
         blamed_nodes = [vars(record)["node"] for record in caplog.records if record.getMessage() == BLAMED]
         assert blamed_nodes == [node.uri for node in network.nodes[:2]]
 
@@ -238,7 +238,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         lie(network, 1, "")
         lie(network, 2, "forged-balance=900000000+forged-height=1000")
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
 
         lie(network, 1, "forged-balance=900000000")
         lie(network, 2, "forged-balance=1")
@@ -254,7 +254,7 @@ async def test_the_forecast_is_that_of_two_nodes_that_agree(tmp_path: Path, capl
         network.advance()
         network.nodes[2].lag = 1
         await assert_true()
-        assert await disagreements(daemon) == dict.fromkeys(blamed, 1)
+        assert await disagreements(daemon) == dict.fromkeys(node_series, 1)
 
 
 async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_that_must_agree(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         def new_calls(method: str) -> list[int]:
             return [node.rpc.calls[method] - before[method] for node, before in zip(network.nodes, counts, strict=True)]
 
-        asked = (
+        methods = (
             "getValidatorsAt",
             "getProposedHeight",
             "getSubnet",
@@ -287,7 +287,7 @@ async def test_a_known_set_costs_no_call_and_a_new_one_one_call_of_each_node_tha
         )
         for message in messages[2:8]:
             assert (await daemon.aggregate(message)).status == 200
-        assert {name: new_calls(f"platform.{name}") for name in asked} == {name: [0, 0, 0] for name in asked}
+        assert {name: new_calls(f"platform.{name}") for name in methods} == {name: [0, 0, 0] for name in methods}
         assert (await daemon.aggregate(messages[8], pchain_height=12)).status == 200
         assert (await daemon.aggregate(messages[9], pchain_height=12)).status == 200
         assert new_calls("platform.getValidatorsAt") == [1, 1, 0]

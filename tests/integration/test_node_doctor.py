@@ -24,7 +24,7 @@ from warpseal.upstream.probe import EndpointAnswer
 from warpseal.warp.ids import id_text
 
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), nodes=3, churn_every=1)
-ANSWER = EndpointAnswer(200, "JSON-RPC result", clock_offset_s=0.4)
+REPLY = EndpointAnswer(200, "JSON-RPC result", clock_offset_s=0.4)
 
 
 def build(network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mapping[str, Any] | None = None) -> Config:
@@ -34,13 +34,13 @@ def build(network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mappin
     )
 
 
-async def compare(config: Config, answers: Mapping[int, EndpointAnswer] | None = None) -> list[Finding]:
-    """Return the findings. answers: what some nodes of p-chain-api answered, by position."""
+async def compare(config: Config, responses: Mapping[int, EndpointAnswer] | None = None) -> list[Finding]:
+    """Return the findings. replies: what some nodes of p-chain-api answered, by position."""
     async with open_session() as session:
         upstream = connect_upstream(config.node, session)
         heights = await upstream.platform.probe()
-        p_chain = [(answers or {}).get(position, ANSWER) for position in range(len(heights))]
-        info = [ANSWER] * len(config.node.info_api)
+        p_chain = [(responses or {}).get(position, REPLY) for position in range(len(heights))]
+        info = [REPLY] * len(config.node.info_api)
         return [*check_heights(heights), *await compare_nodes(config, upstream, heights, p_chain, info)]
 
 
@@ -74,7 +74,7 @@ async def test_a_node_that_lies_is_named_with_what_it_contradicts(tmp_path: Path
             )
             assert expected in warnings
             classes = next(finding.detail["classes"] for finding in findings if "classes" in finding.detail)
-            assert [answer_class["positions"] for answer_class in classes][1] == [place]
+            assert [agreement_class["positions"] for agreement_class in classes][1] == [place]
             network.nodes[place].behaviour = parse_node_behaviour("")
         network.nodes[0].behaviour = parse_node_behaviour("forged-height=1000")
         assert "p-chain-api[0] is 1000 blocks ahead of the others" in texts(
@@ -147,13 +147,13 @@ async def test_a_node_that_lags_is_not_compared_and_no_liar(tmp_path: Path) -> N
 async def test_clocks_and_versions_that_differ_are_warnings(tmp_path: Path) -> None:
     older = Plan(validators=1, l1s=(), settings=NodeSettings(version=(1, 14, 2)))
     async with run_network(PLAN) as network, run_network(older) as other:
-        wrong = replace(ANSWER, clock_offset_s=-45.0)
+        wrong = replace(REPLY, clock_offset_s=-45.0)
         warnings = texts(await compare(build(network, tmp_path), {1: wrong}), Grade.WARNING)
         assert warnings == "the clock of p-chain-api[1] is -45 s from this machine's, as its HTTP Date says"
         config = build(network, tmp_path, keys={"info-api": [network.node_uri, other.node_uri]})
         warnings = texts(await compare(config), Grade.WARNING)
-    said = "info-api[0] avalanchego/1.15.0, info-api[1] avalanchego/1.14.2"
-    assert f"the nodes run different versions: {said}" in warnings
+    versions = "info-api[0] avalanchego/1.15.0, info-api[1] avalanchego/1.14.2"
+    assert f"the nodes run different versions: {versions}" in warnings
 
 
 async def test_chains_that_nodes_lack_are_named(tmp_path: Path) -> None:

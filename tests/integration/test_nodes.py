@@ -58,7 +58,7 @@ async def test_when_the_first_node_fails_the_second_one_stands_in(
         await daemon.until_ready()
 
 
-async def test_nodes_that_are_dead_at_the_start_do_no_harm(tmp_path: Path) -> None:
+async def test_messages_are_signed_although_nodes_are_down_from_the_start(tmp_path: Path) -> None:
     dead = [refusing_uri(), refusing_uri()]
     async with (
         run_network(PLAN) as network,
@@ -147,7 +147,7 @@ async def test_a_lagging_second_node_never_moves_the_height_back(tmp_path: Path)
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67, 20)
 
 
-async def test_keys_of_a_node_are_shown_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_keys_of_a_node_are_never_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     secret = "s3cr3t-k3y"
     async with run_network(PLAN) as network:

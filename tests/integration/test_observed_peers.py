@@ -40,8 +40,8 @@ async def own_id(daemon: Daemon) -> NodeID:
     node_ids: list[str] = []
 
     async def is_told() -> bool:
-        async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as answer:
-            node_ids[:] = answer.headers.getall("node-id", [])
+        async with daemon.session.get(daemon.api_url + "/ext/health/liveness") as response:
+            node_ids[:] = response.headers.getall("node-id", [])
         return bool(node_ids)
 
     await until(is_told)
@@ -63,9 +63,9 @@ async def kept(folder: Path, observer: NodeID) -> dict[NodeID, Uptime]:
 
 async def fetch_uptime(daemon: Daemon, name: str) -> tuple[float, float]:
     """Return uptime and reachability of a validator from endpoint 8."""
-    answer = await daemon.get(f"{NETWORKS}/validators/{name}")
-    assert answer.status == 200, answer.body
-    (body,) = answer.body["validators"]
+    response = await daemon.get(f"{NETWORKS}/validators/{name}")
+    assert response.status == 200, response.body
+    (body,) = response.body["validators"]
     return body["uptimePerformance"], body["validatorHealth"]["reachabilityPercent"]
 
 
@@ -110,7 +110,7 @@ async def test_a_validator_that_goes_and_comes_back_is_credited_its_time_over_a_
         assert second[gone].observed_ms - second[gone].connected_ms >= 500
 
 
-async def test_endpoint_8_tells_what_we_observed_once_that_is_a_day(tmp_path: Path) -> None:
+async def test_endpoint_8_returns_own_observations_after_a_full_day(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         tracked, unknown = network.validators[0], network.validators[1]
         async with run_daemon(quick_config(network, tmp_path)) as daemon:

@@ -179,12 +179,12 @@ async def test_requests_without_an_id_or_with_an_unusable_one_get_one(tmp_path: 
     ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         body = {"message": message.unsigned.raw.hex()}
-        made = [
+        request_ids = [
             (await daemon.post(AGGREGATE_PATH, body, headers)).headers["X-Request-Id"]
             for headers in (None, {"X-Request-Id": "x" * 129}, {"X-Request-Id": "tab\there"})
         ]
-        assert len(set(made)) == 3
-        assert all(name.isprintable() and 0 < len(name) <= 128 and "here" not in name for name in made)
+        assert len(set(request_ids)) == 3
+        assert all(name.isprintable() and 0 < len(name) <= 128 and "here" not in name for name in request_ids)
         longest_id = "k" * 128
         assert (await daemon.post(AGGREGATE_PATH, body, {"X-Request-Id": longest_id})).headers[
             "X-Request-Id"

@@ -74,16 +74,16 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
             assert verify_aggregate(list(map(parse_public_key, signed.public_keys)), raws[message_id], signed.signature)
         for share in entry.shares:
             assert verify(parse_public_key(share.public_key), raws[message_id], share.signature)
-    for answer in old["signed"]:
-        entry = entries[UnsignedMessage.parse(bytes.fromhex(answer["unsigned"])).id]
-        signature = bytes.fromhex(answer["signed"])[-SIGNATURE_BYTES:]
+    for response in old["signed"]:
+        entry = entries[UnsignedMessage.parse(bytes.fromhex(response["unsigned"])).id]
+        signature = bytes.fromhex(response["signed"])[-SIGNATURE_BYTES:]
         assert signature in [signed.signature for signed in entry.signatures]
     assert len(entries[UnsignedMessage.parse(bytes.fromhex(old["sharesOf"])).id].shares) == 3
     assert sum(len(entry.signatures) for entry in entries.values()) == 8
     assert sum(len(entry.shares) for entry in entries.values()) == 25
 
 
-async def test_what_else_an_old_store_holds_is_kept(tmp_path: Path, old: dict[str, Any]) -> None:
+async def test_other_rows_of_an_old_store_are_kept(tmp_path: Path, old: dict[str, Any]) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
         digest = digest_key(old["apiKey"])
         assert digest is not None
@@ -116,16 +116,16 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
         network.state.chains[c_chain] = SimChain(c_chain, PRIMARY_NETWORK, ChainKind.EVM, "old C-Chain")
         subnets = {chain.chain_id: chain.subnet_id for chain in network.state.chains.values() if any(chain.chain_id)}
         chains = {
-            answer["unsigned"]: UnsignedMessage.parse(bytes.fromhex(answer["unsigned"])).source_chain_id
-            for answer in old["signed"]
+            response["unsigned"]: UnsignedMessage.parse(bytes.fromhex(response["unsigned"])).source_chain_id
+            for response in old["signed"]
         }
         signers = {unsigned: subnets[chain_id] for unsigned, chain_id in chains.items() if chain_id in subnets}
-        answers = [answer for answer in old["signed"] if answer["unsigned"] in signers]
-        assert len(answers) == 4
-        for answer in answers:
-            unsigned = answer["unsigned"]
+        responses = [response for response in old["signed"] if response["unsigned"] in signers]
+        assert len(responses) == 4
+        for response in responses:
+            unsigned = response["unsigned"]
             reply = await daemon.post("/aggregate-signatures", {"message": unsigned})
-            assert reply.signed == answer["signed"]
+            assert reply.signed == response["signed"]
             verify_signed_message(network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67)
         assert not any(validator.counts.app_requests for validator in network.validators)
     assert copy.exists()

@@ -1,4 +1,4 @@
-"""The validators of chains that no node lists, of a running daemon beside a simulated network.
+"""The validators of chains that no node lists, of a running daemon on a simulated network.
 
 Who validates is the P-Chain's; who is connected, and for how long, is what the daemon saw of real sockets.
 """
@@ -43,7 +43,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class WatchedNetwork:
-    """A daemon beside a network, of which it tracks an L1 and a permissioned subnet."""
+    """A daemon on a network, of which it tracks an L1 and a permissioned subnet."""
 
     network: SimulatedNetwork
     daemon: Daemon
@@ -71,7 +71,7 @@ class WatchedNetwork:
         return node_id_text(self.network.validators[index].node_id)
 
     async def send(self, chain: str, params: object) -> tuple[int, str]:
-        """Return the status and the text of an answer."""
+        """Return the status and the text of a response."""
         call = {"jsonrpc": "2.0", "id": 1, "method": METHOD, "params": params}
         async with self.daemon.session.post(f"{self.daemon.api_url}/ext/bc/{chain}/validators", json=call) as reply:
             return reply.status, await reply.text()
@@ -107,13 +107,13 @@ class WatchedNetwork:
 
 
 @asynccontextmanager
-async def scene(
+async def watched_network(
     folder: Path, keys: Mapping[str, Any] | None = None, *, network: SimulatedNetwork | None = None
 ) -> AsyncIterator[WatchedNetwork]:
-    """Run a daemon beside a network of its own, or beside this one."""
+    """Run a daemon on a network of its own, or on this one."""
     if network is None:
-        async with run_network(PLAN) as own, scene(folder, keys, network=own) as made:
-            yield made
+        async with run_network(PLAN) as own, watched_network(folder, keys, network=own) as setup:
+            yield setup
         return
     tracked = [id_text(network.subnets[item].subnet_id) for item in (TRACKED, PERMISSIONED)]
     config = build_config(network, folder, {"tracked-subnet-ids": tracked, **(keys or {})}, **QUICK)
@@ -121,12 +121,12 @@ async def scene(
         yield WatchedNetwork(network, daemon)
 
 
-async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connections_tell(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        first, second = here.chains(TRACKED)
-        entries = await here.until_connected(first, *here.nodes(TRACKED))
-        assert await here.until_connected(second, *here.nodes(TRACKED))
-        for seat in here.network.state.validations[here.subnet(TRACKED)]:
+async def test_every_chain_of_a_tracked_l1_returns_validators_with_observed_connections(tmp_path: Path) -> None:
+    async with watched_network(tmp_path) as watch:
+        first, second = watch.chains(TRACKED)
+        entries = await watch.until_connected(first, *watch.nodes(TRACKED))
+        assert await watch.until_connected(second, *watch.nodes(TRACKED))
+        for seat in watch.network.state.validations[watch.subnet(TRACKED)]:
             entry = entries[node_id_text(seat.node_id)]
             assert list(entry) == [
                 "validationID",
@@ -144,38 +144,38 @@ async def test_every_chain_of_a_tracked_l1_tells_what_the_p_chain_and_our_connec
 
 
 async def test_a_stopped_validator_is_not_connected_and_its_uptime_stands_still(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        (chain, _), (gone, *others) = here.chains(TRACKED), here.nodes(TRACKED)
-        await here.until_up_for(1, chain, gone)
-        here.network.stop_validator(gone)
-        entries = await here.until_connected(chain, *others)
-        stopped_at = entries[here.name(gone)]["uptimeSeconds"]
-        await here.until_up_for(stopped_at + 2, chain, others[0])
-        entries = await here.listed(chain)
-        assert stopped_at <= entries[here.name(gone)]["uptimeSeconds"] <= stopped_at + 1
-        assert entries[here.name(gone)]["uptimePercentage"] < entries[here.name(others[0])]["uptimePercentage"] <= 100
+    async with watched_network(tmp_path) as watch:
+        (chain, _), (gone, *others) = watch.chains(TRACKED), watch.nodes(TRACKED)
+        await watch.until_up_for(1, chain, gone)
+        watch.network.stop_validator(gone)
+        entries = await watch.until_connected(chain, *others)
+        stopped_at = entries[watch.name(gone)]["uptimeSeconds"]
+        await watch.until_up_for(stopped_at + 2, chain, others[0])
+        entries = await watch.listed(chain)
+        assert stopped_at <= entries[watch.name(gone)]["uptimeSeconds"] <= stopped_at + 1
+        assert entries[watch.name(gone)]["uptimePercentage"] < entries[watch.name(others[0])]["uptimePercentage"] <= 100
 
 
-async def test_a_permissioned_subnet_is_told_by_the_transactions_that_added_its_validators(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        (chain,) = here.chains(PERMISSIONED)
-        entries = await here.until_connected(chain, *here.nodes(PERMISSIONED))
-        seats = here.network.state.validations[here.subnet(PERMISSIONED)]
+async def test_transactions_that_added_validators_show_that_a_subnet_is_permissioned(tmp_path: Path) -> None:
+    async with watched_network(tmp_path) as watch:
+        (chain,) = watch.chains(PERMISSIONED)
+        entries = await watch.until_connected(chain, *watch.nodes(PERMISSIONED))
+        seats = watch.network.state.validations[watch.subnet(PERMISSIONED)]
         assert {match["validationID"] for match in entries.values()} == {id_text(seat.id) for seat in seats}
         assert {(match["isL1Validator"], match["isActive"]) for match in entries.values()} == {(False, True)}
 
 
 async def test_node_ids_filter_unknown_ones_are_left_out_and_malformed_ones_refused(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        (chain, _), (first, second, third) = here.chains(TRACKED), map(here.name, here.nodes(TRACKED))
-        await here.until_connected(chain, *here.nodes(TRACKED))
-        assert set(await here.listed(chain, second)) == {second}
-        assert set(await here.listed(chain, third, UNKNOWN_NODE, first)) == {first, third}
-        assert await here.send(id_text(chain), {"nodeIDs": [UNKNOWN_NODE]}) == (
+    async with watched_network(tmp_path) as watch:
+        (chain, _), (first, second, third) = watch.chains(TRACKED), map(watch.name, watch.nodes(TRACKED))
+        await watch.until_connected(chain, *watch.nodes(TRACKED))
+        assert set(await watch.listed(chain, second)) == {second}
+        assert set(await watch.listed(chain, third, UNKNOWN_NODE, first)) == {first, third}
+        assert await watch.send(id_text(chain), {"nodeIDs": [UNKNOWN_NODE]}) == (
             200,
             '{"jsonrpc":"2.0","result":{"validators":[]},"id":1}\n',
         )
-        status, text = await here.send(id_text(chain), {"nodeIDs": ["NodeID-1"]})
+        status, text = await watch.send(id_text(chain), {"nodeIDs": ["NodeID-1"]})
         assert (status, json.loads(text)["error"]["code"]) == (200, -32000)
         assert json.loads(text)["error"]["message"].startswith("couldn't unmarshal an argument")
 
@@ -186,33 +186,33 @@ async def test_aliases_of_the_file_and_of_administration_reach_them(tmp_path: Pa
         file = tmp_path / "aliases.json"
         file.write_text(json.dumps({id_text(chain): ["of-file"]}))
         keys = {"api-admin-enabled": True, "chain-aliases-file": str(file)}
-        async with scene(tmp_path, keys, network=network) as here:
-            await here.until_connected(chain, *here.nodes(TRACKED))
+        async with watched_network(tmp_path, keys, network=network) as watch:
+            await watch.until_connected(chain, *watch.nodes(TRACKED))
             call = {"jsonrpc": "2.0", "id": 1, "method": "admin.aliasChain"}
             alias_call = {**call, "params": {"chain": "of-file", "alias": "given"}}
-            assert (await here.daemon.post("/ext/admin", alias_call)).body["result"] == {}
-            everyone = {here.name(index) for index in here.nodes(TRACKED)}
-            assert set(await here.listed("of-file")) == set(await here.listed("given")) == everyone
+            assert (await watch.daemon.post("/ext/admin", alias_call)).body["result"] == {}
+            everyone = {watch.name(index) for index in watch.nodes(TRACKED)}
+            assert set(await watch.listed("of-file")) == set(await watch.listed("given")) == everyone
 
 
 async def test_other_chains_are_not_there(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        await here.until_connected(here.chains(TRACKED)[0], *here.nodes(TRACKED))
-        others = [*map(id_text, (*here.chains(UNTRACKED), *here.chains(0), P_CHAIN)), "P", "X", "C", "nope"]
+    async with watched_network(tmp_path) as watch:
+        await watch.until_connected(watch.chains(TRACKED)[0], *watch.nodes(TRACKED))
+        others = [*map(id_text, (*watch.chains(UNTRACKED), *watch.chains(0), P_CHAIN)), "P", "X", "C", "nope"]
         for name in others:
-            assert await here.send(name, {}) == NO_PAGE, name
+            assert await watch.send(name, {}) == NO_PAGE, name
 
 
-async def test_a_configured_chain_is_told_too_and_its_subnet_followed(tmp_path: Path) -> None:
+async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_followed(tmp_path: Path) -> None:
     """Neither the P-Chain's node nor a tracked subnet is behind it: what is at its URL answers nothing."""
     async with run_network(PLAN) as network:
         (chain,) = network.state.chains_of(network.subnets[UNTRACKED].subnet_id)
         keys = {"evm-chains": [{"blockchain-id": id_text(chain), "rpc": ["http://127.0.0.1:9/rpc"]}]}
-        async with scene(tmp_path, keys, network=network) as here:
-            await here.until_connected(chain, *here.nodes(UNTRACKED))
-            await here.until_up_for(1, chain, here.nodes(UNTRACKED)[0])
-            assert {subnet["subnetId"] for subnet in (await here.daemon.ready()).body["subnets"]} == {
-                id_text(here.subnet(item)) for item in (0, TRACKED, PERMISSIONED)
+        async with watched_network(tmp_path, keys, network=network) as watch:
+            await watch.until_connected(chain, *watch.nodes(UNTRACKED))
+            await watch.until_up_for(1, chain, watch.nodes(UNTRACKED)[0])
+            assert {subnet["subnetId"] for subnet in (await watch.daemon.ready()).body["subnets"]} == {
+                id_text(watch.subnet(item)) for item in (0, TRACKED, PERMISSIONED)
             }
 
 
@@ -223,7 +223,7 @@ class Listing:
     status: int = 200
     seconds: int = 12_345
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def respond(self, request: web.Request) -> web.Response:
         if self.status != 200:
             return web.Response(status=self.status)
         entry = {
@@ -245,7 +245,7 @@ class Listing:
 async def listing_node(node: Listing) -> AsyncIterator[str]:
     """Serve a node; yields its RPC URL."""
     app = web.Application()
-    app.router.add_post("/ext/bc/it/validators", node.answer)
+    app.router.add_post("/ext/bc/it/validators", node.respond)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -260,11 +260,11 @@ async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_pass
     async with run_network(PLAN) as network, listing_node(listing) as url, listing_node(silent) as other:
         first, second = network.state.chains_of(network.subnets[TRACKED].subnet_id)
         chains = [{"blockchain-id": id_text(item), "rpc": [rpc]} for item, rpc in ((first, url), (second, other))]
-        async with scene(tmp_path, {"evm-chains": chains}, network=network) as here:
-            await here.until_connected(second, *here.nodes(TRACKED))
-            assert (await here.listed(first))[UNKNOWN_NODE]["uptimeSeconds"] == listing.seconds
+        async with watched_network(tmp_path, {"evm-chains": chains}, network=network) as watch:
+            await watch.until_connected(second, *watch.nodes(TRACKED))
+            assert (await watch.listed(first))[UNKNOWN_NODE]["uptimeSeconds"] == listing.seconds
             listing.status = 500
-            status, text = await here.send(id_text(first), {})
+            status, text = await watch.send(id_text(first), {})
             assert (status, json.loads(text)["error"]["code"]) == (200, -32000)
             assert url.partition("/ext")[0] not in text
 
@@ -273,32 +273,32 @@ async def test_uptime_is_kept_over_a_restart_and_downtime_of_the_daemon_counts_f
     now, ran_s = asyncio.get_running_loop().time, 0.0
     async with run_network(PLAN) as network:
         began = now()
-        async with scene(tmp_path, network=network) as here:
-            (chain, _), (index, *_) = here.chains(TRACKED), here.nodes(TRACKED)
-            before = await here.until_up_for(2, chain, index)
+        async with watched_network(tmp_path, network=network) as watch:
+            (chain, _), (index, *_) = watch.chains(TRACKED), watch.nodes(TRACKED)
+            before = await watch.until_up_for(2, chain, index)
         ran_s += now() - began
         await asyncio.sleep(2.0)
         began = now()
-        async with scene(tmp_path, network=network) as here:
-            after = await here.until_up_for(before["uptimeSeconds"] + 1, chain, index)
+        async with watched_network(tmp_path, network=network) as watch:
+            after = await watch.until_up_for(before["uptimeSeconds"] + 1, chain, index)
             ran_s += now() - began
             assert after["validationID"] == before["validationID"]
             assert after["uptimeSeconds"] <= ran_s
             assert after["uptimeSeconds"] * 100 / after["uptimePercentage"] <= ran_s + 1, "nor was it observed"
 
 
-async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        (chain, _), seats = here.chains(TRACKED), here.network.state.validations[here.subnet(TRACKED)]
-        await here.until_connected(chain, *here.nodes(TRACKED))
-        p_chain = here.network.p_chain
+async def test_changes_of_validators_are_notified(tmp_path: Path) -> None:
+    async with watched_network(tmp_path) as watch:
+        (chain, _), seats = watch.chains(TRACKED), watch.network.state.validations[watch.subnet(TRACKED)]
+        await watch.until_connected(chain, *watch.nodes(TRACKED))
+        p_chain = watch.network.p_chain
         p_chain.disable(ValidationID(seats[0].id))
-        registered = p_chain.register(here.subnet(TRACKED), weight=7)
+        registered = p_chain.register(watch.subnet(TRACKED), weight=7)
         p_chain.remove(ValidationID(seats[1].id))
         assert registered.validation_id is not None
 
         async def is_told() -> bool:
-            by_validation = {entry["validationID"]: entry for entry in (await here.listed(chain)).values()}
+            by_validation = {entry["validationID"]: entry for entry in (await watch.listed(chain)).values()}
             inactive = by_validation.get(id_text(seats[0].id), {})
             return (
                 (inactive.get("isActive"), inactive.get("isConnected")) == (False, False)
@@ -309,12 +309,12 @@ async def test_validators_that_come_and_go_and_fall_inactive_are_told_so(tmp_pat
         await until(is_told)
 
 
-async def test_what_was_unknown_at_the_start_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
+async def test_unknown_data_is_served_as_soon_as_a_node_is_up(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         (node,) = network.nodes
         chain = next(iter(network.state.chains_of(network.subnets[TRACKED].subnet_id)))
         await node.down()
-        async with scene(tmp_path, network=network) as here:
-            assert await here.send(id_text(chain), {}) == NO_PAGE
+        async with watched_network(tmp_path, network=network) as watch:
+            assert await watch.send(id_text(chain), {}) == NO_PAGE
             await node.up()
-            await here.until_connected(chain, *here.nodes(TRACKED))
+            await watch.until_connected(chain, *watch.nodes(TRACKED))

@@ -41,14 +41,14 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         (plugins / vm_id(3)).write_text("no program")
         (plugins / ".hidden").write_text("")
         (plugins / "folder").mkdir()
-        said = await load(daemon)
-        assert said["newVMs"] == {vm_id(1): ["mine"]}
+        result = await load(daemon)
+        assert result["newVMs"] == {vm_id(1): ["mine"]}
         mismatch = (
             "handshake failed: RPCChainVM protocol version mismatch between AvalancheGo and Virtual Machine plugin."
         )
-        assert said["failedVMs"][vm_id(2)].startswith(mismatch)
-        assert said["failedVMs"][vm_id(3)].startswith("failed to start process: ")
-        assert set(said["failedVMs"]) == {vm_id(2), vm_id(3)}
+        assert result["failedVMs"][vm_id(2)].startswith(mismatch)
+        assert result["failedVMs"][vm_id(3)].startswith("failed to start process: ")
+        assert set(result["failedVMs"]) == {vm_id(2), vm_id(3)}
         assert read_events(good)[-1] == "sigterm"
         install(plugins, vm_id(2))
         again = await load(daemon)
@@ -59,7 +59,7 @@ async def test_plugins_are_loaded_once_and_failed_ones_tried_again(tmp_path: Pat
         assert await load(daemon) == 'invalid vmID: "bad name"'
 
 
-async def test_a_plugin_that_never_calls_back_fails_after_five_seconds_and_the_daemon_goes_on_meanwhile(
+async def test_a_plugin_without_a_handshake_fails_after_five_seconds_while_the_daemon_works(
     tmp_path: Path,
 ) -> None:
     install(tmp_path / "plugins", vm_id(1), "silent")

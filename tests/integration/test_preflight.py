@@ -44,10 +44,10 @@ async def test_a_signed_message_verifies_and_a_registration_is_known_after_the_r
 
         unsigned_tx = parse_p_tx(registration.raw).unsigned
         assert isinstance(unsigned_tx, RegisterL1ValidatorTx)
-        asked = unsigned_tx.signed_message().encode().hex()
-        assert (await preflight(daemon, asked, P_CHAIN))["statement"]["reason"] == "already_delivered"
+        message = unsigned_tx.signed_message().encode().hex()
+        assert (await preflight(daemon, message, P_CHAIN))["statement"]["reason"] == "already_delivered"
         network.p_chain.remove(validation_id_of(registration))
         network.advance(1)
         await daemon.until_indexed(network.p_chain.height - 1)
-        statement = (await preflight(daemon, asked, P_CHAIN))["statement"]
+        statement = (await preflight(daemon, message, P_CHAIN))["statement"]
         assert (statement["accepted"], statement["reason"]) == (False, "already_delivered")

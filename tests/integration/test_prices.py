@@ -43,22 +43,22 @@ async def times_of(daemon: Daemon) -> dict[str, int]:
 @asynccontextmanager
 async def price_server(prices: dict[tuple[str, str], Any]) -> AsyncIterator[tuple[str, Counter[str]]]:
     """Serve prices by (day, currency); yield its url and what was asked."""
-    asked: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         day, currency = request.match_info["day"], request.query["in"]
-        asked[f"{day} {currency}"] += 1
+        requests[f"{day} {currency}"] += 1
         if (day, currency) not in prices:
             return web.json_response({}, status=404)
         return web.json_response({"market": {"price": {currency: prices[day, currency]}}})
 
     app = web.Application()
-    app.router.add_get("/avax/{day}", answer)
+    app.router.add_get("/avax/{day}", respond)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", requests
     finally:
         await runner.cleanup()
 
@@ -77,7 +77,7 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
     assert len(days) >= 3
     file = tmp_path / "prices.csv"
     file.write_text(f"date,currency,price\n{days[0]},eur,5.25\n")
-    async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, asked):
+    async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, requests):
         price_url = f"{url}/avax/{{date}}?in={{currency}}#market.price.{{currency}}"
         async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), price_url=price_url) as daemon:
             rewards = await rewards_of(daemon, currency="eur")
@@ -91,10 +91,10 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
     assert reply[True, days[1]] == {"currencyCode": "eur", "value": "6.5"}
     assert all(reply[True, day] is None for day in days[2:])
     assert {price for (is_avax, _), price in reply.items() if not is_avax} == {None}
-    assert asked == {f"{day} eur": 1 for day in days[1:]}
+    assert requests == {f"{day} eur": 1 for day in days[1:]}
 
 
-async def test_sdks_are_told_prices_as_numbers(tmp_path: Path) -> None:
+async def test_sdks_receive_prices_as_numbers(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
         days = {day_of(item, times) for item in await rewards_of(daemon)}

@@ -246,19 +246,19 @@ async def test_a_daemon_runs_with_the_config_that_a_network_process_wrote(tmp_pa
     arguments = ("--validators", "7", "--messages", "3", "--presign", "1", "--behave", "0:wrong", "--write", str(file))
     async with start_command("simnet", *arguments) as network:
         assert (await network.read_line()).startswith("simnet ready node=http://127.0.0.1:")
-        written = json.loads(file.read_text())
+        description = json.loads(file.read_text())
         # Keys of the reference only; our own settings come from the environment.
-        config.write_text(json.dumps(written["config"]))
+        config.write_text(json.dumps(description["config"]))
         environ = {"WARPSEAL_DATA_DIR": str(tmp_path / "data"), "WARPSEAL_API_HOST": "127.0.0.1"}
         async with start_command("--config-file", config, environ=environ) as daemon:
             api_url, _ = await daemon.listening()
-            assert api_url == f"http://127.0.0.1:{written['config']['api-port']}"
+            assert api_url == f"http://127.0.0.1:{description['config']['api-port']}"
             async with aiohttp.ClientSession() as session:
-                for item in written["messages"]:
+                for item in description["messages"]:
                     body = {"message": item["message"], "justification": item["justification"], "quorumPercentage": 80}
                     async with session.post(api_url + AGGREGATE_V1_PATH, json=body) as response:
                         assert response.status == 201, await response.text()
-                async with session.get(written["nodeUri"] + "/simnet/violations") as response:
+                async with session.get(description["nodeUri"] + "/simnet/violations") as response:
                     assert (await response.json())["byKind"] == {}
             daemon.terminate()
             assert await daemon.ended() == 0
@@ -340,7 +340,7 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
 
 
 def assert_is_quiet(log: list[str]) -> None:
-    """Assert that a log has few lines, none of them above INFO, beside the one line of each request.
+    """Assert that a log has few lines, none of them above INFO, apart from the one line of each request.
 
     On a busy machine the connections may take longer than the start is given.
     """

@@ -36,8 +36,8 @@ Outage = Callable[[], AbstractContextManager[None]]
 def no_logged_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Assert that of all that was logged as an error nothing is about anything but the store."""
     yield
-    faults = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
-    assert faults <= {"warpseal.store.writer"}
+    logger_names = {record.name for record in caplog.get_records("call") if record.levelno >= logging.ERROR}
+    assert logger_names <= {"warpseal.store.writer"}
 
 
 @pytest.fixture(params=["file-locked", "server-stopped", "server-paused"])
@@ -132,7 +132,7 @@ async def test_l1_messages_are_signed_though_the_store_fails(tmp_path: Path, fai
         assert count_signature_requests(network) == before
 
 
-async def test_what_is_true_no_more_is_not_called_lost_while_the_store_fails(
+async def test_superseded_messages_are_not_reported_as_lost_while_the_store_fails(
     tmp_path: Path, failing: tuple[str, Outage]
 ) -> None:
     url, outage = failing

@@ -52,21 +52,23 @@ async def signed(run_daemon: L1Daemon, message: SimMessage) -> str:
     return reply.signed
 
 
-async def test_what_one_has_signed_the_other_one_answers(tmp_path: Path, postgres_url: str) -> None:
+async def test_a_signature_of_one_daemon_is_served_by_another(tmp_path: Path, postgres_url: str) -> None:
     async with run_network(PLAN) as network, two_daemons(network, tmp_path, postgres_url) as (first, second):
         message = network.messages_of(first.l1)[0]
         registration = network.p_chain.register(first.l1)
-        answers = [await signed(first, message), (await first.deliver(registration)).signed]
+        responses = [await signed(first, message), (await first.deliver(registration)).signed]
         before = count_signature_requests(network)
         again = [await signed(second, message), (await second.deliver(registration)).signed]
-        assert again == answers
+        assert again == responses
         network.p_chain.remove(validation_id_of(registration))
         reply = await second.daemon.l1_message(registration)
-        assert (reply.signed, reply.body["superseded"]["now"]) == (answers[1], {"registered": False})
+        assert (reply.signed, reply.body["superseded"]["now"]) == (responses[1], {"registered": False})
         assert count_signature_requests(network) == before
 
 
-async def test_what_one_has_signed_the_other_one_answers_while_no_node_does(tmp_path: Path, postgres_url: str) -> None:
+async def test_a_signature_of_one_daemon_is_served_by_another_while_no_node_is_up(
+    tmp_path: Path, postgres_url: str
+) -> None:
     async with run_network(PLAN) as network:
         keys = {"tracked-subnet-ids": [id_text(network.subnets[-1].subnet_id)]}
         async with two_daemons(network, tmp_path, postgres_url, **keys) as (first, second):
@@ -155,7 +157,7 @@ async def test_eager_work_is_done_by_one_of_them(tmp_path: Path, postgres_url: s
         assert count_signature_requests(network) == before
 
 
-async def test_the_second_daemon_on_a_file_is_told_that_it_cannot_use_it(tmp_path: Path) -> None:
+async def test_a_second_daemon_cannot_use_the_file_of_another(tmp_path: Path) -> None:
     keys = {"store-url": f"sqlite:///{tmp_path}/store.db"}
     async with run_network(PLAN) as network, run_l1_daemon(network, tmp_path / "first", keys) as first:
         await first.daemon.until_ready()

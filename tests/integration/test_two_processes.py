@@ -56,9 +56,9 @@ async def test_health_covers_the_index_process_and_a_damaged_index_is_reported(t
 
         async def damage_is_reported() -> bool:
             _, ready = await fetch("/ready")
-            _, answer = await fetch("/v1/networks/fuji/blockchains/p-chain/transactions")
+            _, response = await fetch("/v1/networks/fuji/blockchains/p-chain/transactions")
             is_degraded = any(text.startswith("index_damaged: ") for text in ready.get("degraded", []))
-            return is_degraded and answer.get("code") == "index_damaged"
+            return is_degraded and response.get("code") == "index_damaged"
 
         await until(damage_is_reported)
         # The index is read every half second.

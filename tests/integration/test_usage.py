@@ -138,7 +138,7 @@ async def test_calls_go_on_while_the_metrics_database_is_down_and_count_once_it_
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["kill -9", "SIGTERM"])
-async def test_a_daemon_that_ends_loses_only_what_it_had_not_written(tmp_path: Path, *, is_killed: bool) -> None:
+async def test_a_daemon_that_ends_loses_only_unwritten_usage(tmp_path: Path, *, is_killed: bool) -> None:
     least = most = 0
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(anvil())
@@ -162,8 +162,8 @@ async def test_a_daemon_that_ends_loses_only_what_it_had_not_written(tmp_path: P
                 assert await daemon.ended() == (-9 if is_killed else 0)
                 with suppress(aiohttp.ClientError, ConnectionError, AssertionError):
                     await calling
-            answered = before + client.expected.total
-            least, most = seen if is_killed else answered, answered + MAX_BATCH
+            call_count = before + client.expected.total
+            least, most = seen if is_killed else call_count, call_count + MAX_BATCH
         async with start_command("serve", "--config", config) as daemon:
             url, _ = await daemon.listening()
             assert least <= await total_at(session, url) <= most

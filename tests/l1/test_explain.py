@@ -124,9 +124,9 @@ async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(tmp
     plan = Plan(validators=3, l1s=(L1Plan(validators=3, unconverted=True),), messages=0, epoch_blocks=40)
     async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.convert(running.network.subnets[-1].subnet_id)
-        answer = await running.messages.get(build_request(conversion.tx_id))
+        reply = await running.messages.get(build_request(conversion.tx_id))
         result = await explain(running, conversion)
-        assert (answer.height, answer.height_source) == (21, "proposed")
+        assert (reply.height, reply.height_source) == (21, "proposed")
         assert result["pChainHeight"] == {"height": "21", "source": "proposed"}
         assert result["failing"] is None
         why = next(check["why"] for check in result["checks"] if check["check"] == "p_chain_height")

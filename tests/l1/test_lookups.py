@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass
 class PChainNodes:
-    """P-Chain nodes with the replies of a test. calls: the number of requests."""
+    """P-Chain nodes with the reply_count of a test. calls: the number of requests."""
 
     transactions: dict[bytes, FoundTransaction] = field(default_factory=dict)
     on_x_chain: dict[bytes, bytes] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class PChainNodes:
 
 @dataclass
 class XChainNodes:
-    """X-Chain nodes with the replies of a test."""
+    """X-Chain nodes with the reply_count of a test."""
 
     raw_transactions: dict[bytes, bytes] = field(default_factory=dict)
     is_away: bool = False
@@ -247,13 +247,13 @@ async def test_the_validity_of_a_conversion_needs_no_request() -> None:
 
 @dataclass
 class ChainEpochs:
-    """Epoch heights with the replies of a test."""
+    """Epoch heights with the reply_count of a test."""
 
-    answer: int | None = None
+    reply: int | None = None
     is_away: bool = False
     hangs: bool = False
     gate: asyncio.Event | None = None
-    answered: int = 0
+    reply_count: int = 0
     calls: int = 0
 
     async def height(self, chain_id: ChainID) -> int | None:
@@ -264,8 +264,8 @@ class ChainEpochs:
             await self.gate.wait()
         if self.is_away:
             raise NodeUnavailable("proposervm.getCurrentEpoch")
-        self.answered += 1
-        return self.answer
+        self.reply_count += 1
+        return self.reply
 
 
 async def test_the_height_comes_from_the_request_then_the_epoch_then_the_proposed_height() -> None:
@@ -288,17 +288,17 @@ async def test_an_unavailable_epoch_is_requested_once_a_second() -> None:
     clock, epochs = Clock(), ChainEpochs(is_away=True)
     chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
     await chooser.choose(None, CHAIN)
-    clock.now, epochs.is_away, epochs.answer = 1.1, False, 5
+    clock.now, epochs.is_away, epochs.reply = 1.1, False, 5
     assert (await chooser.choose(None, CHAIN)).height == 5
 
 
 async def test_a_slow_epoch_request_continues_and_serves_the_next_request() -> None:
-    clock, epochs = Clock(), ChainEpochs(answer=7, gate=asyncio.Event())
+    clock, epochs = Clock(), ChainEpochs(reply=7, gate=asyncio.Event())
     chooser = HeightChooser(epochs.height, SETTINGS, now=clock)
     assert await chooser.choose(None, CHAIN) == PROPOSED
     assert epochs.gate is not None
     epochs.gate.set()
-    await until(lambda: epochs.answered == 1)
+    await until(lambda: epochs.reply_count == 1)
     clock.now = 0.1
     assert (await chooser.choose(None, CHAIN)).height == 7
     assert epochs.calls == 1

@@ -311,8 +311,8 @@ async def test_a_request_is_served_by_an_eager_signature(tmp_path: Path) -> None
 
         await until(is_stored)
         before = running.count_signature_requests()
-        answer = await running.messages.get(build_request(registration.tx_id))
-        assert answer.signed_message
+        result = await running.messages.get(build_request(registration.tx_id))
+        assert result.signed_message
         assert running.count_signature_requests() == before
         task.cancel()
         await asyncio.wait((task,))

@@ -44,9 +44,9 @@ def validation_id_of(transaction: Transaction) -> ValidationID:
 
 async def deliver(running: L1Setup, transaction: Transaction, **changes: object) -> None:
     """Assert that the transaction's message is signed and that the L1's manager accepts it."""
-    answer = await running.messages.get(build_request(transaction.tx_id, **changes))
-    assert answer.superseded is None
-    delivery = running.network.manager(running.l1).deliver(answer.signed_message)
+    result = await running.messages.get(build_request(transaction.tx_id, **changes))
+    assert result.superseded is None
+    delivery = running.network.manager(running.l1).deliver(result.signed_message)
     assert delivery.accepted, delivery.reason
 
 
@@ -65,17 +65,17 @@ async def test_the_message_equals_the_one_that_the_p_chain_attests(tmp_path: Pat
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
         assert removal.attested is not None
-        answer = await running.messages.get(build_request(removal.tx_id, registration_tx_id=registration.tx_id))
-        assert SignedMessage.parse(answer.signed_message).unsigned.raw == removal.attested.unsigned.raw
-        assert answer.signing_subnet_id == running.l1
+        result = await running.messages.get(build_request(removal.tx_id, registration_tx_id=registration.tx_id))
+        assert SignedMessage.parse(result.signed_message).unsigned.raw == removal.attested.unsigned.raw
+        assert result.signing_subnet_id == running.l1
 
 
 async def test_the_primary_network_signs_for_a_manager_on_the_c_chain(tmp_path: Path) -> None:
     plan = Plan(validators=4, l1s=(L1Plan(validators=2, spare=1, manager="C"),), messages=0, height=20)
     async with started_l1_service(tmp_path, plan, QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
-        answer = await running.messages.get(build_request(conversion.tx_id))
-        assert answer.signing_subnet_id == PRIMARY_NETWORK
+        result = await running.messages.get(build_request(conversion.tx_id))
+        assert result.signing_subnet_id == PRIMARY_NETWORK
         await deliver(running, running.network.p_chain.register(running.l1))
 
 
@@ -83,18 +83,18 @@ async def test_the_height_is_that_of_the_epoch_the_request_or_the_proposed_one(t
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
         running.network.advance(3)
-        answer = await running.messages.get(build_request(conversion.tx_id))
-        assert (answer.height, answer.height_source) == (20, "epoch")
-        answer = await running.messages.get(build_request(conversion.tx_id, height=21))
-        assert (answer.height, answer.height_source) == (21, "request")
-        answer = await running.messages.get(build_request(conversion.tx_id, height=0))
-        assert answer.height_source == "proposed"
-        assert answer.height > 20
+        result = await running.messages.get(build_request(conversion.tx_id))
+        assert (result.height, result.height_source) == (20, "epoch")
+        result = await running.messages.get(build_request(conversion.tx_id, height=21))
+        assert (result.height, result.height_source) == (21, "request")
+        result = await running.messages.get(build_request(conversion.tx_id, height=0))
+        assert result.height_source == "proposed"
+        assert result.height > 20
     plan = Plan(validators=3, l1s=(L1Plan(validators=3),), messages=0, epoch_blocks=0)
     async with started_l1_service(tmp_path / "before", plan, QUICK) as running:
         conversion = running.network.p_chain.conversion_of(running.l1)
-        answer = await running.messages.get(build_request(conversion.tx_id))
-        assert (answer.height, answer.height_source) == (20, "proposed")
+        result = await running.messages.get(build_request(conversion.tx_id))
+        assert (result.height, result.height_source) == (20, "proposed")
 
 
 async def test_a_transaction_is_not_found_until_it_is_accepted(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ async def test_an_unknown_transaction_is_requested_from_nodes_once_a_second(tmp_
 async def test_equal_concurrent_requests_share_the_calls_to_nodes(tmp_path: Path) -> None:
     async with started_l1_service(tmp_path) as running:
         registration = running.network.p_chain.register(running.l1)
-        answers = await asyncio.gather(*(running.messages.get(build_request(registration.tx_id)) for _ in range(20)))
-        assert len({answer.signed_message for answer in answers}) == 1
+        results = await asyncio.gather(*(running.messages.get(build_request(registration.tx_id)) for _ in range(20)))
+        assert len({result.signed_message for result in results}) == 1
         assert running.network.calls["platform.getTx"] == 1
         assert running.network.calls["platform.getL1Validator"] == 1
         assert running.network.calls["proposervm.getCurrentEpoch"] == 1
@@ -171,13 +171,13 @@ async def test_a_superseded_message_with_a_stored_signature_is_served_with_the_c
         removal = p_chain.remove(validation_id_of(registration))
         before = running.count_signature_requests()
         for transaction in (registration, first):
-            answer = await running.messages.get(build_request(transaction.tx_id))
-            assert answer.superseded is not None
-            assert answer.superseded.now.registered is False
+            result = await running.messages.get(build_request(transaction.tx_id))
+            assert result.superseded is not None
+            assert result.superseded.now.registered is False
             assert removal.attested is not None
-            assert answer.superseded.message == "0x" + removal.attested.unsigned.raw.hex()
-            assert answer.superseded.justification == "0x" + removal.attested.justification.hex()
-            assert running.network.manager(running.l1).deliver(answer.signed_message).accepted
+            assert result.superseded.message == "0x" + removal.attested.unsigned.raw.hex()
+            assert result.superseded.justification == "0x" + removal.attested.justification.hex()
+            assert running.network.manager(running.l1).deliver(result.signed_message).accepted
         assert running.count_signature_requests() == before
 
 
@@ -190,7 +190,7 @@ async def test_aggregation_stops_when_the_message_is_superseded(tmp_path: Path) 
         running.network.p_chain.set_weight(validation_id_of(registration), 3_000)
         with pytest.raises(MessageSuperseded):
             await finish(request, LONGEST_S - 5.0)
-        # The caller got one answer.
+        # The caller got one reply.
         assert [record.outcome for record in running.aggregator.recent] == ["message_superseded"]
 
 
@@ -278,11 +278,11 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
         # The proposed height was last learned long ago.
         running.heights._succeeded_at = float("-inf")
         before = running.count_signature_requests()
-        answers = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
-        for answer in answers:
-            assert running.network.manager(running.l1).deliver(answer.signed_message).accepted
-        # A conversion stays true; a registration may have been ended meanwhile.
-        assert [answer.is_unchecked for answer in answers] == [False, True]
+        results = [await running.messages.get(build_request(transaction.tx_id)) for transaction in transactions]
+        for result in results:
+            assert running.network.manager(running.l1).deliver(result.signed_message).accepted
+        # A conversion stays true; a registration may have ended since.
+        assert [result.is_unchecked for result in results] == [False, True]
         assert running.count_signature_requests() == before
         with pytest.raises(NodeUnavailable):
             await running.messages.get(build_request(unsigned.tx_id))

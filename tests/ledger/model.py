@@ -11,7 +11,7 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any
 
-from tests.ledger.model_parts import PRIMARY, Coin, Paying, Place, Rules, TxSums, add, coin, coin_id
+from tests.ledger.model_parts import PRIMARY, Coin, PayingValidator, Rules, Staker, TxSums, add, coin, coin_id
 from warpseal.chains.p_blocks import PBlock
 
 
@@ -25,16 +25,16 @@ class Model:
     coins: dict[bytes, Coin] = field(default_factory=dict)
     # The transaction and index of every coin.
     places: dict[bytes, tuple[Any, int]] = field(default_factory=dict)
-    waiting: list[Place] = field(default_factory=list)
-    current: list[Place] = field(default_factory=list)
+    waiting: list[Staker] = field(default_factory=list)
+    current: list[Staker] = field(default_factory=list)
     elastic: dict[bytes, Any] = field(default_factory=dict)
     owners: dict[bytes, Any] = field(default_factory=dict)
-    l1: dict[bytes, Paying] = field(default_factory=dict)
+    l1: dict[bytes, PayingValidator] = field(default_factory=dict)
     managers: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
     accrued: int = 0
     excess: int = 0
     proposed: Any = None
-    # Of the last block: sums of its transactions, and what ran out, ended or was paid.
+    # The last block: sums of its transactions, and what ran out, ended or was paid.
     sums: list[TxSums] = field(default_factory=list)
     ran_out: list[bytes] = field(default_factory=list)
     ended: list[bytes] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Model:
         """Return how many L1 validators pay."""
         return sum(1 for validator in self.l1.values() if validator.balance > 0)
 
-    def next_due(self) -> Place | None:
+    def next_due(self) -> Staker | None:
         """Return who has to be rewarded now, if anybody."""
         due = [place for place in self.current if place.end == self.time and place.rank > 7]
         return min(due, key=lambda place: (place.end, place.rank, place.tx_id)) if due else None
@@ -169,12 +169,12 @@ class Model:
             for index, item in enumerate(body.validators):
                 key = sha256(body.subnet_id + index.to_bytes(4, "big")).digest()
                 owner = item.remaining_balance_owner
-                self.l1[key] = Paying(body.subnet_id, item.weight, 0, self.time, item.balance, owner)
+                self.l1[key] = PayingValidator(body.subnet_id, item.weight, 0, self.time, item.balance, owner)
                 self.fund(sums, item.balance)
         elif kind == "RegisterL1ValidatorTx":
             registration = body.registration()
             owner = registration.remaining_balance_owner
-            self.l1[registration.validation_id] = Paying(
+            self.l1[registration.validation_id] = PayingValidator(
                 registration.subnet_id, registration.weight, 0, self.time, body.balance, owner
             )
             self.fund(sums, body.balance)
@@ -239,7 +239,7 @@ class Model:
             self.supply[place.subnet] -= place.reward
         if place.is_delegator:
             if is_committed:
-                payments = self.share_out(place)
+                payments = self.split_reward(place)
         else:
             if is_committed:
                 payments.append(("VALIDATOR", place.reward, place.owner))
@@ -254,7 +254,7 @@ class Model:
                 add(sums.value, asset, amount)
                 index += 1
 
-    def share_out(self, place: Place) -> list[tuple[str, int, Any]]:
+    def split_reward(self, place: Staker) -> list[tuple[str, int, Any]]:
         """Split a delegation's reward with its validator."""
         validator = next(
             staker
@@ -271,7 +271,7 @@ class Model:
             return [("DELEGATOR", own, place.owner)]
         return [("DELEGATOR", own, place.owner), ("VALIDATOR_FEE", fee, validator.fee_owner)]
 
-    def place(self, tx: Any, body: Any) -> Place:
+    def place(self, tx: Any, body: Any) -> Staker:
         """Return the staker that a staking transaction makes."""
         subnet, validator = PRIMARY, body.validator
         if hasattr(validator, "subnet_id"):
@@ -287,7 +287,7 @@ class Model:
             "AddPermissionlessDelegatorTx": (3, 10) if is_primary else (5, 8),
         }[tx.kind]
         owner = getattr(body, "rewards_owner", getattr(body, "validator_rewards_owner", None))
-        return Place(
+        return Staker(
             tx.id,
             subnet,
             validator.node_id,
@@ -335,7 +335,7 @@ class Model:
         sums.l1_balance += balance
         add(sums.burned, self.rules.avax, -balance)
 
-    def refund(self, sums: TxSums, tx_id: bytes, index: int, validator: Paying) -> None:
+    def refund(self, sums: TxSums, tx_id: bytes, index: int, validator: PayingValidator) -> None:
         """Pay a balance back."""
         if validator.balance:
             owner = validator.owner

@@ -31,7 +31,7 @@ class Rules:
 
 
 @dataclass
-class Place:
+class Staker:
     """A staker of the model."""
 
     tx_id: bytes
@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass
-class Paying:
+class PayingValidator:
     """An L1 validator of the model; balance in nAVAX, 0 when it is inactive."""
 
     subnet: bytes

@@ -28,14 +28,14 @@ from warpseal.warp.ids import parse_id
 GENESIS: PGenesis = parse_p_genesis(genesis_bytes("localnet"))
 
 
-def answers(method: str) -> list[tuple[dict[str, Any], Any]]:
+def results_of(method: str) -> list[tuple[dict[str, Any], Any]]:
     """Return (params, result) of the calls that were recorded for the ledger."""
     return list(results("ledger.jsonl", method))
 
 
-def answer(method: str) -> Any:
+def result_of(method: str) -> Any:
     """Return the result of the only such call."""
-    ((_, result),) = answers(method)
+    ((_, result),) = results_of(method)
     return result
 
 
@@ -44,9 +44,9 @@ def params() -> Parameters:
     """Return the parameters of the recorded network, as its node reports them."""
     reply = next(call["result"] for call in lines("info.jsonl") if call["method"] == "info.upgrades")
     times_s = {key.removesuffix("Time"): _unix_s(value) for key, value in reply.items() if key.endswith("Time")}
-    fee = answer("platform.getValidatorFeeConfig")
+    fee = result_of("platform.getValidatorFeeConfig")
     config = L1FeeConfig(fee["target"], fee["minPrice"], fee["excessConversionConstant"], fee["capacity"])
-    asset_id = AssetID(parse_id(answer("platform.getStakingAssetID")["assetID"]))
+    asset_id = AssetID(parse_id(result_of("platform.getStakingAssetID")["assetID"]))
     return parameters_from_node(88888, asset_id, GENESIS, times_s, config)
 
 

@@ -23,7 +23,7 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxEffects
-from warpseal.ledger.outputs import LedgerFault
+from warpseal.ledger.outputs import LedgerError
 from warpseal.ledger.params import UpgradeTimes
 from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
@@ -162,18 +162,18 @@ def test_cycles_continue_equally_from_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("other_kind", [True, False])
-def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_a_fault(other_kind: bool) -> None:
+def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(other_kind: bool) -> None:
     chain = Renewing()
     if other_kind:
-        with pytest.raises(LedgerFault, match="another type"):
+        with pytest.raises(LedgerError, match="another type"):
             chain.reward(JOINING.id, commit=True, at_s=CYCLE_S)
     else:
         tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + 5)
-        with pytest.raises(LedgerFault, match="ends a cycle at"):
+        with pytest.raises(LedgerError, match="ends a cycle at"):
             chain.decide(tx, commit=True, at_s=CYCLE_S)
 
 
-def test_configuring_a_validator_that_is_not_auto_renewed_is_a_fault() -> None:
+def test_configuring_a_validator_that_is_not_auto_renewed_is_an_error() -> None:
     chain = Renewing()
-    with pytest.raises(LedgerFault, match="does not renew itself"):
+    with pytest.raises(LedgerError, match="does not renew itself"):
         chain.accept(SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0))

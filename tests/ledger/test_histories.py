@@ -120,7 +120,7 @@ def check_sums(model: Model, txs: list[TxEffects]) -> None:
 
 
 def check_events(model: Model, effects: BlockEffects) -> None:
-    """Assert that what happens beside the transactions is what happens in the model."""
+    """Assert that a block has the same effects without transactions as the model."""
     assert sorted(item.validation_id for item in effects.l1_deactivated) == sorted(model.ran_out)
     assert sorted(effects.ended) == sorted(model.ended)
     settled = effects.settled

@@ -9,7 +9,7 @@ import pytest
 
 from tests.chains.exchanges import LOCALNET, WALLET, results
 from tests.chains.p_vectors import recorded, unchecked
-from tests.ledger.recorded import GENESIS, answer, answers, beginning, p_blocks, params, replayed
+from tests.ledger.recorded import GENESIS, beginning, p_blocks, params, replayed, result_of, results_of
 from warpseal.chains.components import LockOut, Output, TransferOutput, Utxo
 from warpseal.chains.ids import address_text, parse_address
 from warpseal.chains.p_txs import P_TYPES
@@ -78,7 +78,7 @@ def test_unspent_outputs_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, An
     assert [looks(output) for output in held(P_CHAIN, request)] == [describe_utxo(utxo) for utxo in utxos]
 
 
-@pytest.mark.parametrize("call", answers("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
+@pytest.mark.parametrize("call", results_of("avm.getUTXOs"), ids=lambda call: str(call[0].get("sourceChain")))
 def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     utxos = sorted(
@@ -88,11 +88,11 @@ def test_unspent_outputs_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, An
 
 
 def test_no_exported_output_to_the_c_chain_is_left() -> None:
-    assert [held(CHAINS["C"], request) for request, _ in answers("avax.getUTXOs")] == [[]] * 6
-    assert all(not result["utxos"] for _, result in answers("avax.getUTXOs"))
+    assert [held(CHAINS["C"], request) for request, _ in results_of("avax.getUTXOs")] == [[]] * 6
+    assert all(not result["utxos"] for _, result in results_of("avax.getUTXOs"))
 
 
-@pytest.mark.parametrize("call", answers("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
+@pytest.mark.parametrize("call", results_of("platform.getBalance"), ids=lambda call: call[0]["addresses"][0])
 def test_balances_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     outputs = held(P_CHAIN, request)
@@ -100,7 +100,7 @@ def test_balances_of_the_p_chain_equal_the_nodes(call: tuple[dict[str, Any], Any
     assert (sum(out.amount for out in outputs), locked) == (int(result["balance"]), int(result["lockedStakeable"]))
 
 
-@pytest.mark.parametrize("call", answers("avm.getAllBalances"), ids=lambda call: call[0]["address"])
+@pytest.mark.parametrize("call", results_of("avm.getAllBalances"), ids=lambda call: call[0]["address"])
 def test_balances_of_the_x_chain_equal_the_nodes(call: tuple[dict[str, Any], Any]) -> None:
     request, result = call
     balances: dict[bytes, int] = {}
@@ -143,7 +143,7 @@ def test_the_supply_is_the_initial_supply_plus_all_potential_rewards() -> None:
 
 def test_the_stake_of_the_primary_network_equals_the_nodes() -> None:
     weights = [staker.period.weight for staker in STATE.current if staker.period.subnet_id == PRIMARY_NETWORK]
-    assert str(sum(weights)) == answer("platform.getTotalStake")["stake"]
+    assert str(sum(weights)) == result_of("platform.getTotalStake")["stake"]
 
 
 def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
@@ -162,15 +162,15 @@ def test_l1_validators_have_the_nodes_weights_nonces_and_balances() -> None:
 
 
 def test_chain_time_and_l1_fee_equal_the_nodes() -> None:
-    reported = answer("platform.getValidatorFeeState")
+    reported = result_of("platform.getValidatorFeeState")
     assert (STATE.l1_excess, l1_fee_price(params().l1_fee, STATE.l1_excess)) == (reported["excess"], reported["price"])
     assert advance_excess(params().l1_fee, STATE.l1.active, STATE.l1_excess, 1) == 0
     assert STATE.time_s == 1795226807
-    assert reported["timestamp"] == answer("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
+    assert reported["timestamp"] == result_of("platform.getTimestamp")["timestamp"] == "2026-11-21T02:06:47Z"
 
 
 def test_subnets_owners_conversion_and_chains_equal_the_nodes() -> None:
-    reported = {subnet["id"]: subnet["controlKeys"] for subnet in answer("platform.getSubnets")["subnets"]}
+    reported = {subnet["id"]: subnet["controlKeys"] for subnet in result_of("platform.getSubnets")["subnets"]}
     owned = {
         id_text(subnet.subnet_id): [address_text(88888, address) for address in subnet.owner.addresses]
         for subnet in STATE.subnets.values()
@@ -231,7 +231,7 @@ def test_exports_and_imports_of_the_wallet_refer_to_each_other() -> None:
         assert imported.source_chain_id == CHAINS[source]
 
 
-def test_what_a_transaction_burns_is_its_fee() -> None:
+def test_the_burned_amount_of_a_transaction_is_its_fee() -> None:
     burned = {tx.tx.kind: tx.burned for tx in replayed().p_txs.values() if tx.height}
     assert burned["CreateSubnetTx"] == ((AVAX, 10278),)
     assert all(len(sums) == 1 for sums in burned.values())

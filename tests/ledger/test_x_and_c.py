@@ -46,7 +46,7 @@ from warpseal.chains.x_txs import (
     parse_x_tx,
 )
 from warpseal.ledger.c_chain import CBlockEffects, CHeader, apply_c_block
-from warpseal.ledger.outputs import LedgerFault, OutputKind
+from warpseal.ledger.outputs import LedgerError, OutputKind
 from warpseal.ledger.params import MAINNET
 from warpseal.ledger.utxo_flow import UtxoFlow
 from warpseal.ledger.x_chain import XBlockEffects, XTxEffects, apply_x_block, build_x_tx_effects, list_x_outputs
@@ -71,7 +71,7 @@ ASSET = AssetID(CREATION.id)
 MADE = CREATION.id
 
 
-def operate(operation: Any, *spent: tuple[TxID, int]) -> XTx:
+def asset_operation(operation: Any, *spent: tuple[TxID, int]) -> XTx:
     """Return a transaction that does one thing with the asset."""
     references = tuple(UtxoReference(*spend) for spend in spent)
     return X_TX.build(OperationTx(EMPTY, (AssetOperation(ASSET, references, operation),)))
@@ -89,13 +89,15 @@ def shape(effects: XTxEffects) -> list[tuple[OutputKind, int]]:
 
 
 def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
-    mint = operate(
+    mint = asset_operation(
         MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses)), (MADE, 1)
     )
-    nfts = operate(NftMintOperation(AUTH, 7, b"art", (OWNER, OTHER_OWNER)), (MADE, 2))
-    prop = operate(PropertyMintOperation(AUTH, PropertyMintOutput(OWNER), PropertyOwnedOutput(OTHER_OWNER)), (MADE, 3))
-    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (nfts.id, 0))
-    burn = operate(PropertyBurnOperation((0,)), (prop.id, 1))
+    nfts = asset_operation(NftMintOperation(AUTH, 7, b"art", (OWNER, OTHER_OWNER)), (MADE, 2))
+    prop = asset_operation(
+        PropertyMintOperation(AUTH, PropertyMintOutput(OWNER), PropertyOwnedOutput(OTHER_OWNER)), (MADE, 3)
+    )
+    give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (nfts.id, 0))
+    burn = asset_operation(PropertyBurnOperation((0,)), (prop.id, 1))
     effects = applied(CREATION, mint, nfts, prop, give, burn)
     assert [shape(tx) for tx in effects.txs] == [
         [
@@ -119,19 +121,19 @@ def test_operations_spend_the_initial_outputs_of_an_asset() -> None:
     assert (len(effects.txs), effects.txs[3].position) == (6, 3)
 
 
-def test_a_double_spend_on_the_x_chain_is_a_fault() -> None:
+def test_a_double_spend_on_the_x_chain_is_an_error() -> None:
     mint = MintOperation(AUTH, MintOutput(OTHER_OWNER), TransferOutput(50, 0, 1, OTHER_OWNER.addresses))
-    with pytest.raises(LedgerFault, match="spent already"):
-        applied(CREATION, operate(mint, (MADE, 1)), operate(mint, (MADE, 1)))
+    with pytest.raises(LedgerError, match="spent already"):
+        applied(CREATION, asset_operation(mint, (MADE, 1)), asset_operation(mint, (MADE, 1)))
     outputs = MemoryUtxos()
-    outputs.apply(applied(CREATION, operate(mint, (MADE, 1))).txs)
-    with pytest.raises(LedgerFault, match="is not there"):
-        applied(operate(mint, (MADE, 1)), source=outputs)
+    outputs.apply(applied(CREATION, asset_operation(mint, (MADE, 1))).txs)
+    with pytest.raises(LedgerError, match="is not there"):
+        applied(asset_operation(mint, (MADE, 1)), source=outputs)
 
 
-def test_an_operation_on_an_output_of_another_kind_is_a_fault() -> None:
-    give = operate(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
-    with pytest.raises(LedgerFault, match="differs from the output"):
+def test_an_operation_on_an_output_of_another_kind_is_an_error() -> None:
+    give = asset_operation(NftTransferOperation(AUTH, NftTransferOutput(7, b"art", OTHER_OWNER)), (MADE, 0))
+    with pytest.raises(LedgerError, match="differs from the output"):
         applied(CREATION, give)
 
 
@@ -152,19 +154,19 @@ def test_an_operation_on_an_output_of_another_kind_is_a_fault() -> None:
     ],
 )
 def test_an_unknown_output_of_an_operation_is_reconstructed(operation: Any, kind: OutputKind) -> None:
-    (effects,) = applied(operate(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
+    (effects,) = applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)), is_complete=False).txs
     output = effects.consumed[0].reconstructed
     assert output is not None
     assert (output.kind, output.asset_id, output.output_index, output.is_complete) == (kind, ASSET, 4, False)
     assert output.group_id == (7 if "nft" in kind else None)
-    with pytest.raises(LedgerFault, match="is not there"):
-        applied(operate(operation, (TxID(b"\x09" * 32), 4)))
+    with pytest.raises(LedgerError, match="is not there"):
+        applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)))
 
 
-def test_more_of_an_asset_out_than_in_is_a_fault() -> None:
+def test_more_of_an_asset_out_than_in_is_an_error() -> None:
     spent = TransferableInput(MADE, 0, ASSET, TransferInput(100, (0,)))
     base = BaseFields(88, X_CHAIN, (output(101, ASSET),), (spent,), b"")
-    with pytest.raises(LedgerFault, match="outputs are more"):
+    with pytest.raises(LedgerError, match="outputs are more"):
         applied(CREATION, X_TX.build(BaseTx(base)))
 
 
@@ -218,10 +220,10 @@ def test_an_export_from_an_account_can_be_imported_once() -> None:
     assert not outputs.unspent
 
 
-def test_more_at_an_account_than_was_imported_is_a_fault() -> None:
+def test_more_at_an_account_than_was_imported_is_an_error() -> None:
     spent = TransferableInput(TxID(bytes(32)), 0, TOKEN, TransferInput(28, (0,)))
     arrival = AtomicEvmOutput(Address(b"\x77" * 20), 29, TOKEN)
-    with pytest.raises(LedgerFault, match="outputs are more"):
+    with pytest.raises(LedgerError, match="outputs are more"):
         atomic(C_TX.build(CImportTx(88, C_CHAIN, X_CHAIN, (spent,), (arrival,))))
 
 

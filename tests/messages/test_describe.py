@@ -119,11 +119,11 @@ def test_log_data_of_fuji_carries_a_teleporter_message() -> None:
     assert [receipt["receivedMessageNonce"] for receipt in call["receipts"]] == ["4512", "4514", "4533", "4584", "4585"]
 
 
-@pytest.mark.parametrize("sent", RECORDED["messages"], ids=lambda sent: sent["route"] + sent["messageId"][:6])
-def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(sent: dict[str, str]) -> None:
-    result = describe(bytes.fromhex(sent["unsigned"]))
-    assert result["messageId"]["cb58"] == sent["messageId"]
-    assert call_of(result)["teleporterMessageId"]["cb58"] == sent["teleporterMessageId"]
+@pytest.mark.parametrize("entry", RECORDED["messages"], ids=lambda entry: entry["route"] + entry["messageId"][:6])
+def test_recorded_messages_have_the_ids_that_warp_and_teleporter_gave_them(entry: dict[str, str]) -> None:
+    result = describe(bytes.fromhex(entry["unsigned"]))
+    assert result["messageId"]["cb58"] == entry["messageId"]
+    assert call_of(result)["teleporterMessageId"]["cb58"] == entry["teleporterMessageId"]
 
 
 def test_delivered_messages_are_read_from_the_access_list() -> None:

@@ -48,9 +48,9 @@ def members_at(height: int, subnet_id: bytes = L1) -> CanonicalValidatorSet:
 
 
 async def verify(
-    message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **answers: Any
+    message: SignedMessage, subnet_id: SubnetID | None = None, height: int | None = None, **replies: Any
 ) -> dict[str, Any]:
-    async with open_upstream(RecordedNode(answers)) as upstream:
+    async with open_upstream(RecordedNode(replies)) as upstream:
         result: dict[str, Any] = to_builtins(await verify_at(upstream.platform, message, subnet_id, height))
         return result
 

@@ -32,10 +32,10 @@ NO_CHAIN = ChainID(b"\x77" * 32)
 _reserved: list[socket.socket] = []
 
 Params = Mapping[str, Any]
-Answer = Callable[[Params], Awaitable[Any] | Any]
+ReplyOf = Callable[[Params], Awaitable[Any] | Any]
 
 
-class RpcFault(Exception):
+class RefusedCall(Exception):
     """A JSON-RPC error that a test wants."""
 
     def __init__(self, message: str, code: int = -32_000) -> None:
@@ -45,12 +45,12 @@ class RpcFault(Exception):
 
 @dataclass
 class RecordedNode:
-    """answers: by method, what a test wants instead; a value, or a function of the params, which may be async.
+    """replies: by method, what a test wants instead; a value, or a function of the params, which may be async.
 
-    An answer that is a web.Response is sent as it is. paths: what is served; others are 404.
+    A reply that is a web.Response is sent as it is. paths: what is served; others are 404.
     """
 
-    answers: dict[str, Any] = field(default_factory=dict)
+    replies: dict[str, Any] = field(default_factory=dict)
     paths: tuple[str, ...] = ("/ext/P", "/ext/bc/P", "/ext/info", "/ext/bc/")
     calls: Counter[str] = field(default_factory=Counter)
     seen: list[tuple[str, str, Params]] = field(default_factory=list)
@@ -67,16 +67,16 @@ class RecordedNode:
         self.calls[method] += 1
         self.seen.append((path, method, params))
         self.requests.append({**request.headers, **request.query, "path": request.path})
-        return await self._answer(path, method, params)
+        return await self._respond(path, method, params)
 
-    async def _answer(self, path: str, method: str, params: Params) -> web.StreamResponse:
+    async def _respond(self, path: str, method: str, params: Params) -> web.StreamResponse:
         try:
-            answer = self.answers.get(method, lambda params: _recorded(path, method, params))
-            result = answer(params) if callable(answer) else answer
+            reply = self.replies.get(method, lambda params: _recorded(path, method, params))
+            result = reply(params) if callable(reply) else reply
             if isinstance(result, Awaitable):
                 result = await result
-        except RpcFault as fault:
-            error = {"code": fault.code, "message": str(fault), "data": None}
+        except RefusedCall as refusal:
+            error = {"code": refusal.code, "message": str(refusal), "data": None}
             return web.json_response({"jsonrpc": "2.0", "error": error, "id": 1})
         except LookupError:
             return web.Response(status=404, text="404 page not found\n")
@@ -94,7 +94,7 @@ def _recorded(path: str, method: str, params: Params) -> Any:
     for entry in RECORDED:
         if entry["method"] == method and _same(entry, path, params):
             if "error" in entry:
-                raise RpcFault(entry["error"]["message"], entry["error"]["code"])
+                raise RefusedCall(entry["error"]["message"], entry["error"]["code"])
             return entry["result"]
     raise LookupError(method)
 
@@ -108,11 +108,11 @@ def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
 
 
 def _validated_by(blockchain_id: str) -> Any:
-    """No recording has this call; the answer is in the recorded getBlockchains, the error in the node's source."""
+    """No recording has this call; the reply is in the recorded getBlockchains, the error in the node's source."""
     for chain in _blockchains():
         if chain["id"] == blockchain_id:
             return {"subnetID": chain["subnetID"]}
-    raise RpcFault(f'problem retrieving blockchain "{blockchain_id}": not found')
+    raise RefusedCall(f'problem retrieving blockchain "{blockchain_id}": not found')
 
 
 def _blockchains() -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Answers of several HTTP nodes of which `p-chain-quorum` must agree: right, few calls, and liars are found out."""
+"""Replies of several HTTP nodes of which `p-chain-quorum` must agree: right, few calls, and liars are found out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NO_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     connect,
     open_upstream,
@@ -77,7 +77,7 @@ def subnet_without_conversion() -> dict[str, Any]:
 def ahead(params: Any) -> Any:
     height = int(params["height"])
     text = f"unfinalized height with SubnetID = x: current P-chain height ({height - 1}) < requested P-Chain height"
-    raise RpcFault(f"{text} ({height})")
+    raise RefusedCall(f"{text} ({height})")
 
 
 def open_agreeing(
@@ -120,7 +120,7 @@ async def test_one_node_that_lies_about_a_set_is_outvoted_named_rested_and_count
     place: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = [RecordedNode(), RecordedNode(), RecordedNode()]
-    nodes[place].answers[SETS] = heavier_set
+    nodes[place].replies[SETS] = heavier_set
     observer = Contradictions()
     async with open_agreeing(*nodes, observer=observer) as upstream:
         with stopped_clock() as clock, caplog.at_level(logging.WARNING):
@@ -156,7 +156,7 @@ async def test_two_nodes_that_agree_on_a_lie_win() -> None:
     assert observer.counts == {(0, SETS): 1}
 
 
-async def test_without_enough_equal_answers_the_error_has_the_classes_and_no_node_is_blamed() -> None:
+async def test_without_enough_equal_replies_the_error_has_the_classes_and_no_node_is_blamed() -> None:
     nodes = RecordedNode(), RecordedNode({SETS: heavier_set}), RecordedNode({SETS: {}})
     observer = Contradictions()
     async with open_agreeing(*nodes, observer=observer) as upstream:
@@ -172,7 +172,7 @@ async def test_without_enough_equal_answers_the_error_has_the_classes_and_no_nod
     assert observer.counts == {}
 
 
-async def test_a_node_that_fails_is_replaced_and_too_few_answers_are_no_agreement() -> None:
+async def test_a_node_that_fails_is_replaced_and_too_few_replies_are_no_agreement() -> None:
     broken, other = RecordedNode({SETS: {"x": 1}}), RecordedNode()
     async with open_agreeing(broken, RecordedNode(), other) as upstream:
         assert await upstream.platform.validators_at(L1, TIP)
@@ -225,7 +225,7 @@ async def test_a_node_that_forges_heights_rests_and_is_counted() -> None:
     assert forger.calls[PROPOSED] == 61
 
 
-async def test_a_subnet_and_its_chains_are_those_of_the_nodes_that_agree() -> None:
+async def test_a_subnet_and_its_chains_come_from_the_nodes_that_agree() -> None:
     liar = RecordedNode(
         {
             SUBNET: {**recorded_result(SUBNET, subnetID=id_text(L1)), "conversionID": id_text(OTHER)},
@@ -247,18 +247,18 @@ async def test_a_subnet_and_its_chains_are_those_of_the_nodes_that_agree() -> No
         assert observer.counts[0, method] == 1
 
 
-async def test_a_node_that_denies_what_the_others_have_is_blamed_only_at_their_height() -> None:
+async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_the_others() -> None:
     def missing(_: Any) -> Any:
-        raise RpcFault("not found")
+        raise RefusedCall("not found")
 
-    for height, blamed in ((TIP, 1), (TIP - 1, 0)):
+    for height, disagreements in ((TIP, 1), (TIP - 1, 0)):
         denying = RecordedNode({SUBNET: missing, HEIGHT: {"height": str(height)}})
         observer = Contradictions()
         async with open_agreeing(denying, RecordedNode(), RecordedNode(), observer=observer) as upstream:
             subnet = await upstream.platform.subnet(L1)
         assert subnet is not None
         assert subnet.is_l1
-        assert observer.counts[0, SUBNET] == blamed
+        assert observer.counts[0, SUBNET] == disagreements
 
 
 async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> None:
@@ -281,7 +281,7 @@ async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_b
     assert observer.counts == {}
 
 
-async def test_what_no_node_has_is_unknown() -> None:
+async def test_a_transaction_that_no_node_has_is_unknown() -> None:
     async with open_agreeing(RecordedNode(), RecordedNode(), RecordedNode()) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) is None
         assert await upstream.platform.validated_by(C_CHAIN) == PRIMARY_NETWORK
@@ -335,8 +335,8 @@ async def test_a_node_that_lists_a_validation_twice_is_not_used() -> None:
 async def test_members_that_change_while_nodes_are_read_are_compared_again() -> None:
     """The second node accepts a block a moment later than the first one."""
     listed = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
-    answers = iter([{"validators": listed[:3]}, {"validators": listed}])
-    second, observer = RecordedNode({CURRENT: lambda _: next(answers)}), Contradictions()
+    replies = iter([{"validators": listed[:3]}, {"validators": listed}])
+    second, observer = RecordedNode({CURRENT: lambda _: next(replies)}), Contradictions()
     async with open_agreeing(RecordedNode(), second, observer=observer) as upstream:
         assert len(await upstream.platform.current_validations(L1)) == 4
     assert observer.counts == {}
@@ -370,7 +370,7 @@ def broken(_: Any) -> Any:
 
 
 def denying(_: Any) -> Any:
-    raise RpcFault("not found")
+    raise RefusedCall("not found")
 
 
 def lies_of(name: str) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def lies_of(name: str) -> dict[str, Any]:
     }
 
 
-FAULTS: tuple[dict[str, Any], ...] = (
+FAILURES: tuple[dict[str, Any], ...] = (
     dict.fromkeys((SETS, SUBNET, CURRENT, PROPOSED), broken),
     {SETS: ahead, SUBNET: subnet_without_conversion(), CURRENT: with_balance("99999999950"), HEIGHT: {"height": "3"}},
     {SUBNET: denying, PROPOSED: {"height": "2"}, HEIGHT: {"height": "2"}},
@@ -398,7 +398,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
 )
 
 
-async def test_fewer_liars_than_the_quorum_never_have_their_way_and_no_honest_node_is_blamed() -> None:
+async def test_fewer_liars_than_the_quorum_never_decide_and_no_honest_node_is_blamed() -> None:
     """Random networks of nodes that are right, lag, fail, or lie, alone or together."""
     rng, agreed = Random(14), 0
     nodes = [RecordedNode() for _ in range(5)]
@@ -409,7 +409,7 @@ async def test_fewer_liars_than_the_quorum_never_have_their_way_and_no_honest_no
             liars = set(rng.sample(range(count), rng.randint(0, quorum - 1)))
             for place in range(count):
                 own_or_common = lies_of(rng.choice(("all", f"node {place}")))
-                nodes[place].answers = dict(own_or_common if place in liars else rng.choice(FAULTS))
+                nodes[place].replies = dict(own_or_common if place in liars else rng.choice(FAILURES))
             observer = Contradictions()
             upstream = connect(session, build_settings(*uris[:count], p_chain_quorum=quorum), observer)
             platform = upstream.platform

@@ -13,7 +13,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NO_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     connect,
     open_upstream,
@@ -31,10 +31,10 @@ CALL = {"to": "0x" + "05" * 20, "data": "0x01"}
 
 
 def refuse(text: str, code: int = -32_000) -> Callable[[object], object]:
-    def answer(params: object) -> object:
-        raise RpcFault(text, code)
+    def reply_to(params: object) -> object:
+        raise RefusedCall(text, code)
 
-    return answer
+    return reply_to
 
 
 @asynccontextmanager
@@ -46,8 +46,8 @@ async def own_node(own: RecordedNode) -> AsyncIterator[ChainRpcClient]:
 
 
 async def test_a_configuration_and_a_block_time_are_read_from_the_node_that_runs_the_chain() -> None:
-    answers = {"eth_getChainConfig": CONFIG, "eth_getBlockByNumber": {"number": "0x1", "timestamp": "0x6b01"}}
-    bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(answers)
+    replies = {"eth_getChainConfig": CONFIG, "eth_getBlockByNumber": {"number": "0x1", "timestamp": "0x6b01"}}
+    bare, full = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(replies)
     async with open_upstream(bare, full) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) == CONFIG
         assert await upstream.chain_rpc.latest_block_time_s(L1_CHAIN) == 0x6B01
@@ -62,7 +62,7 @@ async def test_the_url_of_evm_chains_is_called_as_it_stands() -> None:
     assert [path for path, _, _ in own.seen] == ["/l1/rpc"]
 
 
-async def test_a_configuration_that_all_nodes_lack_is_none_and_fails_no_node() -> None:
+async def test_a_configuration_that_all_nodes_lack_is_absent_and_fails_no_node() -> None:
     old_node = RecordedNode({"eth_getChainConfig": refuse("the method eth_getChainConfig does not exist", -32_601)})
     async with open_upstream(old_node, RecordedNode(paths=("/ext/P", "/ext/info"))) as upstream:
         assert await upstream.chain_rpc.chain_config(L1_CHAIN, msgspec.json.decode) is None
@@ -72,7 +72,7 @@ async def test_a_configuration_that_all_nodes_lack_is_none_and_fails_no_node() -
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         lambda _: web.Response(status=500),
         lambda _: web.Response(status=403),
@@ -81,8 +81,8 @@ async def test_a_configuration_that_all_nodes_lack_is_none_and_fails_no_node() -
         "0x",
     ],
 )
-async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(answer: object) -> None:
-    bare, failing = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({"eth_getChainConfig": answer})
+async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(reply: object) -> None:
+    bare, failing = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({"eth_getChainConfig": reply})
     decode = msgspec.json.Decoder(dict[str, object]).decode
     async with open_upstream(bare, failing) as upstream:
         with pytest.raises(NodeUnavailable):
@@ -90,10 +90,10 @@ async def test_a_configuration_is_unavailable_if_a_node_that_may_have_it_fails(a
 
 
 async def test_the_result_of_a_call_is_bytes_and_a_reverted_call_is_refused_with_its_text() -> None:
-    answers = {
+    replies = {
         "eth_call": lambda params: "0x0102" if params[0] == CALL else refuse("execution reverted: no", 3)(params)
     }
-    async with own_node(RecordedNode(answers, paths=("/l1/",))) as chain_rpc:
+    async with own_node(RecordedNode(replies, paths=("/l1/",))) as chain_rpc:
         assert await chain_rpc.eth_call(L1_CHAIN, CALL) == b"\1\2"
         with pytest.raises(CallRefused, match="execution reverted: no"):
             await chain_rpc.eth_call(L1_CHAIN, {**CALL, "data": "0x"})

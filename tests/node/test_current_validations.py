@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, open_upstream, recorded_result
+from tests.node.recorded_node import (
+    L1,
+    PERMISSIONED,
+    RecordedNode,
+    RefusedCall,
+    node_id,
+    open_upstream,
+    recorded_result,
+)
 from warpseal.node.p_chain import CurrentValidation, decode_current_validations
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text, parse_id
@@ -40,7 +48,7 @@ async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_a
     assert len(of_primary) == 3
 
 
-def test_permissioned_validations_are_listed_beside_those_of_an_l1() -> None:
+def test_permissioned_validations_are_listed_with_the_validations_of_an_l1() -> None:
     raw = json.dumps({"validators": [LEGACY, LISTED]}).encode()
     assert [(validation.is_l1, validation.is_active) for validation in decode_current_validations(raw)] == [
         (False, True),
@@ -65,7 +73,7 @@ async def test_a_malformed_entry_makes_the_response_unusable(change: dict[str, A
 @pytest.mark.parametrize("text", ["not found", "current P-chain height (1) < requested P-Chain height (2)"])
 async def test_an_error_response_is_a_failed_call(text: str) -> None:
     def refuse(_: object) -> object:
-        raise RpcFault(text)
+        raise RefusedCall(text)
 
     async with open_upstream(RecordedNode({METHOD: refuse})) as upstream:
         with pytest.raises(NodeUnavailable):

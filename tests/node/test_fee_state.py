@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, open_upstream, recorded_result
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, open_upstream, recorded_result
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.p_chain import L1FeeState, decode_current_validations
 from warpseal.upstream.errors import NodeUnavailable
@@ -27,8 +27,8 @@ async def test_the_recorded_fee_state_and_parameters_are_read() -> None:
 
 
 async def test_large_numbers_and_numbers_in_text_are_exact() -> None:
-    answer = {"excess": str(2**64 - 1), "price": 2**63 + 1, "timestamp": "2026-11-21T04:06:47+02:00"}
-    async with open_upstream(RecordedNode({STATE: answer})) as upstream:
+    reply = {"excess": str(2**64 - 1), "price": 2**63 + 1, "timestamp": "2026-11-21T04:06:47+02:00"}
+    async with open_upstream(RecordedNode({STATE: reply})) as upstream:
         assert await upstream.platform.fee_state() == L1FeeState(2**64 - 1, 2**63 + 1, 1_795_226_807)
 
 
@@ -46,14 +46,14 @@ async def test_large_numbers_and_numbers_in_text_are_exact() -> None:
         {"timestamp": 1_795_226_807},
     ],
 )
-async def test_a_malformed_fee_state_is_no_answer(change: dict[str, Any]) -> None:
+async def test_a_malformed_fee_state_is_no_reply(change: dict[str, Any]) -> None:
     async with open_upstream(RecordedNode({STATE: {**RECORDED_STATE, **change}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.fee_state()
 
 
 @pytest.mark.parametrize("change", [{"excessConversionConstant": 0}, {"target": -1}, {"minPrice": 2**64}])
-async def test_parameters_that_no_network_has_are_no_answer(change: dict[str, Any]) -> None:
+async def test_parameters_that_no_network_has_are_no_reply(change: dict[str, Any]) -> None:
     async with open_upstream(RecordedNode({CONFIG: {**recorded_result(CONFIG), **change}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.platform.fee_config()
@@ -61,7 +61,7 @@ async def test_parameters_that_no_network_has_are_no_answer(change: dict[str, An
 
 async def test_a_node_without_the_methods_is_named_unavailable() -> None:
     def refuse(_: object) -> object:
-        raise RpcFault("rpc: can't find method", -32_601)
+        raise RefusedCall("rpc: can't find method", -32_601)
 
     async with open_upstream(RecordedNode({STATE: refuse})) as upstream:
         with pytest.raises(NodeUnavailable, match=STATE):

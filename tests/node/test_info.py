@@ -7,7 +7,7 @@ import pytest
 from tests.node.recorded_node import (
     NETWORK_ID,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     connect,
     node_id,
@@ -57,9 +57,9 @@ async def test_unusable_peers_are_left_out_and_ipv6_is_parsed() -> None:
     assert [(hint.host, hint.port, len(hint.version)) for hint in hints] == [("2001:db8::1", 9_651, 64)]
 
 
-async def test_all_info_nodes_are_called_and_a_single_answer_suffices() -> None:
+async def test_all_info_nodes_are_called_and_a_single_reply_suffices() -> None:
     def refuse(_: object) -> None:
-        raise RpcFault("no")
+        raise RefusedCall("no")
 
     other = {"nodeID": "NodeID-F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF", "publicIP": "203.0.113.7:9651"}
     nodes = RecordedNode(), RecordedNode({"info.peers": {"peers": [other]}}), RecordedNode({"info.peers": refuse})
@@ -119,8 +119,8 @@ async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() 
         assert await upstream.info.epoch_duration_s() == 2
     for network_id, duration_s in ((1, 300), (5, 300), (88_888, 30)):
         for upgrades in (lacking_method, {"etnaTime": "2024-12-16T17:00:00Z"}):
-            answers = {"info.upgrades": upgrades, "info.getNetworkID": {"networkID": str(network_id)}}
-            async with open_upstream(RecordedNode(answers)) as upstream:
+            replies = {"info.upgrades": upgrades, "info.getNetworkID": {"networkID": str(network_id)}}
+            async with open_upstream(RecordedNode(replies)) as upstream:
                 assert await upstream.info.epoch_duration_s() == duration_s
 
 
@@ -131,11 +131,11 @@ async def test_a_node_from_before_granite_names_no_duration_and_one_without_epoc
 
 
 @pytest.mark.parametrize("duration", [-1, 2**63, "4s", []])
-async def test_an_impossible_duration_of_an_epoch_is_no_answer(duration: object) -> None:
+async def test_an_impossible_duration_of_an_epoch_is_no_reply(duration: object) -> None:
     async with open_upstream(RecordedNode({"info.upgrades": {"graniteEpochDuration": duration}})) as upstream:
         with pytest.raises(NodeUnavailable):
             await upstream.info.epoch_duration_s()
 
 
 def lacking_method(params: object) -> object:
-    raise RpcFault('rpc: can\'t find method "info.Upgrades"')
+    raise RefusedCall('rpc: can\'t find method "info.Upgrades"')

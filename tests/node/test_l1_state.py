@@ -12,7 +12,7 @@ from tests.node.recorded_node import (
     PERMISSIONED,
     Params,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     open_upstream,
     recorded_result,
@@ -34,16 +34,16 @@ REGISTERED = ValidationID(parse_id("2JRupqWf57oyuM9ARJ218CTRSKvfzcQaKYh6x4fHMjon
 X_TX = parse_id("bpfw1BoTnhv5LgtXHhugdFQtJvcLmYnDsuNyaAyYeQjj9tYf5")
 
 
-def nowhere(params: Params) -> Any:
-    raise RpcFault("couldn't get tx: not found")
+def fail_not_found(params: Params) -> Any:
+    raise RefusedCall("couldn't get tx: not found")
 
 
-def lagging(height: int, **answers: Any) -> RecordedNode:
-    return RecordedNode({"platform.getHeight": {"height": str(height)}, **answers})
+def lagging(height: int, **replies: Any) -> RecordedNode:
+    return RecordedNode({"platform.getHeight": {"height": str(height)}, **replies})
 
 
 def no_validator(params: Params) -> Any:
-    raise RpcFault(f'fetching L1 validator "{params["validationID"]}" failed: not found')
+    raise RefusedCall(f'fetching L1 validator "{params["validationID"]}" failed: not found')
 
 
 async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height() -> None:
@@ -52,12 +52,12 @@ async def test_a_recorded_transaction_comes_with_its_status_and_the_nodes_height
         assert transaction is not None
         assert sha256(transaction.raw).digest() == REGISTER
         assert (transaction.status, transaction.height) == (TxStatus.COMMITTED, 19)
-    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
         assert await upstream.platform.transaction(MISSING) is None
 
 
 async def test_a_transaction_is_read_from_a_node_that_knows_its_final_status() -> None:
-    behind = lagging(5, **{"platform.getTx": nowhere})
+    behind = lagging(5, **{"platform.getTx": fail_not_found})
     undecided = lagging(6, **{"platform.getTxStatus": {"status": "Processing"}})
     async with open_upstream(behind, undecided, RecordedNode()) as upstream:
         transaction = await upstream.platform.transaction(REGISTER)
@@ -145,7 +145,7 @@ async def test_x_chain_transactions_are_found_if_a_node_serves_the_chain() -> No
 def x_or_none(params: Params) -> Any:
     if params["txID"] == id_text(X_TX):
         return recorded_result("avm.getTx", **params)
-    raise RpcFault("not found")
+    raise RefusedCall("not found")
 
 
 @pytest.mark.parametrize("text", ["", "0x", "0x00", "0x0000000000", "zz", "0x 0011223344"])
@@ -155,14 +155,14 @@ def test_hex_without_its_checksum_is_refused(text: str) -> None:
 
 
 async def test_hostile_responses_are_refused() -> None:
-    for method, answer in (
+    for method, reply in (
         ("platform.getL1Validator", {"subnetID": "x", "weight": "1", "minNonce": "1", "balance": "1", "height": "1"}),
         ("platform.getL1Validator", {"weight": "1"}),
         ("platform.getTx", {"tx": "0x00"}),
         ("platform.getTx", {"tx": {"unsignedTx": {}}}),
         ("platform.getSubnets", {"subnets": [{"id": "nonsense"}]}),
     ):
-        async with serve_nodes(RecordedNode({method: answer})) as uris, open_session() as session:
+        async with serve_nodes(RecordedNode({method: reply})) as uris, open_session() as session:
             platform = connect_upstream(build_settings(*uris), session).platform
             with pytest.raises(NodeUnavailable):
                 await call_method(platform, method)

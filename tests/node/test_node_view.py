@@ -1,4 +1,4 @@
-"""Blockchains and validators from nodes alone, against recorded answers of real nodes."""
+"""Blockchains and validators from nodes alone, against recorded replies of real nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.node.recorded_node import (
     PERMISSIONED,
     Params,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     node_id,
     open_upstream,
     recorded_result,
 )
-from tests.node.test_l1_state import REGISTER, nowhere
+from tests.node.test_l1_state import REGISTER, fail_not_found
 from warpseal.node import node_view
 from warpseal.node.node_view import decode_connectivity, decode_validations
 from warpseal.resources.chains import PUBLIC_CHAINS, PrimaryChain
@@ -43,12 +43,12 @@ TOTAL = 5 * 10**15
 def validators(**changes: Any) -> Any:
     """Answers getCurrentValidators for whichever nodes are asked for."""
 
-    def answer(params: Params) -> Any:
+    def reply_to(params: Params) -> Any:
         return {
             "validators": [{**validation, **changes} for validation in ALL if validation["nodeID"] in params["nodeIDs"]]
         }
 
-    return answer
+    return reply_to
 
 
 def node(peers: Any = (), **changes: Any) -> RecordedNode:
@@ -113,7 +113,7 @@ def of_all_subnets(*l1_nodes: str, members: Any = None) -> RecordedNode:
     )
 
 
-async def test_validations_of_subnets_are_returned_beside_that_of_the_primary_network() -> None:
+async def test_validations_of_subnets_are_returned_with_the_one_of_the_primary_network() -> None:
     recorded = of_all_subnets(node_id_text(OWNED))
     async with open_upstream(recorded) as upstream:
         primary, of_subnet = await upstream.view.validations(OWNED)
@@ -140,7 +140,7 @@ async def test_a_validator_of_an_l1_alone_has_no_validation() -> None:
 
 async def test_an_older_node_returns_only_the_primary_network() -> None:
     def unknown(_: Params) -> Any:
-        raise RpcFault('rpc: can\'t find method "platform.getAllValidatorsAt"')
+        raise RefusedCall('rpc: can\'t find method "platform.getAllValidatorsAt"')
 
     async with open_upstream(of_all_subnets(members=unknown)) as upstream:
         (validation,) = await upstream.view.validations(OWNED)
@@ -181,11 +181,11 @@ async def test_validations_and_connectivity_share_one_cached_call() -> None:
 def failing_after_the_first_call() -> RecordedNode:
     def peers(params: Params) -> Any:
         if recorded.calls["info.peers"] > 1:
-            raise RpcFault("shutting down")
+            raise RefusedCall("shutting down")
         return {"peers": [PEER]}
 
     recorded = node()
-    recorded.answers["info.peers"] = peers
+    recorded.replies["info.peers"] = peers
     return recorded
 
 
@@ -226,7 +226,7 @@ async def test_a_recorded_blockchain_is_read_from_its_creation() -> None:
 
 
 async def test_a_blockchain_without_a_transaction_is_returned_as_it_is_listed() -> None:
-    async with open_upstream(RecordedNode({"platform.getTx": nowhere})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getTx": fail_not_found})) as upstream:
         chain = await upstream.view.blockchain(C_CHAIN)
         assert chain is not None
         assert (chain.name, chain.subnet_id, chain.genesis) == ("C-Chain", PRIMARY_NETWORK, None)
@@ -258,7 +258,7 @@ async def test_a_transaction_of_another_type_is_no_blockchain() -> None:
 
 async def test_an_error_response_is_a_failed_call() -> None:
     def refuse(_: Params) -> Any:
-        raise RpcFault("no")
+        raise RefusedCall("no")
 
     async with open_upstream(RecordedNode({"platform.getCurrentValidators": refuse})) as upstream:
         with pytest.raises(NodeUnavailable):

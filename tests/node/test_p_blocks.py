@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.eventually import finish, stopped_clock
-from tests.node.recorded_node import RecordedNode, RpcFault, build_settings, connect, open_upstream, serve_nodes
+from tests.node.recorded_node import RecordedNode, RefusedCall, build_settings, connect, open_upstream, serve_nodes
 from warpseal.node.info import builtin_upgrades
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
@@ -20,17 +20,17 @@ METHOD = "platform.getBlockByHeight"
 ETNA = "etnaTime"
 
 
-def block_answer(raw: bytes) -> dict[str, str]:
+def block_reply(raw: bytes) -> dict[str, str]:
     return {"block": "0x" + (raw + sha256(raw).digest()[-4:]).hex(), "encoding": "hex"}
 
 
-def blocks_node(**answers: Any) -> RecordedNode:
+def blocks_node(**replies: Any) -> RecordedNode:
     """A node whose block at each height is that number."""
-    return RecordedNode({METHOD: lambda params: block_answer(params["height"].encode()), **answers})
+    return RecordedNode({METHOD: lambda params: block_reply(params["height"].encode()), **replies})
 
 
 def refuse(_: object) -> None:
-    raise RpcFault("couldn't get block at height 7: not found")
+    raise RefusedCall("couldn't get block at height 7: not found")
 
 
 async def test_a_block_comes_without_its_checksum() -> None:
@@ -42,21 +42,21 @@ async def test_a_block_comes_without_its_checksum() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         {"block": "0x37aabbccdd", "encoding": "hex"},
-        {**block_answer(b"7"), "encoding": "hexnc"},
-        {"block": block_answer(b"7")["block"][2:]},
+        {**block_reply(b"7"), "encoding": "hexnc"},
+        {"block": block_reply(b"7")["block"][2:]},
         {"block": "0x"},
         {"block": "0xzz"},
         {"block": {"height": 7}},
         {},
-        block_answer(bytes(600_000)),
+        block_reply(bytes(600_000)),
     ],
     ids=["checksum", "encoding", "prefix", "empty", "no hex", "json", "nothing", "too long"],
 )
-async def test_the_next_node_is_called_after_a_malformed_block(answer: Any) -> None:
-    bad, good = blocks_node(**{METHOD: answer}), blocks_node()
+async def test_the_next_node_is_called_after_a_malformed_block(reply: Any) -> None:
+    bad, good = blocks_node(**{METHOD: reply}), blocks_node()
     async with open_upstream(bad, good) as upstream:
         assert await upstream.blocks.block_at(7) == b"7"
     async with open_upstream(bad) as upstream:
@@ -77,7 +77,7 @@ async def test_distinct_blocks_of_all_nodes_can_be_read() -> None:
     nodes = (
         blocks_node(),
         blocks_node(**{METHOD: refuse}),
-        blocks_node(**{METHOD: block_answer(b"x")}),
+        blocks_node(**{METHOD: block_reply(b"x")}),
         blocks_node(),
     )
     async with open_upstream(*nodes) as upstream:
@@ -96,7 +96,7 @@ async def test_concurrent_calls_and_calls_per_second_are_bounded() -> None:
             full.set()
         await release.wait()
         running -= 1
-        return block_answer(params["height"].encode())
+        return block_reply(params["height"].encode())
 
     node = blocks_node(**{METHOD: slow})
     async with (
@@ -130,10 +130,10 @@ async def test_requests_per_second_are_bounded() -> None:
 async def test_only_the_follower_respects_retry_after(status: int) -> None:
     limited = [web.Response(status=status, headers={"Retry-After": "1"}, text="slow down")]
 
-    def answer(params: Any) -> Any:
-        return limited.pop() if limited else block_answer(params["height"].encode())
+    def reply_to(params: Any) -> Any:
+        return limited.pop() if limited else block_reply(params["height"].encode())
 
-    node = blocks_node(**{METHOD: answer})
+    node = blocks_node(**{METHOD: reply_to})
     async with open_upstream(node) as upstream:
         with stopped_clock() as clock:
             calls_after = []
@@ -169,7 +169,7 @@ async def test_upgrade_times_come_from_the_node() -> None:
 
 async def test_builtin_upgrade_times_are_used_if_a_node_does_not_return_them() -> None:
     def missing(_: object) -> None:
-        raise RpcFault('rpc: can\'t find method "info.Upgrades"')
+        raise RefusedCall('rpc: can\'t find method "info.Upgrades"')
 
     for network_id, etna_s in ((1, 1_734_368_400), (5, 1_732_550_400), (88_888, None)):
         node = RecordedNode({"info.upgrades": missing, "info.getNetworkID": {"networkID": str(network_id)}})

@@ -1,4 +1,4 @@
-"""The P-Chain client against the recorded answers of real nodes, and against hostile ones."""
+"""The P-Chain client against the recorded replies of real nodes, and against hostile ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.node.recorded_node import (
     NO_CHAIN,
     PERMISSIONED,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     node_id,
     open_upstream,
     recorded_result,
@@ -51,7 +51,7 @@ async def test_an_unknown_subnet_has_an_empty_set() -> None:
         assert await upstream.platform.validators_at(L1, 0) == ()
 
 
-async def test_the_same_answer_again_gives_the_same_tuple() -> None:
+async def test_the_same_reply_again_gives_the_same_tuple() -> None:
     async with open_upstream(RecordedNode()) as upstream:
         before = await upstream.platform.validators_at(PRIMARY_NETWORK, 3)
         assert await upstream.platform.validators_at(PRIMARY_NETWORK, 4) is before
@@ -100,17 +100,17 @@ async def test_nodes_that_share_a_key_carry_its_weight_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
-        RpcFault('rpc: can\'t find method "platform.GetAllValidatorsAt"'),
-        RpcFault("the method platform.getAllValidatorsAt does not exist/is not available", -32_601),
+        RefusedCall('rpc: can\'t find method "platform.GetAllValidatorsAt"'),
+        RefusedCall("the method platform.getAllValidatorsAt does not exist/is not available", -32_601),
         web.Response,
     ],
 )
-async def test_an_older_or_restricted_node_lacks_the_method(answer: Any) -> None:
+async def test_an_older_or_restricted_node_lacks_the_method(reply: Any) -> None:
     def refuse(_: object) -> web.Response:
-        if isinstance(answer, RpcFault):
-            raise answer
+        if isinstance(reply, RefusedCall):
+            raise reply
         return web.Response(status=403, text="forbidden")
 
     async with open_upstream(RecordedNode({"platform.getAllValidatorsAt": refuse})) as upstream:
@@ -128,7 +128,7 @@ async def test_a_chain_is_validated_by_its_subnet() -> None:
 
 async def test_an_id_that_is_no_blockchain_is_an_unknown_chain() -> None:
     def refuse(params: Any) -> None:
-        raise RpcFault(f'"{params["blockchainID"]}" is not a blockchain')
+        raise RefusedCall(f'"{params["blockchainID"]}" is not a blockchain')
 
     async with open_upstream(RecordedNode({"platform.validatedBy": refuse})) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) is None
@@ -154,12 +154,12 @@ async def test_a_converted_subnet_has_its_conversion_and_manager() -> None:
 
 async def test_a_permissioned_subnet_is_no_l1_and_an_unknown_subnet_is_not_found() -> None:
     def missing(_: object) -> None:
-        raise RpcFault("not found")
+        raise RefusedCall("not found")
 
     node = RecordedNode()
     async with open_upstream(node) as upstream:
         assert await upstream.platform.subnet(PERMISSIONED) == Subnet(PERMISSIONED)
-        node.answers["platform.getSubnet"] = missing
+        node.replies["platform.getSubnet"] = missing
         assert await upstream.platform.subnet(L1) is None
 
 
@@ -181,8 +181,8 @@ def test_the_obsolete_wrapped_shape_with_bare_numbers_is_read() -> None:
 
 def test_weights_beyond_53_bits_stay_exact_in_both_spellings() -> None:
     for weight in (2**53 + 1, str(2**53 + 1)):
-        answer = {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}
-        assert decode_validators_at(json.dumps(answer).encode())[0].weight == 2**53 + 1
+        reply = {"NodeID-111111111111111111116DBWJs": {"publicKey": None, "weight": weight}}
+        assert decode_validators_at(json.dumps(reply).encode())[0].weight == 2**53 + 1
 
 
 HOSTILE: dict[str, Any] = {
@@ -205,13 +205,13 @@ HOSTILE: dict[str, Any] = {
 
 @pytest.mark.parametrize("shape", HOSTILE)
 async def test_hostile_sets_are_bad_responses(shape: str) -> None:
-    def answer(_: object) -> web.Response:
+    def reply_to(_: object) -> web.Response:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": HOSTILE[shape]})
         if shape == "a deep nest":
             body = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 100_000 + "]" * 100_000 + "}"
         return web.Response(text=body, content_type="application/json")
 
-    async with open_upstream(RecordedNode({"platform.getValidatorsAt": answer})) as upstream:
+    async with open_upstream(RecordedNode({"platform.getValidatorsAt": reply_to})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.validators_at(L1, 19)
     assert [entry.failure for entry in error.value.attempts] == [PublicFailure.BAD_ANSWER]
@@ -219,8 +219,8 @@ async def test_hostile_sets_are_bad_responses(shape: str) -> None:
 
 @pytest.mark.parametrize("body", ["", "null", "[]", "{}", '{"error": "x"}', '{"error": null}', "\xff"])
 async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> None:
-    answer = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
-    async with open_upstream(RecordedNode({"platform.getHeight": answer})) as upstream:
+    reply = lambda _: web.Response(body=body.encode("latin-1"))  # noqa: E731
+    async with open_upstream(RecordedNode({"platform.getHeight": reply})) as upstream:
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
     assert error.value.attempts[0].failure is PublicFailure.BAD_ANSWER
@@ -228,7 +228,7 @@ async def test_responses_that_are_not_json_rpc_are_bad_responses(body: str) -> N
 
 async def test_an_unknown_error_is_a_bad_response_and_its_text_is_not_passed_on() -> None:
     def refuse(_: object) -> None:
-        raise RpcFault("database closed at /secret/place")
+        raise RefusedCall("database closed at /secret/place")
 
     async with open_upstream(RecordedNode({"platform.getHeight": refuse})) as upstream:
         with pytest.raises(NodeUnavailable) as error:

@@ -14,7 +14,7 @@ from tests.node.recorded_node import (
     L1,
     NO_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     connect,
     open_upstream,
@@ -72,7 +72,7 @@ async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
         for _ in range(3):
             with pytest.raises(NodeUnavailable):
                 await upstream.platform.height()
-        del node.answers["platform.getHeight"]
+        del node.replies["platform.getHeight"]
         assert await upstream.platform.height() == 19
     assert node.calls["platform.getHeight"] == 4
 
@@ -82,7 +82,7 @@ async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() 
     async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
-            del first.answers["platform.getHeight"]
+            del first.replies["platform.getHeight"]
             clock.advance(10.0)
             await upstream.platform.height(origin=CallOrigin.CALLER)
             assert first.calls["platform.getHeight"] == 1
@@ -98,7 +98,7 @@ async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> No
     async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
-            del first.answers["platform.getHeight"]
+            del first.replies["platform.getHeight"]
             clock.advance(29.0)
             await upstream.platform.height(origin=CallOrigin.CALLER)
             assert first.calls["platform.getHeight"] == 1
@@ -112,7 +112,7 @@ async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     async with open_upstream(first, second, retry_failed_after_s=10.0, call_timeout_s=1.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
-            first.answers["platform.getHeight"] = hang
+            first.replies["platform.getHeight"] = hang
             clock.advance(30.0)
             waiting, *others = [asyncio.create_task(upstream.platform.height()) for _ in range(8)]
             assert await asyncio.gather(*others) == [19] * 7
@@ -140,7 +140,7 @@ async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_s
         upstream = connect(session, settings)
         with stopped_clock() as clock:
             assert await upstream.platform.height(origin=CallOrigin.CALLER) == 19
-            del foreign.answers["info.getNetworkID"]
+            del foreign.replies["info.getNetworkID"]
             clock.advance(4.0)
             assert await upstream.platform.height(origin=CallOrigin.CALLER) == 19
             assert foreign.calls["platform.getHeight"] == 0
@@ -190,10 +190,10 @@ async def test_the_network_is_checked_again_after_a_failure() -> None:
         upstream = connect(session, settings)
         await upstream.info.network_id()
         assert await upstream.platform.height() == 19
-        other.answers["platform.getHeight"] = status(502)
+        other.replies["platform.getHeight"] = status(502)
         with pytest.raises(NodeUnavailable):
             await upstream.platform.height()
-        other.answers = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
+        other.replies = {"info.getNetworkID": {"networkID": 1}, "platform.getHeight": {"height": "7"}}
         with pytest.raises(NodeUnavailable) as error:
             await upstream.platform.height()
     assert error.value.attempts == (NodeAttempt(0, PublicFailure.WRONG_NETWORK),)
@@ -249,7 +249,7 @@ async def test_a_rate_limiting_node_is_busy() -> None:
 
 async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
     def lagging(params: Any) -> None:
-        raise RpcFault(
+        raise RefusedCall(
             f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
             f"height: current P-chain height (3) < requested P-Chain height ({params['height']})"
         )
@@ -264,19 +264,19 @@ async def test_a_lagging_node_does_not_overrule_a_node_at_the_height() -> None:
 
 async def test_not_found_counts_only_when_no_node_finds_it() -> None:
     def unknown(_: object) -> None:
-        raise RpcFault("problem retrieving blockchain: not found")
+        raise RefusedCall("problem retrieving blockchain: not found")
 
     behind = RecordedNode({"platform.validatedBy": unknown})
     ahead = RecordedNode({"platform.validatedBy": {"subnetID": "11111111111111111111111111111111LpoYY"}})
     async with open_upstream(behind, ahead) as upstream:
         assert await upstream.platform.validated_by(NO_CHAIN) == bytes(32)
-        ahead.answers["platform.validatedBy"] = unknown
+        ahead.replies["platform.validatedBy"] = unknown
         assert await upstream.platform.validated_by(NO_CHAIN) is None
 
 
 async def test_an_error_response_does_not_put_a_node_out_of_service() -> None:
     def odd(_: object) -> None:
-        raise RpcFault("something is odd")
+        raise RefusedCall("something is odd")
 
     first, second = RecordedNode({"platform.validatedBy": odd}), RecordedNode()
     async with open_upstream(first, second) as upstream:
@@ -294,7 +294,7 @@ async def test_the_log_names_a_failing_node_once_and_reports_its_recovery(
         for _ in range(3):
             with pytest.raises(NodeUnavailable):
                 await upstream.platform.height()
-        node.answers.clear()
+        node.replies.clear()
         await upstream.platform.height()
     logged = [(record.getMessage(), vars(record)["node"], vars(record)["position"]) for record in caplog.records]
     assert logged == [("upstream node failed", node.uri, 0), ("upstream node works again", node.uri, 0)]
@@ -329,7 +329,7 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
     """A node that closes the connection instead of answering once: the call is repeated, for it only reads."""
     connections = 0
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         await reader.readuntil(b"\r\n\r\n")
         connections += 1
@@ -340,7 +340,7 @@ async def test_a_lost_idle_connection_costs_no_failure() -> None:
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     async with server, open_session() as session:
         uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         assert await connect(session, build_settings(uri)).platform.height() == 5

@@ -12,7 +12,7 @@ from tests.node.recorded_node import (
     L1_CHAIN,
     NO_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     build_settings,
     connect,
     open_upstream,
@@ -28,7 +28,7 @@ from warpseal.warp.ids import P_CHAIN, id_text
 
 METHOD = "proposervm.getCurrentEpoch"
 L1_EPOCH = Epoch(18, 30, 1795226806)
-OWN_ANSWERS = {
+OWN_REPLIES = {
     METHOD: {"number": "30", "startTime": "1795226806", "pChainHeight": "18"},
     "proposervm.getProposedHeight": {"height": "19"},
 }
@@ -65,7 +65,7 @@ async def test_a_node_that_fails_may_run_a_chain_that_the_others_do_not_run(stat
 @pytest.mark.parametrize(("code", "runs"), [(-32_601, False), (-32_000, True)])
 async def test_a_node_that_refuses_may_run_a_chain_unless_it_lacks_the_method(code: int, runs: bool) -> None:
     def refuse(_: object) -> None:
-        raise RpcFault("database closed", code)
+        raise RefusedCall("database closed", code)
 
     async with open_upstream(RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode({METHOD: refuse})) as upstream:
         if not runs:
@@ -91,14 +91,14 @@ async def test_info_nodes_are_called_after_p_chain_nodes() -> None:
 
 @pytest.mark.parametrize("zero", ["0", 0])
 async def test_an_epoch_of_zeros_is_no_epoch(zero: Any) -> None:
-    answer = {"number": zero, "startTime": zero, "pChainHeight": zero}
-    async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
+    reply = {"number": zero, "startTime": zero, "pChainHeight": zero}
+    async with open_upstream(RecordedNode({METHOD: reply})) as upstream:
         assert await upstream.proposervm.current_epoch(C_CHAIN) == NO_EPOCH
 
 
 async def test_an_epoch_at_height_zero_is_valid() -> None:
-    answer = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
-    async with open_upstream(RecordedNode({METHOD: answer})) as upstream:
+    reply = {"number": "1", "startTime": "1795226690", "pChainHeight": "0"}
+    async with open_upstream(RecordedNode({METHOD: reply})) as upstream:
         assert await upstream.proposervm.current_epoch(C_CHAIN) == Epoch(0, 1, 1795226690)
 
 
@@ -116,7 +116,7 @@ async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_one_at_a_node
 
 
 async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> None:
-    bare, own = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(OWN_ANSWERS, paths=("/l1/",))
+    bare, own = RecordedNode(paths=("/ext/P", "/ext/info")), RecordedNode(OWN_REPLIES, paths=("/l1/",))
     async with serve_nodes(bare, own) as uris, open_session() as session:
         chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[1]}/l1/rpc?key=1"),)),)
         proposervm = connect(session, build_settings(uris[0], evm_chains=chains)).proposervm
@@ -128,7 +128,7 @@ async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_o
 
 
 async def test_an_own_node_of_a_chain_answers_while_all_others_are_down() -> None:
-    own = RecordedNode(OWN_ANSWERS, paths=("/l1/",))
+    own = RecordedNode(OWN_REPLIES, paths=("/l1/",))
     async with serve_nodes(own) as uris, open_session() as session:
         chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[0]}/l1/rpc"),)),)
         upstream = connect(session, build_settings(refusing_uri(), evm_chains=chains))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from tests.node.recorded_node import RecordedNode, RpcFault, connect, refusing_uri, serve_nodes
+from tests.node.recorded_node import RecordedNode, RefusedCall, connect, refusing_uri, serve_nodes
 from warpseal.node.settings import NodeSettings
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
@@ -31,7 +31,7 @@ def canary_endpoint(uri: str) -> NodeEndpoint:
 
 def echoing(text: str) -> Any:
     def refuse(_: object) -> None:
-        raise RpcFault(text)
+        raise RefusedCall(text)
 
     return refuse
 
@@ -41,7 +41,7 @@ ECHO = (
     f"&apikey=parameter-{CANARY} with header-{CANARY} and Bearer token-{CANARY}"
 )
 BEHAVIOURS: dict[str, Any] = {
-    "answers": None,
+    "replies": None,
     "refuses, quoting everything": echoing(ECHO),
     "knows nothing, quoting everything": echoing(ECHO + ": not found"),
     "fails": lambda _: web.Response(status=500, text=ECHO),
@@ -54,8 +54,8 @@ BEHAVIOURS: dict[str, Any] = {
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    answers = {"platform.getHeight": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
-    node = RecordedNode(answers, prefix=f"/path-{CANARY}")
+    replies = {"platform.getHeight": BEHAVIOURS[behaviour]} if BEHAVIOURS[behaviour] else {}
+    node = RecordedNode(replies, prefix=f"/path-{CANARY}")
     texts: list[str] = []
     async with serve_nodes(node) as uris, open_session() as session:
         endpoints = (canary_endpoint(uris[0]), canary_endpoint(refusing_uri()))
@@ -71,11 +71,11 @@ async def test_no_key_appears_in_a_log_or_an_error(behaviour: str, caplog: pytes
                 texts += [str(error), repr(error), str(error.detail)]
     texts += [str(vars(record)) + record.getMessage() for record in caplog.records]
     assert [text for text in texts if CANARY in text] == []
-    sent = node.requests[-1]
-    assert sent["apikey"] == f"parameter-{CANARY}"
-    assert sent["inline"] == f"query-{CANARY}"
-    assert sent["X-Api-Key"] == f"header-{CANARY}"
-    assert sent["Authorization"].startswith("Basic ")
+    request = node.requests[-1]
+    assert request["apikey"] == f"parameter-{CANARY}"
+    assert request["inline"] == f"query-{CANARY}"
+    assert request["X-Api-Key"] == f"header-{CANARY}"
+    assert request["Authorization"].startswith("Basic ")
 
 
 def test_only_scheme_host_and_port_of_an_endpoint_are_shown() -> None:

@@ -70,13 +70,13 @@ async def client(
 
 @asynccontextmanager
 async def started_network(
-    data_dir: Path, made: Plan, *, allow_violations: bool = False, **changes: Any
+    data_dir: Path, plan: Plan, *, allow_violations: bool = False, **changes: Any
 ) -> AsyncIterator[tuple[SimulatedNetwork, PeerNetwork]]:
     """Run a simulated network and a client on one loop; fail at the end if the client violated the protocol.
 
     allow_violations: for tests in which one side breaks the connection on purpose.
     """
-    async with SimulatedNetwork(made) as network:
+    async with SimulatedNetwork(plan) as network:
         async with client(network.network_id, data_dir, **changes) as peers:
             yield network, peers
         if network.violations.total and not allow_violations:
@@ -146,12 +146,12 @@ async def let_pass(clock: StoppedClock, seconds: float) -> None:
 
 
 @contextmanager
-def on_a_thread(made: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
+def on_a_thread(plan: Plan) -> Iterator[tuple[SimulatedNetwork, Callable[[Callable[[], None]], None]]]:
     """Run a simulated network on a thread and loop of its own, so that a stall of the test does not stall it.
 
     Yields it with a function that calls something on its loop.
     """
-    network = SimulatedNetwork(made)
+    network = SimulatedNetwork(plan)
     ready = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
     over = asyncio.Event()

@@ -43,7 +43,7 @@ class RecordingListener:
 
     def on_connected(self, connection: PeerConnection, handshake: PeerHandshake) -> None: ...
 
-    def on_response(self, connection: PeerConnection, answered: PeerResponse, now: float) -> None: ...
+    def on_response(self, connection: PeerConnection, response: PeerResponse, now: float) -> None: ...
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None: ...
 
@@ -58,7 +58,7 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
     """Return a self-signed certificate and its key in PEM form."""
     key = ec.generate_private_key(curve)
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    document = (
         x509.CertificateBuilder()
         .serial_number(1)
         .subject_name(x509.Name([]))
@@ -69,7 +69,7 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
         .sign(key, hashes.SHA256())
     )
     encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return made.public_bytes(encoding), key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
+    return document.public_bytes(encoding), key.private_bytes(encoding, pkcs8, serialization.NoEncryption())
 
 
 @asynccontextmanager
@@ -81,10 +81,10 @@ async def connected(
     (tmp_path / "server.pem").write_bytes(pem + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")
-    finished = asyncio.Event()
+    is_finished = asyncio.Event()
 
     async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await finished.wait()
+        await is_finished.wait()
         writer.close()
 
     server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=context)
@@ -109,7 +109,7 @@ async def connected(
             yield connection, listener
         finally:
             connection.close(ConnectionFailure.STOPPED)
-            finished.set()
+            is_finished.set()
             server.close()
             await finish(listener.ended.wait())
 

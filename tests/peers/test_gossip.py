@@ -113,6 +113,6 @@ async def test_a_filter_lasts_a_minute() -> None:
     assert gossip.known_peers is not first
 
 
-@pytest.mark.parametrize(("missing", "asked"), [(0, 0), (1, 1), (15, 1), (16, 2), (45, 3), (10_000, 4)])
-def test_more_peers_are_asked_if_more_addresses_are_missing(missing: int, asked: int) -> None:
-    assert peers_to_ask(missing) == asked
+@pytest.mark.parametrize(("missing", "peer_count"), [(0, 0), (1, 1), (15, 1), (16, 2), (45, 3), (10_000, 4)])
+def test_more_peers_are_asked_if_more_addresses_are_missing(missing: int, peer_count: int) -> None:
+    assert peers_to_ask(missing) == peer_count

@@ -24,7 +24,7 @@ from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal.warp.quorum_shortfall import rfc3339
 
-# Of a time of the loop's clock that was made a wall-clock time.
+# Tolerance of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001
 L1 = SubnetID(b"\x07" * 32)
 CLOCK = re.compile(r"this machine's clock is ([+-]\d+) s")
@@ -48,10 +48,10 @@ async def test_each_of_fifty_validators_responds_once_to_a_request(tmp_path: Pat
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
         requester.ask()
-        answers = await requester.count(50)
-        assert {answer.node_id for answer in answers} == {validator.node_id for validator in network.validators}
-        assert all(len(answer.body or b"") == 98 for answer in answers)
-        assert all(answer.error_code is None for answer in answers)
+        responses = await requester.count(50)
+        assert {response.node_id for response in responses} == {validator.node_id for validator in network.validators}
+        assert all(len(response.body or b"") == 98 for response in responses)
+        assert all(response.error_code is None for response in responses)
         assert [validator.counts.app_requests for validator in network.validators] == [1] * 50
 
 
@@ -97,8 +97,8 @@ async def test_application_errors_arrive_with_code_and_text(tmp_path: Path) -> N
         await all_connected(peers, network.validators)
         requester = Requester(peers, network)
         requester.ask()
-        answers = {answer.node_id: answer for answer in await requester.count(2)}
-        refusal = answers[network.validators[1].node_id]
+        responses = {response.node_id: response for response in await requester.count(2)}
+        refusal = responses[network.validators[1].node_id]
         assert (refusal.body, refusal.error_code, refusal.error_message) == (None, 6, "too early")
         assert peers.statistics[refusal.node_id].errors == 1
         assert peers.totals.errors == 1
@@ -190,7 +190,7 @@ async def test_an_error_of_a_response_handler_harms_no_connection_or_other_reque
             encode_signature_request(message.unsigned.raw, message.justification),
             deadline=deadline,
             is_reask=False,
-            on_response=lambda answer: 1 / 0,  # type: ignore[arg-type]
+            on_response=lambda response: 1 / 0,  # type: ignore[arg-type]
         )
         await until(lambda: peers.totals.responses + peers.totals.errors == 3)
         requester = Requester(peers, network)

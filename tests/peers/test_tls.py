@@ -116,24 +116,24 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def test_echoed_bytes_are_unchanged_and_the_server_certificate_is_reported(tmp_path: Path) -> None:
-    sent = random.Random(1).randbytes(300_000)
+    data = random.Random(1).randbytes(300_000)
     async with connected(tmp_path, echo) as (listener, connection, certificate):
         await listener.secure.wait()
-        connection.write(sent)
-        await until(lambda: len(listener.data) == len(sent))
-        assert bytes(listener.data) == sent
+        connection.write(data)
+        await until(lambda: len(listener.data) == len(data))
+        assert bytes(listener.data) == data
         assert listener.certificate == certificate
         assert listener.largest <= READ_BYTES
 
 
 async def test_the_stream_is_the_same_for_any_chunking(tmp_path: Path) -> None:
-    sent = random.Random(2).randbytes(20_000)
+    data = random.Random(2).randbytes(20_000)
     async with connected(tmp_path, echo, relay=echo) as (listener, connection, _):
         await listener.secure.wait()
-        for offset in range(0, len(sent), 777):
-            connection.write(sent[offset : offset + 777])
-        await until(lambda: len(listener.data) == len(sent))
-        assert bytes(listener.data) == sent
+        for offset in range(0, len(data), 777):
+            connection.write(data[offset : offset + 777])
+        await until(lambda: len(listener.data) == len(data))
+        assert bytes(listener.data) == data
 
 
 async def test_two_connections_share_one_buffer_without_mixing(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ async def test_a_server_that_closes_before_tls_is_reported_as_hung_up(tmp_path: 
 
 
 async def test_the_last_bytes_before_a_close_arrive(tmp_path: Path) -> None:
-    async def farewell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_after_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"goodbye")
         writer.close()
 
-    async with connected(tmp_path, farewell) as (listener, _, _):
+    async with connected(tmp_path, close_after_goodbye) as (listener, _, _):
         failure, _ = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
         assert failure == ConnectionFailure.HUNG_UP
         assert bytes(listener.data) == b"goodbye"
@@ -192,11 +192,11 @@ async def test_unsent_bytes_to_a_peer_that_stops_reading_are_bounded(tmp_path: P
 
     async with connected(tmp_path, never_reads) as (listener, connection, _):
         await listener.secure.wait()
-        written = 0
-        while not listener.outcome.done() and written < 20 * MAX_UNSENT_BYTES:
+        total_bytes = 0
+        while not listener.outcome.done() and total_bytes < 20 * MAX_UNSENT_BYTES:
             connection.write(bytes(100_000))
-            written += 100_000
-            if written % 1_000_000 == 0:
+            total_bytes += 100_000
+            if total_bytes % 1_000_000 == 0:
                 await asyncio.sleep(0)
         assert connection.write_paused_at is not None
         failure, detail = await asyncio.wait_for(asyncio.shield(listener.outcome), TIMEOUT_S)
@@ -213,15 +213,15 @@ async def test_a_peer_that_reads_again_makes_the_connection_writable(tmp_path: P
 
     async with connected(tmp_path, slow) as (listener, connection, _):
         await listener.secure.wait()
-        sent = 0
+        total_bytes = 0
         while connection.write_paused_at is None:
             connection.write(bytes(50_000))
-            sent += 50_000
+            total_bytes += 50_000
             await asyncio.sleep(0)
         go_on.set()
         await asyncio.wait_for(listener.unblocked.wait(), TIMEOUT_S)
         assert connection.write_paused_at is None
-        await until(lambda: len(listener.data) == sent)
+        await until(lambda: len(listener.data) == total_bytes)
 
 
 async def test_slow_handling_of_a_flood_does_not_hold_the_loop(tmp_path: Path) -> None:

@@ -92,12 +92,12 @@ def test_the_placeholders_of_a_template_are_replaced() -> None:
 
 @asynccontextmanager
 async def source(
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
+    response: Callable[[web.Request], Awaitable[web.StreamResponse]], **changes: Any
 ) -> AsyncIterator[WebPrices]:
     """Prices of a web server with configured responses."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        return await answer(request)
+        return await response(request)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", respond)
@@ -166,14 +166,14 @@ async def test_a_source_without_a_price_is_retried_later(server: Web) -> None:
     assert len(server.requests) == 2
 
 
-async def test_an_answer_may_come_in_pieces() -> None:
+async def test_a_reply_may_come_in_pieces() -> None:
     async def pieces(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse()
-        await answer.prepare(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
         for piece in (b'{"market": [{"us', b'd": 4', b"2}]}"):
-            await answer.write(piece)
+            await response.write(piece)
             await asyncio.sleep(0.02)
-        return answer
+        return response
 
     async with source(pieces) as prices:
         assert await prices.price(("usd", DAY)) == "42"

@@ -35,7 +35,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in warpseal.__all__ if not hasattr(warpseal, name)] == []
 
 
-def test_a_message_that_no_validator_of_the_set_signed_has_a_fault_and_no_quorum() -> None:
+def test_a_message_that_no_validator_of_the_set_signed_has_an_error_and_no_quorum() -> None:
     message = warpseal.UnsignedMessage.build(5, warpseal.P_CHAIN, b"payload")
     signed = warpseal.SignedMessage(message, b"\x01", b"\xc0" + bytes(95)).encode()
     verification = warpseal.verify(signed, warpseal.build_canonical_set([]))

@@ -109,7 +109,7 @@ def frame_of(message: p2p_pb2.Message, *, compressed: bool = False) -> bytes:
 
 
 def response_frame(request_id: int, body: bytes, *, compressed: bool = True, chain: bytes = CHAIN) -> bytes:
-    """Return the frame of an answer."""
+    """Return the frame of a response."""
     response = p2p_pb2.AppResponse(chain_id=chain, request_id=request_id, app_bytes=body)
     return frame_of(p2p_pb2.Message(app_response=response), compressed=compressed)
 

@@ -25,9 +25,9 @@ class Session:
 
     node_id: NodeID
     certificate: Certificate
-    sent: list[bytes] = field(default_factory=list)
-    received: list[bytes] = field(default_factory=list)
-    # The messages inside `received`, inflated.
+    sent_frames: list[bytes] = field(default_factory=list)
+    received_frames: list[bytes] = field(default_factory=list)
+    # The messages inside `received_frames`, inflated.
     inner: list[p2p_pb2.Message] = field(default_factory=list)
 
     @property
@@ -36,11 +36,11 @@ class Session:
 
     @property
     def client_handshake(self) -> p2p_pb2.Handshake:
-        return p2p_pb2.Message.FromString(self.sent[0][4:]).handshake
+        return p2p_pb2.Message.FromString(self.sent_frames[0][4:]).handshake
 
     @property
     def requests(self) -> list[tuple[p2p_pb2.AppRequest, bytes]]:
-        return [(p2p_pb2.Message.FromString(frame[4:]).app_request, frame) for frame in self.sent[2:]]
+        return [(p2p_pb2.Message.FromString(frame[4:]).app_request, frame) for frame in self.sent_frames[2:]]
 
 
 def _sessions() -> list[Session]:
@@ -52,9 +52,9 @@ def _sessions() -> list[Session]:
             continue
         session, frame = sessions[line["node"]], bytes.fromhex(line["frame"])
         if line["direction"] == "sent":
-            session.sent.append(frame)
+            session.sent_frames.append(frame)
             continue
-        session.received.append(frame)
+        session.received_frames.append(frame)
         session.inner.append(p2p_pb2.Message.FromString(bytes.fromhex(line.get("inner", frame[4:].hex()))))
     return list(sessions.values())
 

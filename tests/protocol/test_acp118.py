@@ -37,7 +37,7 @@ def test_the_share_is_extracted_from_the_response() -> None:
     assert decode_signature_response(b"\x0a\x60" + SIGNATURE) == SIGNATURE
 
 
-def test_a_share_is_found_beside_fields_of_a_later_protocol() -> None:
+def test_a_share_is_found_among_fields_of_a_later_protocol() -> None:
     assert decode_signature_response(b"\x0a\x60" + SIGNATURE + b"\x12\x01x") == SIGNATURE
     assert decode_signature_response(b"\x12\x01x" + b"\x0a\x60" + SIGNATURE) == SIGNATURE
 

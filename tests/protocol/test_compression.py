@@ -17,7 +17,7 @@ _DECLARED = zstandard.ZstdCompressor(write_content_size=True)
 
 
 @given(st.binary(max_size=2000))
-def test_what_is_compressed_inflates_to_itself(raw: bytes) -> None:
+def test_compressed_bytes_inflate_to_themselves(raw: bytes) -> None:
     assert Zstd().inflate(Zstd().compress(raw)) == raw
 
 

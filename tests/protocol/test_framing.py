@@ -47,7 +47,7 @@ def test_a_frame_above_the_limit_ends_decoding_before_it_is_buffered(
 
 
 @given(st.binary(max_size=300), RANDOMS)
-def test_random_bytes_decode_alike_whatever_the_chunks(data: bytes, rnd: random.Random) -> None:
+def test_random_bytes_decode_alike_in_any_chunks(data: bytes, rnd: random.Random) -> None:
     whole, pieces = FrameDecoder(limit=1000), FrameDecoder(limit=1000)
     expected = whole.feed(data)
     assert [f for chunk in random_chunks(data, rnd) for f in pieces.feed(chunk)] == expected

@@ -170,8 +170,8 @@ def test_the_claim_is_signed_again_only_if_the_clock_was_ahead() -> None:
 
     own = OwnHandshake(12345, tls_sign, node(1000).bls_secret)
     first, later, corrected = (own_handshake_at(own, unix_s) for unix_s in (1_000.9, 5_000.0, 900.0))
-    assert [sent.ip_signing_time for sent in (first, later, corrected)] == [1_000, 1_000, 900]
-    assert [sent.ip_node_id_sig for sent in (first, later)] == [b"signature 1"] * 2
+    assert [claim.ip_signing_time for claim in (first, later, corrected)] == [1_000, 1_000, 900]
+    assert [claim.ip_node_id_sig for claim in (first, later)] == [b"signature 1"] * 2
     assert later.ip_bls_sig == first.ip_bls_sig != corrected.ip_bls_sig
     assert messages == [signed_bytes(IPv4Address("0.0.0.0"), 1, signed_at) for signed_at in (1_000, 900)]
 

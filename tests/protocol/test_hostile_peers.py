@@ -96,10 +96,10 @@ def test_responses_in_any_order_and_number_count_once(order: list[int], seed: in
     core = connected_core()
     for number in order:
         core.send_request(request(number), 0.5)
-    answers = [number for number in order for _ in range(rnd.randint(1, 3))]
-    rnd.shuffle(answers)
-    events = feed(core, b"".join(response_frame(number, SHARE) for number in answers), rnd)
-    assert [e.request.request_id for e in events if isinstance(e, PeerResponse)] == list(dict.fromkeys(answers))
+    responses = [number for number in order for _ in range(rnd.randint(1, 3))]
+    rnd.shuffle(responses)
+    events = feed(core, b"".join(response_frame(number, SHARE) for number in responses), rnd)
+    assert [e.request.request_id for e in events if isinstance(e, PeerResponse)] == list(dict.fromkeys(responses))
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -146,7 +146,7 @@ def test_every_recorded_plain_frame_encodes_to_itself() -> None:
     different = [frame for frame, encoded in zip(plain, again, strict=True) if frame != encoded]
     assert len(plain) == 91
     # The recording client wrote the empty salt of its filter out, which canonical encoding leaves away.
-    assert different == [session.sent[0] for session in SESSIONS]
+    assert different == [session.sent_frames[0] for session in SESSIONS]
     assert all(bytes.fromhex("0a0100000000000000000012006a60") in frame for frame in different)
 
 
@@ -162,7 +162,7 @@ def test_an_unknown_message_type_is_returned_by_its_number() -> None:
     assert open_envelope(encode_field(40, b"of a later release"), ZSTD) == (40, b"of a later release")
 
 
-def test_a_known_message_is_found_beside_fields_of_a_later_protocol() -> None:
+def test_a_known_message_is_found_among_fields_of_a_later_protocol() -> None:
     ping, other = bytes.fromhex("5a020863"), encode_field(50, b"x")
     for raw in (ping + other, other + ping, b"\x80\x04\x07" + ping, ping + b"\x85\x04\x01\x02\x03\x04"):
         assert open_envelope(raw, ZSTD) == (MessageType.PING, b"\x08\x63")
@@ -191,7 +191,7 @@ def test_malformed_messages_are_undecodable(raw: bytes) -> None:
     st.integers(0, 2**32 - 1),
     st.binary(max_size=200) | st.binary(min_size=98, max_size=98),
 )
-def test_answers_are_read_like_the_generated_parser_reads_them(chain: bytes, request_id: int, body: bytes) -> None:
+def test_responses_are_read_like_the_generated_parser_reads_them(chain: bytes, request_id: int, body: bytes) -> None:
     raw = p2p_pb2.AppResponse(chain_id=chain, request_id=request_id, app_bytes=body).SerializeToString()
     assert decode_app_response(raw) == (chain, request_id, body)
 
@@ -205,7 +205,7 @@ SHARE_TAIL = b"\x1a\x62\x0a\x60" + BLS_SIGNATURE
     st.binary(max_size=6),
     st.binary(max_size=6) | st.sampled_from((SHARE_TAIL, SHARE_TAIL[:-1], SHARE_TAIL + b"\0")),
 )
-def test_strange_answers_are_read_like_the_generated_parser_reads_them(
+def test_strange_responses_are_read_like_the_generated_parser_reads_them(
     junk: bytes, has_chain: bool, before: bytes, behind: bytes
 ) -> None:
     raw = before + (b"\x0a\x20" + CHAIN + b"\x10" if has_chain else b"") + junk + behind

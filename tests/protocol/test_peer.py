@@ -43,7 +43,7 @@ def reason_of(events: Sequence[Event]) -> CloseReason | None:
     return events[-1].reason if events and isinstance(events[-1], ConnectionClosed) else None
 
 
-def answers_of(events: Sequence[Event]) -> list[tuple[int, bytes | None, int | None]]:
+def responses_of(events: Sequence[Event]) -> list[tuple[int, bytes | None, int | None]]:
     return [(e.request.request_id, e.body, e.error_code) for e in events if isinstance(e, PeerResponse)]
 
 
@@ -115,28 +115,28 @@ def test_a_closed_connection_ignores_input() -> None:
 
 def test_responses_are_returned_with_their_requests() -> None:
     core = connected_core()
-    asked = [request(n) for n in (1, 3, 5)]
-    for request_ in asked:
+    requests = [request(n) for n in (1, 3, 5)]
+    for request_ in requests:
         assert core.send_request(request_, 0.1) == request_.frame
     events = core.receive(error_frame(5, 11, "not yet") + response_frame(1, SHARE) + response_frame(3, b""), 0.2)
-    assert answers_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
+    assert responses_of(events) == [(5, None, 11), (1, SHARE, None), (3, b"", None)]
     assert isinstance(events[0], PeerResponse)
     assert events[0].node_id == node().certificate.node_id
     assert events[0].error_message == "not yet"
-    assert events[1].request is asked[0]  # type: ignore[union-attr]
+    assert events[1].request is requests[0]  # type: ignore[union-attr]
 
 
 def test_a_plain_response_counts_like_a_compressed_one() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
-    assert answers_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [(1, SHARE, None)]
+    assert responses_of(core.receive(response_frame(1, SHARE, compressed=False), 0.2)) == [(1, SHARE, None)]
 
 
 def test_only_the_first_of_several_responses_counts() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     events = core.receive(response_frame(1, SHARE) + error_frame(1, 2) + response_frame(1, b"other"), 0.2)
-    assert answers_of(events) == [(1, SHARE, None)]
+    assert responses_of(events) == [(1, SHARE, None)]
     assert core.unexpected == 2
 
 
@@ -196,7 +196,7 @@ def test_one_pong_answers_all_pings_of_a_stall() -> None:
     assert core.pong() == b""
 
 
-def test_pings_are_answered_before_the_handshake_too() -> None:
+def test_pings_are_answered_before_the_handshake() -> None:
     core = started_core()
     core.receive(PING_FRAME, 0.1)
     assert core.pong() == PONG_FRAME
@@ -309,7 +309,7 @@ def test_undecodable_frames_are_counted_and_skipped() -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     junk = encode_frame(b"") + encode_frame(b"\xff" * 30) + encode_frame(b"\x12\x03abc")
-    assert answers_of(core.receive(junk + response_frame(1, SHARE), 0.2)) == [(1, SHARE, None)]
+    assert responses_of(core.receive(junk + response_frame(1, SHARE), 0.2)) == [(1, SHARE, None)]
     assert core.undecodable == 3
 
 
@@ -317,7 +317,7 @@ def test_a_frame_above_two_mebibytes_ends_the_connection_at_its_length() -> None
     core = connected_core()
     core.send_request(request(1), 0.1)
     events = core.receive(response_frame(1, SHARE) + (2 * 1024 * 1024 + 1).to_bytes(4, "big"), 0.2)
-    assert answers_of(events) == [(1, SHARE, None)]
+    assert responses_of(events) == [(1, SHARE, None)]
     assert reason_of(events) is CloseReason.FRAME_TOO_LONG
 
 
@@ -327,7 +327,7 @@ def test_a_long_legal_frame_is_skipped() -> None:
     long = encode_frame(encode_field(32, bytes(1024 * 1024)))
     for at in range(0, len(long), 65536):
         assert core.receive(long[at : at + 65536], 0.2) == []
-    assert answers_of(core.receive(response_frame(1, SHARE), 0.3)) == [(1, SHARE, None)]
+    assert responses_of(core.receive(response_frame(1, SHARE), 0.3)) == [(1, SHARE, None)]
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -336,7 +336,7 @@ def test_zip_bombs_are_undecodable(declared: bool) -> None:
     core = connected_core()
     core.send_request(request(1), 0.1)
     frames = encode_frame(encode_field(2, bomb)) + response_frame(1, SHARE)
-    assert answers_of(core.receive(frames, 0.2)) == [(1, SHARE, None)]
+    assert responses_of(core.receive(frames, 0.2)) == [(1, SHARE, None)]
     assert core.undecodable == 1
 
 

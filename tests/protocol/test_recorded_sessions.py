@@ -30,12 +30,12 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProt
     """Feed what the node wrote: up to connected, then, after all requests were asked, the rest."""
     core = PeerProtocol(OWN, session.certificate, ProtocolSettings(), ZSTD, NO_PEERS, 0.0, session.handshake.my_time)
     core.output()
-    events = feed(core, b"".join(session.received[:2]), rnd)
+    events = feed(core, b"".join(session.received_frames[:2]), rnd)
     assert core.is_connected
-    for asked, frame in session.requests:
+    for app_request, frame in session.requests:
         request = PeerRequest(
-            asked.chain_id,
-            asked.request_id,
+            app_request.chain_id,
+            app_request.request_id,
             frame,
             10.0,
             is_reask=False,
@@ -43,7 +43,7 @@ def replay(session: Session, rnd: random.Random | None = None) -> tuple[PeerProt
             requested_at=0.1,
         )
         assert core.send_request(request, 0.1) == frame
-    return core, events + feed(core, b"".join(session.received[2:]), rnd)
+    return core, events + feed(core, b"".join(session.received_frames[2:]), rnd)
 
 
 def feed(core: PeerProtocol, data: bytes, rnd: random.Random | None) -> list[Event]:
@@ -58,15 +58,15 @@ def outcome(event: Event) -> Any:
     return event
 
 
-def recorded_answer(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
-    """Return (request id, share or error code) of a recorded answer."""
+def recorded_response(message: p2p_pb2.Message) -> tuple[int, bytes | int]:
+    """Return (request id, share or error code) of a recorded response."""
     if message.HasField("app_error"):
         return message.app_error.request_id, message.app_error.error_code
     response = message.app_response
     return response.request_id, sdk_pb2.SignatureResponse.FromString(response.app_bytes).signature
 
 
-def seen_answer(event: PeerResponse) -> tuple[int, object]:
+def received_response(event: PeerResponse) -> tuple[int, object]:
     if event.body is None:
         return event.request.request_id, event.error_code
     return event.request.request_id, decode_signature_response(event.body)
@@ -78,16 +78,16 @@ def test_a_session_connects_and_yields_the_recorded_shares_and_codes(session: Se
     assert isinstance(events[0], PeerHandshake)
     assert isinstance(events[1], PeersGossiped)
     assert len(events[1].addresses) == len(session.inner[1].peer_list.claimed_ip_ports)
-    answers = [seen_answer(event) for event in events[2:] if isinstance(event, PeerResponse)]
-    assert answers == [recorded_answer(message) for message in session.inner[2:]]
+    responses = [received_response(event) for event in events[2:] if isinstance(event, PeerResponse)]
+    assert responses == [recorded_response(message) for message in session.inner[2:]]
     assert (core.undecodable, core.unexpected) == (0, 0)
     assert not core.pong_owed
 
 
 def test_the_sessions_hold_shares_and_refusals() -> None:
-    answers = [recorded_answer(message)[1] for session in SESSIONS for message in session.inner[2:]]
-    assert sum(isinstance(answer, bytes) and len(answer) == 96 for answer in answers) == 22
-    assert sorted({answer for answer in answers if isinstance(answer, int)}) == [-1, 1, 2, 5, 11, 12]
+    responses = [recorded_response(message)[1] for session in SESSIONS for message in session.inner[2:]]
+    assert sum(isinstance(response, bytes) and len(response) == 96 for response in responses) == 22
+    assert sorted({response for response in responses if isinstance(response, int)}) == [-1, 1, 2, 5, 11, 12]
 
 
 @settings(max_examples=40)

@@ -25,10 +25,10 @@ def submit_all(table: RequestTable, requests: list[PeerRequest], now: float = 0.
 
 def test_a_request_is_in_flight_before_its_bytes_are_returned() -> None:
     table = RequestTable(RequestLimits())
-    asked = request(1)
-    assert table.submit(asked, 0.0) == asked.frame
+    first = request(1)
+    assert table.submit(first, 0.0) == first.frame
     assert table.in_flight == table.outstanding == 1
-    assert table.match_response(CHAIN, 1, 0.0) is asked
+    assert table.match_response(CHAIN, 1, 0.0) is first
 
 
 def test_requests_above_the_outstanding_limit_are_queued() -> None:
@@ -87,7 +87,7 @@ def test_sixteen_are_outstanding_by_default() -> None:
     assert submit_all(table, [request(n) for n in range(40)]) == list(range(16))
 
 
-def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts() -> None:
+def test_a_slot_is_free_three_seconds_after_writing_and_the_response_still_counts() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2, 3)])
     assert table.release_at(1.0) == 3.0
@@ -98,7 +98,7 @@ def test_a_slot_is_free_three_seconds_after_writing_and_the_answer_still_counts(
     assert late.request_id == 1
 
 
-def test_requests_without_an_answer_in_time_are_counted_once() -> None:
+def test_requests_without_a_response_in_time_are_counted_once() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2)])
     assert table.match_response(CHAIN, 1, 1.0)
@@ -134,8 +134,8 @@ def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:
     submit_all(table, [request(1), request(2)])
     submit_all(table, [request(3, is_reask=True), request(4), request(5, is_reask=True), request(6)])
     order = []
-    for answered in (1, 2, 4, 6):
-        table.match_response(CHAIN, answered, 2.0)
+    for response_ids in (1, 2, 4, 6):
+        table.match_response(CHAIN, response_ids, 2.0)
         order += written(table.release(2.0))
     assert order == [4, 6, 3, 5]
 
@@ -150,8 +150,8 @@ def test_a_full_queue_refuses_but_a_first_ask_displaces_the_youngest_re_ask() ->
     assert table.submit(request(10), 0.0) is None
     assert table.queued == 4
     order = []
-    for answered in (1, 2, 3, 6):
-        table.match_response(CHAIN, answered, 5.0)
+    for response_ids in (1, 2, 3, 6):
+        table.match_response(CHAIN, response_ids, 5.0)
         order += written(table.release(5.0))
     assert order == [3, 6, 8, 9]
 
@@ -216,23 +216,23 @@ def test_the_limits_hold_in_any_course_of_events(seed: int) -> None:
     rnd = random.Random(seed)
     limits = RequestLimits(outstanding=3, sent_per_s=6, queued=5, slot_timeout_s=1.0)
     table = RequestTable(limits)
-    now, asked, answered = 0.0, 0, set[int]()
+    now, count, response_ids = 0.0, 0, set[int]()
     written_at: dict[int, float] = {}
     for _ in range(200):
         now += rnd.choice((0.0, 0.01, 0.3))
         if rnd.random() < 0.6:
-            asked += 1
-            out = table.submit(request(asked, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
+            count += 1
+            out = table.submit(request(count, now + rnd.choice((0.2, 4.0)), is_reask=rnd.random() < 0.5), now)
         else:
-            if written_at and (number := rnd.choice(list(written_at))) not in answered:
+            if written_at and (number := rnd.choice(list(written_at))) not in response_ids:
                 table.match_response(CHAIN, number, now)
-                answered.add(number)
+                response_ids.add(number)
             out = table.release(now)
         for number in written(out):
             assert number not in written_at
             written_at[number] = now
         assert table.queued <= limits.queued
-        unanswered = [n for n, at in written_at.items() if n not in answered and at > now - 1.0]
+        unanswered = [n for n, at in written_at.items() if n not in response_ids and at > now - 1.0]
         assert len(unanswered) <= limits.outstanding
         assert sum(at > now - 1.0 for at in written_at.values()) <= limits.sent_per_s
         wake = table.release_at(now)

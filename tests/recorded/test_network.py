@@ -17,5 +17,5 @@ async def test_each_chain_is_validated_by_the_subnet_of_the_recorded_blockchains
     async with aiohttp.ClientSession() as session:
         for chain_id, subnet_id in recorded.items():
             call = {"jsonrpc": "2.0", "id": 1, "method": "platform.validatedBy", "params": {"blockchainID": chain_id}}
-            async with session.post(f"{network.node_uri}/ext/bc/P", json=call) as answer:
-                assert (await answer.json())["result"] == {"subnetID": subnet_id}
+            async with session.post(f"{network.node_uri}/ext/bc/P", json=call) as response:
+                assert (await response.json())["result"] == {"subnetID": subnet_id}

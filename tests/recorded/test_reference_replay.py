@@ -42,8 +42,8 @@ async def daemons(
 async def _replay(daemon: Daemon, exchange: Exchange) -> tuple[int, str, dict[str, Any]]:
     """Send the recorded bytes; return status, content type and the JSON body."""
     url = daemon.api_url + exchange.path
-    async with daemon.session.request(exchange.method, url, data=exchange.raw_request) as answer:
-        return answer.status, answer.headers["content-type"], await answer.json()
+    async with daemon.session.request(exchange.method, url, data=exchange.raw_request) as response:
+        return response.status, response.headers["content-type"], await response.json()
 
 
 def _text(exchange: Exchange, body: dict[str, Any]) -> str:
@@ -60,7 +60,7 @@ def _assert_refused(exchange: Exchange, expected: Expected, body: dict[str, Any]
 
 def _assert_signed(exchange: Exchange, body: dict[str, Any]) -> None:
     """Only the choice of signers is free: the message and its signed form are the reference's."""
-    ours, theirs = (bytes.fromhex(said["signed-message"]) for said in (body, json.loads(exchange.body)))
+    ours, theirs = (bytes.fromhex(body_json["signed-message"]) for body_json in (body, json.loads(exchange.body)))
     assert body.keys() == {"signed-message"}
     assert parse_signed_message(ours)[0] == parse_signed_message(theirs)[0]
     assert (
@@ -91,18 +91,18 @@ async def test_no_recorded_exchange_is_left_out() -> None:
 
 
 async def test_requests_that_the_reference_answers_500_are_never_a_500(daemons: Daemons) -> None:
-    said = {entry.position: (await _replay(daemons(entry), entry))[0] for entry in EXCHANGES if entry.status == 500}
-    assert len(said) == 10
-    assert set(said.values()) == {400, 404, 503}
+    statuses = {entry.position: (await _replay(daemons(entry), entry))[0] for entry in EXCHANGES if entry.status == 500}
+    assert len(statuses) == 10
+    assert set(statuses.values()) == {400, 404, 503}
 
 
 @pytest.mark.parametrize("exchange", METRICS, ids=lambda entry: str(entry.position))
 async def test_the_metrics_port_has_every_recorded_series_with_its_help_and_type(
     daemon: Daemon, exchange: Exchange
 ) -> None:
-    async with daemon.session.get(daemon.metrics_url + exchange.path) as answer:
-        page = (await answer.text()).splitlines()
-        assert answer.status == EXPECTED[exchange.position].status
+    async with daemon.session.get(daemon.metrics_url + exchange.path) as response:
+        page = (await response.text()).splitlines()
+        assert response.status == EXPECTED[exchange.position].status
     assert [line for line in exchange.body.splitlines() if line not in page] == []
     async with daemon.session.get(daemon.api_url + exchange.path) as elsewhere:
         assert elsewhere.status == 404

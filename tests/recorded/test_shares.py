@@ -1,4 +1,4 @@
-"""The recorded shares, the bit sets of the reference's answers, and its bytes belong together."""
+"""The recorded shares, the bit sets of the reference's responses, and its bytes belong together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bls.witness import fast_aggregate_verify
 from tests.integration.message_verifier import parse_signed_message
 from tests.recorded import recording
 
-ANSWERS = {
+RESULTS = {
     bytes.fromhex(json.loads(exchange.body)["signed-message"]): exchange.position
     for exchange in reversed(load_exchanges())
     if exchange.body.startswith('{"signed-message"')
@@ -21,16 +21,16 @@ ANSWERS = {
 
 
 def test_the_reference_was_recorded_signing_messages_of_all_three_subnets() -> None:
-    messages = {parse_signed_message(answer)[0] for answer in ANSWERS}
+    messages = {parse_signed_message(response)[0] for response in RESULTS}
     assert messages == recording.shares().keys()
     subnets = {recording.subnet_of(unsigned) for unsigned in messages}
     assert subnets == {recording.PRIMARY, recording.L1, recording.PERMISSIONED}
 
 
-@pytest.mark.parametrize("answer", ANSWERS, ids=ANSWERS.get)
-def test_recorded_shares_of_the_signers_sum_to_the_references_signature(answer: bytes) -> None:
-    unsigned, _, signature = parse_signed_message(answer)
-    assert recording.sum_of_shares(unsigned, recording.signers_of(answer)) == signature
+@pytest.mark.parametrize("response", RESULTS, ids=RESULTS.get)
+def test_recorded_shares_of_the_signers_sum_to_the_references_signature(response: bytes) -> None:
+    unsigned, _, signature = parse_signed_message(response)
+    assert recording.sum_of_shares(unsigned, recording.signers_of(response)) == signature
 
 
 def test_every_recorded_share_is_the_signature_of_its_key() -> None:
@@ -41,6 +41,8 @@ def test_every_recorded_share_is_the_signature_of_its_key() -> None:
 
 @pytest.mark.parametrize("subnet_id", [recording.PRIMARY, recording.L1, recording.PERMISSIONED])
 def test_py_ecc_agrees_with_the_reference(subnet_id: str) -> None:
-    answer = next(answer for answer in ANSWERS if recording.subnet_of(parse_signed_message(answer)[0]) == subnet_id)
-    unsigned, _, signature = parse_signed_message(answer)
-    assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(answer), unsigned, signature)  # type: ignore[arg-type]
+    response = next(
+        response for response in RESULTS if recording.subnet_of(parse_signed_message(response)[0]) == subnet_id
+    )
+    unsigned, _, signature = parse_signed_message(response)
+    assert G2ProofOfPossession.FastAggregateVerify(recording.signers_of(response), unsigned, signature)  # type: ignore[arg-type]

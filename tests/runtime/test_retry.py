@@ -102,19 +102,19 @@ async def test_a_bounded_call_raises_its_last_error_after_the_waits() -> None:
 class Fixed(Random):
     """A random source that always draws the same number of [0, 1)."""
 
-    def __init__(self, drawn: float) -> None:
+    def __init__(self, draws: float) -> None:
         super().__init__(0)
-        self.drawn = drawn
+        self.draws = draws
 
     def random(self) -> float:
-        return self.drawn
+        return self.draws
 
 
 def delays(backoff: Backoff, random: Random, count: int) -> list[float]:
-    drawn = [0.0]
+    draws = [0.0]
     for _ in range(count):
-        drawn.append(backoff.next_delay(drawn[-1], random))
-    return drawn[1:]
+        draws.append(backoff.next_delay(draws[-1], random))
+    return draws[1:]
 
 
 def test_the_slowest_draw_never_grows_and_the_middle_draw_grows_by_half() -> None:
@@ -135,11 +135,11 @@ def test_the_first_delay_follows_zero() -> None:
 @given(st.randoms(use_true_random=False), st.floats(0.01, 10), st.floats(20, 600))
 def test_delays_stay_between_the_first_and_the_cap(random: Random, first_s: float, cap_s: float) -> None:
     backoff = Backoff(first_s, cap_s)
-    drawn = delays(backoff, random, 40)
+    draws = delays(backoff, random, 40)
     # The largest draw below 1 rounds up to a doubling.
-    assert first_s <= drawn[0] <= 2 * first_s
-    assert all(first_s <= delay <= cap_s for delay in drawn)
-    for before, after in pairwise(drawn):
+    assert first_s <= draws[0] <= 2 * first_s
+    assert all(first_s <= delay <= cap_s for delay in draws)
+    for before, after in pairwise(draws):
         assert before <= after <= 2 * before or 0.75 * cap_s <= after <= cap_s
 
 

@@ -1,4 +1,4 @@
-"""Pauses of a thread beside the event loop, with clocks that move only while it sleeps."""
+"""Pauses of a thread that runs with the event loop, with clocks that move only while it sleeps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_pause_lasts_until_the_process_was_idle_for_long_enough(busy: float, p
     assert process.now() == pytest.approx(pause_s)
 
 
-def test_a_pause_beside_a_process_that_is_never_idle_has_an_end() -> None:
+def test_a_pause_ends_even_if_the_other_process_is_never_idle() -> None:
     process = Process(1.0)
     throttle = throttle_of(process)
     throttle.step()
@@ -47,7 +47,7 @@ def test_a_pause_beside_a_process_that_is_never_idle_has_an_end() -> None:
     assert process.now() == pytest.approx(2 * LONGEST_S)
 
 
-def test_a_pause_without_a_longest_one_is_the_same_beside_a_busy_process() -> None:
+def test_a_pause_without_a_maximum_does_not_depend_on_a_busy_process() -> None:
     process = Process(1.0)
     throttle_of(process, longest_pause_s=0.0).step()
     assert process.slept == [PAUSE_S]

@@ -6,7 +6,7 @@ from tests.validators.fixtures import Clock
 from warpseal.runtime.ttl_cache import TtlCache
 
 
-def test_none_is_a_value_and_expires_like_any_other() -> None:
+def test_the_value_none_is_cached_and_expires() -> None:
     clock = Clock()
     cache: TtlCache[str, None] = TtlCache(10, clock)
     cache.put("a", None, ttl_s=2.0)

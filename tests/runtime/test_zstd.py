@@ -101,7 +101,7 @@ def test_damage_is_an_error_even_in_the_checksum(zstd: ModuleType, declares_size
 
 
 @any_backend
-def test_a_frame_behind_a_frame_and_what_is_no_frame_are_errors(zstd: ModuleType) -> None:
+def test_bytes_after_a_frame_and_bytes_that_are_no_frame_are_errors(zstd: ModuleType) -> None:
     frame = zstd.Compressor().compress(b"content")
     for raw in (frame + frame, frame + b"\x00", b"", b"\x28", b"no frame", SKIPPABLE_FRAME + frame):
         assert not inflate(zstd, raw)

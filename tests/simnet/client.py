@@ -130,19 +130,19 @@ class Peer:
     async def ask(self, chain_id: bytes, message: bytes, justification: bytes = b"") -> bytes | p2p.AppError:
         """Return the share over a message, or the error."""
         request = sdk.SignatureRequest(message=message, justification=justification)
-        asked = p2p.AppRequest(
+        app_request = p2p.AppRequest(
             chain_id=chain_id,
             request_id=1,
             deadline=TEN_SECONDS_NS,
             app_bytes=b"\x02" + request.SerializeToString(),
         )
-        await self.send(p2p.Message(app_request=asked))
+        await self.send(p2p.Message(app_request=app_request))
         while True:
-            answer = await self.receive()
-            if answer.HasField("app_error"):
-                return answer.app_error
-            if answer.HasField("app_response"):
-                return sdk.SignatureResponse.FromString(answer.app_response.app_bytes).signature
+            response = await self.receive()
+            if response.HasField("app_error"):
+                return response.app_error
+            if response.HasField("app_response"):
+                return sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature
 
 
 @asynccontextmanager
@@ -172,12 +172,12 @@ async def connected(port: int, network_id: int, identity: Identity | None = None
 async def call(node_uri: str, path: str, method: str, params: Any = None) -> Any:
     """Return what a node answers over JSON-RPC: the result, or the error's text."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
-    async with aiohttp.ClientSession() as session, session.post(node_uri + path, json=body) as answer:
-        decoded = await answer.json()
+    async with aiohttp.ClientSession() as session, session.post(node_uri + path, json=body) as response:
+        decoded = await response.json()
     return decoded["result"] if "result" in decoded else decoded["error"]["message"]
 
 
 async def report(node_uri: str, page: str) -> Any:
     """Return a report of the simulation."""
-    async with aiohttp.ClientSession() as session, session.get(f"{node_uri}/simnet/{page}") as answer:
-        return await answer.json()
+    async with aiohttp.ClientSession() as session, session.get(f"{node_uri}/simnet/{page}") as response:
+        return await response.json()

@@ -36,7 +36,7 @@ class Transport:
     """Records what a session sends, and runs its timers on request."""
 
     def __init__(self) -> None:
-        self.sent = bytearray()
+        self.output = bytearray()
         self.closed = False
         self.full = False
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -44,7 +44,7 @@ class Transport:
     def write(self, frame: bytes, *, reliable: bool = False) -> bool:
         if self.full and not reliable:
             return False
-        self.sent += frame
+        self.output += frame
         return True
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class Transport:
 
     def messages(self) -> list[p2p.Message]:
         """Return, and forget, the messages sent."""
-        bodies = FrameReader().feed(bytes(self.sent))
-        self.sent.clear()
+        bodies = FrameReader().feed(bytes(self.output))
+        self.output.clear()
         return [decode(body) for body in bodies]
 
     def kinds(self) -> list[str | None]:
@@ -83,7 +83,7 @@ class Line:
         self.session.start()
 
     @property
-    def faults(self) -> dict[str, int]:
+    def violations(self) -> dict[str, int]:
         return self.network.violations.by_kind()
 
     def send(self, *messages: p2p.Message) -> None:
@@ -93,7 +93,7 @@ class Line:
     def finish(self) -> Line:
         """Complete the handshake and forget what was sent."""
         self.send(hello(self.network.network_id), peer_list())
-        assert self.session.finished
+        assert self.session.is_finished
         self.transport.messages()
         return self
 
@@ -137,20 +137,20 @@ def peer_list(*claims: p2p.ClaimedIpPort) -> p2p.Message:
 
 def recorded_client() -> tuple[Leaf, dict[str, list[bytes]]]:
     """Return the recorded client's leaf, and the frames that it sent to each node, by NodeID text."""
-    sent: dict[str, list[bytes]] = {}
+    frames: dict[str, list[bytes]] = {}
     leaf = None
     for line in (VECTORS / "wire.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if "client_certificate_der" in entry:
             leaf = parse_leaf(bytes.fromhex(entry["client_certificate_der"]))
         elif entry.get("direction") == "sent":
-            sent.setdefault(entry["node"], []).append(bytes.fromhex(entry["frame"]))
+            frames.setdefault(entry["node"], []).append(bytes.fromhex(entry["frame"]))
     assert leaf is not None
-    return leaf, sent
+    return leaf, frames
 
 
-def recorded_answers(node: str) -> list[p2p.Message]:
-    """Return the application answers that a node gave to the recorded client."""
+def recorded_responses(node: str) -> list[p2p.Message]:
+    """Return the application responses that a node gave to the recorded client."""
     entries = [json.loads(line) for line in (VECTORS / "wire.jsonl").read_text().splitlines()]
     frames = [
         bytes.fromhex(entry["frame"])

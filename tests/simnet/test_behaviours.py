@@ -22,8 +22,8 @@ def behaving(words: str) -> tuple[SimulatedNetwork, Line]:
 
 
 def share(network: SimulatedNetwork, line: Line) -> bytes:
-    (answer,) = ask(line, request(evm_message(network)))
-    return sdk.SignatureResponse.FromString(answer.app_response.app_bytes).signature
+    (response,) = ask(line, request(evm_message(network)))
+    return sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature
 
 
 def signed_by(network: SimulatedNetwork, signature: bytes) -> list[int]:
@@ -55,14 +55,14 @@ def test_invalid_points_and_wrong_lengths_are_sent() -> None:
     assert len(share(network, line)) == 97
 
 
-def test_garbage_and_empty_answers_are_responses_to_the_request() -> None:
+def test_garbage_and_empty_bodies_are_responses_to_the_request() -> None:
     network, line = behaving("garbage")
-    (answer,) = ask(line, request(evm_message(network), 5))
-    assert answer.app_response.request_id == 5
-    assert answer.app_response.app_bytes.startswith(b"\xff")
+    (response,) = ask(line, request(evm_message(network), 5))
+    assert response.app_response.request_id == 5
+    assert response.app_response.app_bytes.startswith(b"\xff")
     network.set_behaviour(0, "empty")
-    (answer,) = ask(line, request(evm_message(network), 7))
-    assert answer.app_response.app_bytes == b""
+    (response,) = ask(line, request(evm_message(network), 7))
+    assert response.app_response.app_bytes == b""
 
 
 def test_a_silent_validator_never_responds() -> None:
@@ -95,29 +95,29 @@ def test_after_refuses_with_not_yet_until_the_time_has_passed() -> None:
     network = small_network(clock)
     network.set_behaviour(0, "after=3s")
     line = Line(network).finish()
-    (answer,) = ask(line, request(evm_message(network), 1))
-    assert answer.app_error.error_code == 1
+    (response,) = ask(line, request(evm_message(network), 1))
+    assert response.app_error.error_code == 1
     clock.now += 2.9
-    (answer,) = ask(line, request(evm_message(network), 3))
-    assert answer.app_error.error_code == 1
+    (response,) = ask(line, request(evm_message(network), 3))
+    assert response.app_error.error_code == 1
     clock.now += 0.2
     assert signed_by(network, share(network, line)) == [0]
 
 
 def test_a_refusal_has_its_code_and_text() -> None:
     network, line = behaving("refuse=6/not converted")
-    (answer,) = ask(line, request(evm_message(network)))
-    assert (answer.app_error.error_code, answer.app_error.error_message) == (6, "not converted")
+    (response,) = ask(line, request(evm_message(network)))
+    assert (response.app_error.error_code, response.app_error.error_message) == (6, "not converted")
     network.set_behaviour(0, Behaviour(refusal=Refusal(-1, "")))
-    (answer,) = ask(line, request(evm_message(network)))
-    assert answer.app_error.error_code == -1
+    (response,) = ask(line, request(evm_message(network)))
+    assert response.app_error.error_code == -1
 
 
 def test_responses_are_duplicated_or_followed_by_a_different_one() -> None:
     network, line = behaving("duplicate=3")
-    answers = ask(line, request(evm_message(network)))
-    assert len(answers) == 3
-    assert answers[0] == answers[1] == answers[2]
+    responses = ask(line, request(evm_message(network)))
+    assert len(responses) == 3
+    assert responses[0] == responses[1] == responses[2]
     network.set_behaviour(0, "twice=wrong")
     first, second = ask(line, request(evm_message(network)))
     signatures = [
@@ -133,21 +133,21 @@ def test_drop_and_truncated_close_the_connection() -> None:
         network, line = behaving(word)
         line.send(request(evm_message(network)))
         assert line.transport.closed
-        assert bool(line.transport.sent) == some_bytes
-        assert frames.FrameReader().feed(bytes(line.transport.sent)) == []
+        assert bool(line.transport.output) == some_bytes
+        assert frames.FrameReader().feed(bytes(line.transport.output)) == []
 
 
 def test_an_oversized_frame_announces_more_than_the_limit() -> None:
     network, line = behaving("oversized")
     line.send(request(evm_message(network)))
     with pytest.raises(frames.OversizedFrame):
-        frames.FrameReader().feed(bytes(line.transport.sent))
+        frames.FrameReader().feed(bytes(line.transport.output))
 
 
 def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
     network, line = behaving("bomb")
     line.send(request(evm_message(network)))
-    (body,) = frames.FrameReader().feed(bytes(line.transport.sent))
+    (body,) = frames.FrameReader().feed(bytes(line.transport.output))
     assert len(body) < 100_000
     with pytest.raises(frames.UndecodableMessage):
         frames.decode(body)
@@ -166,14 +166,14 @@ def test_a_flood_is_many_unparsable_frames_until_it_is_stopped() -> None:
     network = small_network()
     network.set_behaviour(0, "flood=1000")
     line = Line(network)
-    line.transport.sent.clear()
+    line.transport.output.clear()
     line.transport.fire()
-    assert len(frames.FrameReader().feed(bytes(line.transport.sent))) >= 50
+    assert len(frames.FrameReader().feed(bytes(line.transport.output))) >= 50
     network.set_behaviour(0, "")
     line.transport.fire()
-    line.transport.sent.clear()
+    line.transport.output.clear()
     line.transport.fire()
-    assert len(line.transport.sent) < 20
+    assert len(line.transport.output) < 20
 
 
 def test_behaviour_words_combine_and_unknown_ones_are_refused() -> None:

@@ -91,7 +91,7 @@ def test_a_message_is_verified_with_the_epochs_set_and_not_the_present_one(
     assert (code_of(refused), code_of(accepted)) == (RefusalCode.SIGNATURE, None)
 
 
-def test_faults_are_reported_in_the_order_of_nodes(network: SimulatedNetwork) -> None:
+def test_errors_are_reported_in_the_order_of_nodes(network: SimulatedNetwork) -> None:
     chain_id = chain_of(network, 1)
     message = SignedMessage.parse(signed(network, chain_id, 1))
     foreign = UnsignedMessage.build(7, chain_id, CALL)
@@ -146,11 +146,11 @@ def test_a_teleporter_message_for_the_chain_is_received_once(network: SimulatedN
     assert message_id is not None
     call = {"to": "0x" + MESSENGER.hex(), "data": "0xebc3b1ba" + message_id.hex()}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}).encode()
-    answers: list[int | str | None] = []
+    responses: list[int | str | None] = []
     for _ in range(2):
-        answers.append(int(json.loads(EvmChain(network.state, own).answer(body)[1])["result"], 16))
-        answers += [code_of(delivery) for delivery in network.build_block(chain_id, [for_this, for_another])]
-    assert answers == [0, None, None, 1, RefusalCode.ALREADY_DELIVERED, None]
+        responses.append(int(json.loads(EvmChain(network.state, own).respond(body)[1])["result"], 16))
+        responses += [code_of(delivery) for delivery in network.build_block(chain_id, [for_this, for_another])]
+    assert responses == [0, None, None, 1, RefusalCode.ALREADY_DELIVERED, None]
 
 
 def registration(network: SimulatedNetwork, expiry: int) -> RegisterL1Validator:
@@ -166,7 +166,7 @@ def from_manager(network: SimulatedNetwork, payload: bytes, address: bytes | Non
     return signed(network, manager.chain_id, 1, payload=call.encode())
 
 
-def test_the_p_chain_takes_what_a_manager_asks_for_once(network: SimulatedNetwork) -> None:
+def test_the_p_chain_accepts_a_request_of_a_manager_once(network: SimulatedNetwork) -> None:
     registration_message = registration(network, NOW + 100)
     (accepted, again) = network.build_block(P_CHAIN, [from_manager(network, registration_message.encode())] * 2)
     assert (code_of(accepted), code_of(again)) == (None, RefusalCode.ALREADY_DELIVERED)
@@ -184,7 +184,7 @@ def test_the_p_chain_takes_what_a_manager_asks_for_once(network: SimulatedNetwor
     }
 
 
-def test_the_p_chain_refuses_what_has_no_effect_any_more(network: SimulatedNetwork, clock: Clock) -> None:
+def test_the_p_chain_refuses_transactions_without_effect(network: SimulatedNetwork, clock: Clock) -> None:
     first = bootstrap_validation_id(subnet_of(network, 1), 0)
     reserved = L1ValidatorWeight(first, 2**64 - 1, 1).encode()
     bad: dict[bytes, RefusalCode] = {
@@ -212,7 +212,7 @@ def test_a_chains_configuration_has_the_recorded_form(network: SimulatedNetwork,
     recorded = recorded_result(name, "eth_getChainConfig")
     chain = network.state.chains[chain_of(network, ["c-chain", "l1-0"].index(name))]
     body = b'{"jsonrpc":"2.0","id":1,"method":"eth_getChainConfig","params":[]}'
-    ours = json.loads(EvmChain(network.state, chain).answer(body)[1])["result"]
+    ours = json.loads(EvmChain(network.state, chain).respond(body)[1])["result"]
     others = ("chainId", "contractNativeMinterConfig", "warpConfig")
     assert without(ours, others) == without(recorded, others)
     assert ("warpConfig" in ours) == ("warpConfig" in recorded)

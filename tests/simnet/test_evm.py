@@ -26,16 +26,16 @@ async def network() -> AsyncIterator[SimulatedNetwork]:
 
 async def post(network: SimulatedNetwork, chain: str, body: Any) -> Any:
     url = f"{network.node_uri}/ext/bc/{chain}/rpc"
-    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
-        assert answer.status == 200
-        return await answer.json()
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        assert response.status == 200
+        return await response.json()
 
 
 async def ask(network: SimulatedNetwork, chain: str, method: str, *params: Any) -> Any:
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": list(params)}
-    answer = await post(network, chain, body)
-    assert answer["id"] == 7
-    return answer["result"] if "result" in answer else answer["error"]
+    response = await post(network, chain, body)
+    assert response["id"] == 7
+    return response["result"] if "result" in response else response["error"]
 
 
 def chain_of(network: SimulatedNetwork, place: int) -> str:
@@ -44,7 +44,7 @@ def chain_of(network: SimulatedNetwork, place: int) -> str:
 
 async def test_a_registration_is_found_in_the_logs_of_the_managers_chain(network: SimulatedNetwork) -> None:
     for place, chain in ((1, chain_of(network, 1)), (2, "C")):
-        made = network.p_chain.register(network.subnets[place].subnet_id)
+        registration = network.p_chain.register(network.subnets[place].subnet_id)
         query = {"fromBlock": "0x0", "toBlock": "latest", "address": PRECOMPILE, "topics": [SEND_WARP_MESSAGE]}
         log = (await ask(network, chain, "eth_getLogs", query))[-1]
         raw = unwrap_log_data(bytes.fromhex(log["data"][2:]))
@@ -54,7 +54,7 @@ async def test_a_registration_is_found_in_the_logs_of_the_managers_chain(network
         call = AddressedCall.parse(unsigned.payload)
         assert call.source_address == network.manager(network.subnets[place].subnet_id).address
         assert "0x" + call.source_address.rjust(32, b"\x00").hex() == log["topics"][1]
-        assert RegisterL1Validator.parse(call.payload).validation_id == made.validation_id
+        assert RegisterL1Validator.parse(call.payload).validation_id == registration.validation_id
 
 
 async def test_logs_are_chosen_by_blocks_addresses_and_topics(network: SimulatedNetwork) -> None:
@@ -94,11 +94,11 @@ async def test_blocks_have_the_hashes_that_logs_name_and_the_first_one_is_that_o
 async def test_messages_of_a_manager_are_signed_by_its_chains_validators(network: SimulatedNetwork) -> None:
     network.p_chain.register(network.subnets[1].subnet_id)
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
-    sent = network.state.sent[chain_id][-1].unsigned
+    message = network.state.sent_messages[chain_id][-1].unsigned
     address = network.validators[2].address
     assert address is not None
     async with connected(address.port, network.network_id) as peer:
-        assert isinstance(await peer.ask(chain_id, sent.raw), bytes)
+        assert isinstance(await peer.ask(chain_id, message.raw), bytes)
 
 
 async def test_chain_ids_differ_and_errors_are_those_of_evm_nodes(network: SimulatedNetwork) -> None:

@@ -152,8 +152,8 @@ def test_a_balance_is_set_by_transactions_of_one_block() -> None:
     clock.now = NOW + 10
     height = network.set_balance(subnet_id, index, 77)
     assert sorted(balances(network)) == [77, BALANCE_NAVAX - 10, BALANCE_NAVAX - 10]
-    made = [transaction.kind for transaction in network.p_chain.transactions if transaction.height == height]
-    assert made == ["DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx"]
+    kinds = [transaction.kind for transaction in network.p_chain.transactions if transaction.height == height]
+    assert kinds == ["DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx"]
     network.set_balance(subnet_id, index, 0)
     assert network.set_balance(subnet_id, index, 0) == height + 2
     assert sorted(balances(network))[0] == 0

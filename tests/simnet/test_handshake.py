@@ -1,4 +1,4 @@
-"""Handshakes are judged as a node judges them: the recorded ones pass, every single fault is refused."""
+"""Handshakes are judged as a node judges them: the recorded ones pass, every single error is refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.simnet.sessions import (
     hello,
     peer_list,
     recorded,
-    recorded_answers,
     recorded_client,
+    recorded_responses,
     small_network,
 )
 from warpseal import bls
@@ -57,12 +57,12 @@ MUTATIONS: list[tuple[ViolationKind, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_one_wrong_field_ends_the_connection(fault: ViolationKind, changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
+def test_one_wrong_field_ends_the_connection(kind: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network())
     line.send(hello(NETWORK, **changes))
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
     assert line.transport.kinds() == ["handshake"]
 
 
@@ -89,57 +89,57 @@ def test_handshakes_that_nodes_tolerate_are_accepted(changes: dict[str, object])
     line.send(hello(NETWORK, **changes))
     assert not line.transport.closed
     assert line.transport.kinds() == ["handshake", "peer_list"]
-    assert line.faults == {}
+    assert line.violations == {}
 
 
 def test_the_first_failed_check_in_a_nodes_order_is_reported() -> None:
     line = Line(small_network())
     line.send(hello(1, my_time=1, tracked_subnets=[bytes(3)], ip_addr=None, ip_bls_sig=None))
-    assert line.faults == {ViolationKind.NETWORK_ID: 1}
+    assert line.violations == {ViolationKind.NETWORK_ID: 1}
 
 
 def test_a_second_handshake_ends_the_connection() -> None:
     line = Line(small_network())
     line.send(hello(NETWORK), hello(NETWORK))
     assert line.transport.closed
-    assert line.faults == {ViolationKind.SECOND_HANDSHAKE: 1}
+    assert line.violations == {ViolationKind.SECOND_HANDSHAKE: 1}
 
 
 def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     line = Line(small_network())
     line.send(peer_list())
-    assert not line.session.finished
+    assert not line.session.is_finished
     line.send(hello(NETWORK))
-    assert not line.session.finished
+    assert not line.session.is_finished
     line.send(peer_list())
-    assert line.session.finished
-    assert line.faults == {ViolationKind.EARLY_PEER_LIST: 1}
+    assert line.session.is_finished
+    assert line.violations == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
-def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_answers() -> None:
-    leaf, sent = recorded_client()
+def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_responses() -> None:
+    leaf, frames_by_node = recorded_client()
     clock = Clock()
     network = recorded(clock)
-    for index, (node, frames) in enumerate(sent.items()):
+    for index, (node, frames) in enumerate(frames_by_node.items()):
         clock.now = decode(frames[0][4:]).handshake.my_time
         line = Line(network, index, leaf)
         line.session.feed(b"".join(frames))
-        assert line.session.finished
-        answers = [
+        assert line.session.is_finished
+        responses = [
             message
             for message in line.transport.messages()
             if message.HasField("app_response") or message.HasField("app_error")
         ]
-        assert sorted(map(_answer_key, answers)) == sorted(map(_answer_key, recorded_answers(node)))
+        assert sorted(map(_response_key, responses)) == sorted(map(_response_key, recorded_responses(node)))
         assert not line.transport.closed
     # One of the recorded requests is deliberately no warp message; a node answers it with code -1.
-    assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(sent)}
+    assert network.violations.by_kind() == {ViolationKind.BAD_REQUEST: len(frames_by_node)}
 
 
-@pytest.mark.parametrize(("fault", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
-def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, changes: dict[str, object]) -> None:
-    leaf, sent = recorded_client()
-    message = p2p.Message.FromString(next(iter(sent.values()))[0][4:])
+@pytest.mark.parametrize(("kind", "changes"), MUTATIONS, ids=lambda value: str(value)[:40])
+def test_each_mutation_of_a_recorded_handshake_is_refused(kind: ViolationKind, changes: dict[str, object]) -> None:
+    leaf, frames_by_node = recorded_client()
+    message = p2p.Message.FromString(next(iter(frames_by_node.values()))[0][4:])
     for name, value in changes.items():
         message.handshake.ClearField(name)
         if value is not None:
@@ -147,7 +147,7 @@ def test_each_mutation_of_a_recorded_handshake_is_refused(fault: ViolationKind, 
     line = Line(recorded(), 0, leaf)
     line.send(message)
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
 
 
 def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
@@ -157,7 +157,7 @@ def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
     with pytest.raises(MessageRejected) as error:
         check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
-    assert error.value.fault is ViolationKind.BLS_PROOF
+    assert error.value.kind is ViolationKind.BLS_PROOF
 
 
 def test_a_validator_that_dials_must_prove_its_key() -> None:
@@ -170,27 +170,27 @@ def test_a_validator_that_dials_must_prove_its_key() -> None:
     assert not line.transport.closed
     line = Line(network, 0, caller.leaf)
     line.send(hello(NETWORK, **changes))
-    assert line.faults == {ViolationKind.BLS_PROOF: 1}
+    assert line.violations == {ViolationKind.BLS_PROOF: 1}
 
 
 def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     network = small_network()
     line = Line(network, 2)
-    sent = line.transport.messages()[0].handshake
+    handshake = line.transport.messages()[0].handshake
     address = line.validator.address
     assert address is not None
-    assert (sent.network_id, sent.my_time) == (NETWORK, NOW)
-    assert (sent.ip_addr, sent.ip_port, sent.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
-    assert sent.client == p2p.Client(name="avalanchego", major=1, minor=15)
-    assert list(sent.tracked_subnets) == [network.subnets[1].subnet_id]
-    assert sent.all_subnets
+    assert (handshake.network_id, handshake.my_time) == (NETWORK, NOW)
+    assert (handshake.ip_addr, handshake.ip_port, handshake.ip_signing_time) == (bytes([127, 0, 0, 1]), 9651, NOW - 100)
+    assert handshake.client == p2p.Client(name="avalanchego", major=1, minor=15)
+    assert list(handshake.tracked_subnets) == [network.subnets[1].subnet_id]
+    assert handshake.all_subnets
     key = bls.parse_public_key(line.validator.bls_key)
     assert check_handshake(
-        sent, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
+        handshake, line.validator.identity.leaf, HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key)
     )
-    assert sent.HasField("known_peers")
-    assert len(sent.known_peers.salt) == 32
+    assert handshake.HasField("known_peers")
+    assert len(handshake.known_peers.salt) == 32
 
 
-def _answer_key(message: p2p.Message) -> bytes:
+def _response_key(message: p2p.Message) -> bytes:
     return message.SerializeToString(deterministic=True)

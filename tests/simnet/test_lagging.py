@@ -36,14 +36,14 @@ async def ask(network: SimulatedNetwork, node: int, method: str, **params: Any) 
 
 async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network: SimulatedNetwork) -> None:
     l1, other = (subnet.subnet_id for subnet in network.subnets[1:])
-    made = network.p_chain.register(l1)
+    registration = network.p_chain.register(l1)
     network.p_chain.convert(other)
-    validation = id_text(made.validation_id or b"")
+    validation = id_text(registration.validation_id or b"")
     network.nodes[1].lag = 2
     for node, height, status in ((0, 22, "Committed"), (1, 20, "Processing")):
         assert await ask(network, node, "getHeight") == {"height": str(height)}
         assert await ask(network, node, "getProposedHeight") == {"height": str(height)}
-        assert await ask(network, node, "getTxStatus", txID=made.text) == {"status": status}
+        assert await ask(network, node, "getTxStatus", txID=registration.text) == {"status": status}
         error = await ask(network, node, "getValidatorsAt", height=21, subnetID=id_text(l1))
         assert ("current P-chain height (20)" in error) == (node == 1)
         validations = await ask(network, node, "getCurrentValidators", subnetID=id_text(l1))
@@ -51,8 +51,10 @@ async def test_a_lagging_node_knows_only_what_was_accepted_by_its_height(network
         subnet = await ask(network, node, "getSubnet", subnetID=id_text(other))
         assert subnet["isPermissioned"] == (node == 1)
         assert (subnet["managerAddress"] is None) == (node == 1)
-    assert await ask(network, 1, "getTx", txID=made.text) == "couldn't get tx: not found"
-    assert (await ask(network, 0, "getTx", txID=made.text, encoding="hexnc"))["tx"] == "0x" + made.raw.hex()
+    assert await ask(network, 1, "getTx", txID=registration.text) == "couldn't get tx: not found"
+    assert (await ask(network, 0, "getTx", txID=registration.text, encoding="hexnc"))[
+        "tx"
+    ] == "0x" + registration.raw.hex()
     assert await ask(network, 1, "getBlockByHeight", height="21") == "couldn't get block at height 21: not found"
     assert await ask(network, 1, "getL1Validator", validationID=validation) == (
         f'fetching L1 validator "{validation}" failed: not found'
@@ -110,8 +112,8 @@ async def test_an_overloaded_node_returns_429_with_retry_after(network: Simulate
     network.nodes[0].rpc.outages["platform.getTx"] = Outage(OutageKind.TOO_MANY, retry_after_s=2)
     body = {"jsonrpc": "2.0", "id": 1, "method": "platform.getTx", "params": {}}
     url = network.node_uri + "/ext/bc/P"
-    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
-        assert (answer.status, answer.headers["Retry-After"]) == (429, "2")
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "2")
     assert await ask(network, 0, "getHeight") == {"height": "20"}
     assert network.calls["platform.getTx"] == 1
 
@@ -120,13 +122,13 @@ async def test_a_node_can_stop_running_a_chain(network: SimulatedNetwork) -> Non
     chain_id = network.state.chains_of(network.subnets[1].subnet_id)[0]
     network.nodes[1].stop_chain(chain_id)
     url = f"{network.nodes[1].uri}/ext/bc/{id_text(chain_id)}/proposervm"
-    async with aiohttp.ClientSession() as session, session.post(url, json={}) as answer:
-        assert answer.status == 404
+    async with aiohttp.ClientSession() as session, session.post(url, json={}) as response:
+        assert response.status == 404
     path = f"/ext/bc/{id_text(chain_id)}/proposervm"
     assert "number" in await call(network.node_uri, path, "proposervm.getCurrentEpoch")
 
 
-async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
+async def refusal_codes(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
     """Return the code with which each validator refuses what is attested, or None where it signs."""
     attested = transaction.attested
     assert attested is not None
@@ -134,8 +136,8 @@ async def answers(network: SimulatedNetwork, transaction: Transaction) -> list[i
     for validator in network.validators:
         assert validator.address is not None
         async with connected(validator.address.port, network.network_id) as peer:
-            said = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
-            heights.append(said.error_code if isinstance(said, p2p.AppError) else None)
+            result = await peer.ask(P_CHAIN, attested.unsigned.raw, attested.justification)
+            heights.append(result.error_code if isinstance(result, p2p.AppError) else None)
     return heights
 
 
@@ -143,19 +145,19 @@ async def test_lagging_validators_refuse_until_they_have_the_block(network: Simu
     network.set_behaviour(1, "lag=1")
     network.set_behaviour(2, "lag=3")
     l1 = network.subnets[1].subnet_id
-    made = network.p_chain.register(l1, 3)
-    assert made.validation_id is not None
-    assert (await answers(network, made))[:4] == [None, 11, 11, None]
+    registration = network.p_chain.register(l1, 3)
+    assert registration.validation_id is not None
+    assert (await refusal_codes(network, registration))[:4] == [None, 11, 11, None]
     network.advance()
-    assert (await answers(network, made))[:4] == [None, None, 11, None]
-    change = network.p_chain.set_weight(made.validation_id, 5)
-    assert (await answers(network, change))[:4] == [None, 16, 11, None]
-    removal = network.p_chain.remove(made.validation_id)
-    assert (await answers(network, removal))[:4] == [None, 12, 12, None]
+    assert (await refusal_codes(network, registration))[:4] == [None, None, 11, None]
+    change = network.p_chain.set_weight(registration.validation_id, 5)
+    assert (await refusal_codes(network, change))[:4] == [None, 16, 11, None]
+    removal = network.p_chain.remove(registration.validation_id)
+    assert (await refusal_codes(network, removal))[:4] == [None, 12, 12, None]
     conversion = network.p_chain.convert(network.subnets[2].subnet_id)
-    assert (await answers(network, conversion))[:4] == [None, 6, 6, None]
+    assert (await refusal_codes(network, conversion))[:4] == [None, 6, 6, None]
     network.advance(3)
-    assert await answers(network, removal) == [None] * 6
+    assert await refusal_codes(network, removal) == [None] * 6
     assert network.violations.total == 0
 
 

@@ -59,11 +59,11 @@ async def test_the_file_contains_everything_that_a_client_needs(
 ) -> None:
     words = ("--validators", "4", "--messages", "6", "--presign", "2", "--l1", "validators=2,weights=5/3")
     rules = ("--behave", "l1-0/1:inactive", "--behave", "0:keyless")
-    task, written = await run_until_ready(tmp_path / "network.json", *words, *rules)
-    assert written.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
-    assert json.loads((tmp_path / "config.json").read_text()) == written["config"]
-    assert [entry["type"] for entry in written["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
-    primary, l1 = written["subnets"]
+    task, description = await run_until_ready(tmp_path / "network.json", *words, *rules)
+    assert description.keys() == {"nodeUri", "networkId", "subnets", "messages", "l1Transactions", "config"}
+    assert json.loads((tmp_path / "config.json").read_text()) == description["config"]
+    assert [entry["type"] for entry in description["l1Transactions"]][:1] == ["ConvertSubnetToL1Tx"]
+    primary, l1 = description["subnets"]
     assert [len(entry["validators"]) for entry in (primary, l1)] == [4, 2]
     assert [(entry["weight"], entry["active"]) for entry in l1["validators"]] == [(5, True), (3, False)]
     assert [entry["publicKey"] is None for entry in primary["validators"]] == [True, False, False, False]
@@ -71,28 +71,28 @@ async def test_the_file_contains_everything_that_a_client_needs(
     for entry in primary["validators"][1:]:
         parse_node_id(entry["nodeId"])
         bls.parse_public_key(bytes.fromhex(entry["publicKey"][2:]))
-    assert len(written["messages"]) == 3 * 6
-    for entry in written["messages"]:
+    assert len(description["messages"]) == 3 * 6
+    for entry in description["messages"]:
         message = UnsignedMessage.parse(bytes.fromhex(entry["message"]))
         assert message.source_chain_id == parse_id(entry["sourceBlockchainId"])
-        assert message.network_id == written["networkId"]
+        assert message.network_id == description["networkId"]
         assert entry["signingSubnetId"] in {primary["subnetId"], l1["subnetId"]}
         bytes.fromhex(entry["justification"])
     os.kill(os.getpid(), signal.SIGTERM)
     assert await finish(task) == 0
     output = capsys.readouterr()
     assert output.out.count("\n") == 1
-    assert output.out.startswith(f"simnet ready node={written['nodeUri']} network=88888 validators=6 messages=18")
+    assert output.out.startswith(f"simnet ready node={description['nodeUri']} network=88888 validators=6 messages=18")
     assert "pre-signed 6 of 6" in output.err
 
 
 async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path) -> None:
-    task, written = await run_until_ready(tmp_path / "network.json", "--validators", "1", "--messages", "0")
-    config = written["config"]
+    task, description = await run_until_ready(tmp_path / "network.json", "--validators", "1", "--messages", "0")
+    config = description["config"]
     assert config.keys() <= REFERENCE_KEYS
-    assert config["p-chain-api"] == config["info-api"] == {"base-url": written["nodeUri"]}
+    assert config["p-chain-api"] == config["info-api"] == {"base-url": description["nodeUri"]}
     assert config["allow-private-ips"] is True
-    assert config["tracked-subnet-ids"] == [written["subnets"][1]["subnetId"]]
+    assert config["tracked-subnet-ids"] == [description["subnets"][1]["subnetId"]]
     ports = {config["api-port"], config["metrics-port"]}
     assert len(ports) == 2
     for port in ports:
@@ -105,9 +105,9 @@ async def test_the_config_has_only_reference_keys_and_free_ports(tmp_path: Path)
 
 async def test_given_ports_are_written_to_the_config(tmp_path: Path) -> None:
     words = ("--validators", "1", "--messages", "0", "--api-port", "8080", "--metrics-port", "8081")
-    task, written = await run_until_ready(tmp_path / "network.json", *words, "--l1", "none")
-    assert (written["config"]["api-port"], written["config"]["metrics-port"]) == (8080, 8081)
-    assert len(written["subnets"]) == 1
+    task, description = await run_until_ready(tmp_path / "network.json", *words, "--l1", "none")
+    assert (description["config"]["api-port"], description["config"]["metrics-port"]) == (8080, 8081)
+    assert len(description["subnets"]) == 1
     os.kill(os.getpid(), signal.SIGTERM)
     await finish(task)
 
@@ -129,7 +129,7 @@ async def test_invalid_flags_exit_with_a_reason(words: tuple[str, ...]) -> None:
         await main.run(parsed(*words))
 
 
-def test_rules_come_from_a_file_too(tmp_path: Path) -> None:
+def test_rules_can_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text('["10%:slow=2s", "l1-0/0:silent"]')
     plan = main.build_plan(parsed("--behaviours", str(file), "--behave", "1:drop"))
@@ -147,11 +147,11 @@ async def test_the_command_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert process.stdout is not None
     line = await finish(process.stdout.readline())
     assert line.startswith(b"simnet ready")
-    written = json.loads(file.read_text())
-    message = UnsignedMessage.parse(bytes.fromhex(written["messages"][-1]["message"]))
-    peers = await call(written["nodeUri"], "/ext/info", "info.peers")
+    description = json.loads(file.read_text())
+    message = UnsignedMessage.parse(bytes.fromhex(description["messages"][-1]["message"]))
+    peers = await call(description["nodeUri"], "/ext/info", "info.peers")
     port = int(peers["peers"][0]["publicIP"].rpartition(":")[2])
-    async with connected(port, written["networkId"]) as peer:
+    async with connected(port, description["networkId"]) as peer:
         assert isinstance(await peer.ask(message.source_chain_id, message.raw), bytes)
     process.terminate()
     assert await finish(process.wait()) == 0

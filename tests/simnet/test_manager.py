@@ -36,15 +36,15 @@ def l1_of(network: SimulatedNetwork) -> SubnetID:
 
 
 def test_only_the_set_of_the_epochs_height_is_taken(network: SimulatedNetwork) -> None:
-    made = network.p_chain.register(l1_of(network), weight=5000)
+    registration = network.p_chain.register(l1_of(network), weight=5000)
     manager = network.manager(l1_of(network))
-    assert manager.deliver(signed_at(network, made, 20)) == Delivery(True)
-    late = manager.deliver(signed_at(network, made, 21))
+    assert manager.deliver(signed_at(network, registration, 20)) == Delivery(True)
+    late = manager.deliver(signed_at(network, registration, 21))
     assert not late.accepted
     network.advance(4)
     assert network.state.proposervm[manager.chain_id].verifying_height == 25
-    assert not manager.deliver(signed_at(network, made, 20)).accepted
-    assert manager.deliver(signed_at(network, made, 25)).accepted
+    assert not manager.deliver(signed_at(network, registration, 20)).accepted
+    assert manager.deliver(signed_at(network, registration, 25)).accepted
 
 
 @pytest.mark.parametrize(("manager", "signer"), [("own", 1), ("C", 0), ("l1-1", 2)])

@@ -79,9 +79,9 @@ async def test_tls_is_1_3_and_wants_a_good_certificate() -> None:
 async def test_garbage_instead_of_tls_and_silence_close_the_connection() -> None:
     plan = replace(SMALL, settings=NodeSettings(upgrade_timeout_s=0.1))
     async with SimulatedNetwork(plan) as network:
-        for said in (b"GET / HTTP/1.1\r\n\r\n", b""):
+        for first_bytes in (b"GET / HTTP/1.1\r\n\r\n", b""):
             reader, writer = await asyncio.open_connection("127.0.0.1", port_of(network))
-            writer.write(said)
+            writer.write(first_bytes)
             await finish(reader.read())
             writer.close()
         assert network.violations.by_kind() == {ViolationKind.TLS_FAILED: 1, ViolationKind.TLS_TIMEOUT: 1}
@@ -226,9 +226,9 @@ async def test_the_recorded_network_answers_over_tls_as_recorded() -> None:
                     unsigned = message.unsigned
                     if unsigned.source_chain_id not in validator.chains:
                         continue
-                    answer = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
-                    if isinstance(answer, bytes):
-                        assert bls.verify(bls.parse_public_key(validator.bls_key), unsigned.raw, answer)
+                    response = await peer.ask(unsigned.source_chain_id, unsigned.raw, message.justification)
+                    if isinstance(response, bytes):
+                        assert bls.verify(bls.parse_public_key(validator.bls_key), unsigned.raw, response)
                         shares += 1
         assert shares == 42 + 2 * 7
         assert network.violations.total == 0

@@ -81,11 +81,11 @@ async def test_every_recorded_call_is_answered_as_recorded() -> None:
                 text = text.replace(recorded, ours)
             expected = json.loads(text)
             method = expected["method"]
-            got = await call(network.node_uri, expected["path"], method, expected["params"])
+            reply = await call(network.node_uri, expected["path"], method, expected["params"])
             if "error" in expected:
-                assert got == expected["error"]["message"]
+                assert reply == expected["error"]["message"]
             else:
-                assert comparable(method, got) == comparable(method, expected["result"]), method
+                assert comparable(method, reply) == comparable(method, expected["result"]), method
             checked += 1
     assert checked == 94
 
@@ -94,20 +94,20 @@ async def test_recorded_entries_have_the_same_keys_as_ours() -> None:
     async with recorded_network(VECTORS) as network:
         for entry in recorded_calls():
             if entry["method"] == "platform.getCurrentValidators":
-                got = await call(network.node_uri, "/ext/P", entry["method"], entry["params"])
-                for ours, theirs in zip(got["validators"], entry["result"]["validators"], strict=True):
+                reply = await call(network.node_uri, "/ext/P", entry["method"], entry["params"])
+                for ours, theirs in zip(reply["validators"], entry["result"]["validators"], strict=True):
                     assert ours.keys() == theirs.keys()
             if entry["method"] == "info.peers" and not entry["params"]:
-                got = await call(network.node_uri, "/ext/info", "info.peers")
-                assert got["peers"][0].keys() == entry["result"]["peers"][0].keys()
+                reply = await call(network.node_uri, "/ext/info", "info.peers")
+                assert reply["peers"][0].keys() == entry["result"]["peers"][0].keys()
 
 
 async def test_epochs_are_those_of_the_recording() -> None:
     recorded = [json.loads(line) for line in (VECTORS / "proposervm.jsonl").read_text().splitlines()]
     async with recorded_network(VECTORS) as network:
         for entry in recorded:
-            got = await call(network.node_uri, entry["path"], entry["method"])
-            assert got == entry["result"]
+            reply = await call(network.node_uri, entry["path"], entry["method"])
+            assert reply == entry["result"]
         assert await call(network.node_uri, "/ext/bc/C/proposervm", "proposervm.getProposedHeight") == {"height": "19"}
 
 
@@ -196,22 +196,22 @@ async def test_nearly_drained_validators_are_set_members_with_their_balance() ->
 async def test_bad_calls_are_refused_in_a_nodes_words(body: bytes, code: int, text: str) -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
         headers = {"content-type": "application/json;"}
-        async with session.post(network.node_uri + "/ext/info", data=body, headers=headers) as answer:
-            assert answer.status == 200
-            error = (await answer.json())["error"]
+        async with session.post(network.node_uri + "/ext/info", data=body, headers=headers) as response:
+            assert response.status == 200
+            error = (await response.json())["error"]
     assert error["code"] == code
     assert error["message"].startswith(text)
 
 
 async def test_other_methods_types_and_paths_are_refused_by_status() -> None:
     async with SimulatedNetwork(SMALL) as network, aiohttp.ClientSession() as session:
-        async with session.get(network.node_uri + "/ext/info") as answer:
-            assert (answer.status, await answer.text()) == (405, "rpc: POST method required, received GET")
-            assert answer.headers["node-id"].startswith("NodeID-")
-        async with session.post(network.node_uri + "/ext/info", data=b"{}") as answer:
-            assert answer.status == 415
-        async with session.post(network.node_uri + "/ext/info/", json={}) as answer:
-            assert (answer.status, await answer.text()) == (404, "404 page not found\n")
+        async with session.get(network.node_uri + "/ext/info") as response:
+            assert (response.status, await response.text()) == (405, "rpc: POST method required, received GET")
+            assert response.headers["node-id"].startswith("NodeID-")
+        async with session.post(network.node_uri + "/ext/info", data=b"{}") as response:
+            assert response.status == 415
+        async with session.post(network.node_uri + "/ext/info/", json={}) as response:
+            assert (response.status, await response.text()) == (404, "404 page not found\n")
 
 
 async def test_a_node_can_fail_and_its_calls_are_counted() -> None:

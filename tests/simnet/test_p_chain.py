@@ -34,9 +34,9 @@ def l1_of(network: SimulatedNetwork, place: int = 1) -> SubnetID:
 
 
 def registered(network: SimulatedNetwork, **fields: Any) -> tuple[Transaction, ValidationID]:
-    made = network.p_chain.register(l1_of(network), **fields)
-    assert made.validation_id is not None
-    return made, made.validation_id
+    registration = network.p_chain.register(l1_of(network), **fields)
+    assert registration.validation_id is not None
+    return registration, registration.validation_id
 
 
 def code_of(network: SimulatedNetwork, transaction: Transaction, blocks_ago: int = 0) -> int | None:
@@ -50,10 +50,10 @@ def code_of(network: SimulatedNetwork, transaction: Transaction, blocks_ago: int
 
 def test_a_registration_makes_a_validator_with_the_next_block(network: SimulatedNetwork) -> None:
     before = network.state.current_set(l1_of(network))
-    made, validation_id = registered(network, weight=77)
+    registration, validation_id = registered(network, weight=77)
     validation = network.state.validation(validation_id)
     assert validation is not None
-    assert (made.height, network.p_chain.height) == (21, 21)
+    assert (registration.height, network.p_chain.height) == (21, 21)
     balance = StateAt(network.state, network.p_chain.height).balance(validation)
     assert (validation.weight, validation.min_nonce, balance, validation.start_time) == (
         77,
@@ -63,18 +63,18 @@ def test_a_registration_makes_a_validator_with_the_next_block(network: Simulated
     )
     assert len(network.state.current_set(l1_of(network))) == len(before) + 1
     assert network.state.set_at(l1_of(network), 20) == before
-    assert code_of(network, made) is None
-    assert code_of(network, made, blocks_ago=1) == PChainCode.NO_VALIDATION
+    assert code_of(network, registration) is None
+    assert code_of(network, registration, blocks_ago=1) == PChainCode.NO_VALIDATION
 
 
 def test_weights_are_attested_until_the_next_change_and_removals_always(network: SimulatedNetwork) -> None:
-    made, validation_id = registered(network)
+    registration, validation_id = registered(network)
     first, second = network.p_chain.set_weight(validation_id, 5), network.p_chain.set_weight(validation_id, 6)
     assert (code_of(network, first), code_of(network, second)) == (PChainCode.WRONG_NONCE, None)
     assert code_of(network, first, blocks_ago=1) is None
     removal = network.p_chain.remove(validation_id)
     assert network.state.validation(validation_id) is None
-    assert [code_of(network, tx) for tx in (made, first, second)] == [PChainCode.NO_VALIDATION] * 3
+    assert [code_of(network, tx) for tx in (registration, first, second)] == [PChainCode.NO_VALIDATION] * 3
     assert code_of(network, removal) is None
     assert code_of(network, removal, blocks_ago=1) == PChainCode.VALIDATION_EXISTS
     network.advance(4)
@@ -114,12 +114,12 @@ def test_a_removed_node_can_register_only_under_a_new_validation_id(network: Sim
 
 
 def test_disabling_makes_inactive_and_funding_active_again(network: SimulatedNetwork) -> None:
-    made, validation_id = registered(network)
+    registration, validation_id = registered(network)
     validation = network.state.validation(validation_id)
     assert validation is not None
     network.p_chain.disable(validation_id)
     assert not validation.active
-    assert code_of(network, made) is None
+    assert code_of(network, registration) is None
     assert network.state.current_set(l1_of(network))[-1].public_key is None
     network.p_chain.increase_balance(validation_id, 9)
     assert validation.active
@@ -191,12 +191,15 @@ def test_an_unconverted_subnet_is_converted_while_the_network_runs() -> None:
     l1, other = l1_of(network), l1_of(network, 2)
     assert network.state.current_set(l1) == ()
     manager = network.state.chains_of(other)[0]
-    made = network.p_chain.convert(l1, weights=(5, 7, 9), manager_chain_id=manager)
+    conversion = network.p_chain.convert(l1, weights=(5, 7, 9), manager_chain_id=manager)
     assert sorted(member.weight for member in network.state.current_set(l1)) == [5, 7, 9]
-    assert made.attested is not None
-    assert made.attested.signing_subnet_id == other
-    assert made.attested.justification == l1
-    assert (code_of(network, made), code_of(network, made, blocks_ago=1)) == (None, PChainCode.NOT_CONVERTED)
+    assert conversion.attested is not None
+    assert conversion.attested.signing_subnet_id == other
+    assert conversion.attested.justification == l1
+    assert (code_of(network, conversion), code_of(network, conversion, blocks_ago=1)) == (
+        None,
+        PChainCode.NOT_CONVERTED,
+    )
 
 
 def test_the_plans_weights_were_set_by_transactions(network: SimulatedNetwork) -> None:
@@ -243,13 +246,16 @@ async def test_a_new_node_joins_a_running_network_and_is_registered() -> None:
         with pytest.raises(LookupError, match="add_validator"):
             network.p_chain.register(l1_of(network))
         index = await network.add_validator(l1_of(network))
-        made = network.p_chain.register(l1_of(network))
+        registration = network.p_chain.register(l1_of(network))
         validation = network.state.validation_of(l1_of(network), network.validators[index].node_id)
-        assert (index, validation.id) == (3, made.validation_id)
+        assert (index, validation.id) == (3, registration.validation_id)
         peers = await call(network.node_uri, "/ext/info", "info.peers")
         assert network.validators[index].name in {peer["nodeID"] for peer in peers["peers"]}
         validator = await call(
-            network.node_uri, "/ext/P", "platform.getL1Validator", {"validationID": id_text(made.validation_id or b"")}
+            network.node_uri,
+            "/ext/P",
+            "platform.getL1Validator",
+            {"validationID": id_text(registration.validation_id or b"")},
         )
         assert (validator["nodeID"], validator["minNonce"]) == (network.validators[index].name, "0")
         assert network.state.primary_key(network.validators[index].node_id) is None

@@ -81,7 +81,7 @@ def test_registrations_are_attested_while_they_last(state: ChainState) -> None:
     assert code_of(state, gone, proof) is None
 
 
-def test_the_error_code_depends_on_the_fault_of_a_justification(state: ChainState) -> None:
+def test_the_error_code_depends_on_the_justification(state: ChainState) -> None:
     _, l1 = state.subnets
     absent = bootstrap_validation_id(l1, 99)
     gone = L1ValidatorRegistration(absent, False).encode()
@@ -123,9 +123,9 @@ def test_every_recorded_refusal_of_the_p_chain_follows_from_the_rules() -> None:
     signer = network.context.requests.responder.signer
     assert isinstance(signer, RecordedSigner)
     checked = 0
-    for (_, chain_id, raw, justification), answer in signer.answers.items():
+    for (_, chain_id, raw, justification), response in signer.replies.items():
         if chain_id == P_CHAIN:
-            expected = None if isinstance(answer, bytes) else answer
+            expected = None if isinstance(response, bytes) else response
             message = UnsignedMessage.parse(raw)
             assert p_chain_verifier.refusal_of(state_at_tip(network.state), message, justification) == expected
             checked += 1
@@ -140,14 +140,14 @@ def test_every_message_of_the_network_is_signed_and_they_are_distinct() -> None:
     for message in network.messages:
         chain = state.chains[message.unsigned.source_chain_id]
         question = SignatureRequest(message.unsigned, message.justification)
-        assert isinstance(signer.answer(state.validators[0], chain, question), bytes), message
+        assert isinstance(signer.respond(state.validators[0], chain, question), bytes), message
 
 
 def evm_code(state: ChainState, payload: bytes, *, network_id: int = NETWORK) -> int | None:
     chain = next(chain for chain in state.chains.values() if chain.kind is ChainKind.EVM and not chain.alias)
     message = UnsignedMessage.build(network_id, ChainID(chain.chain_id), payload)
-    answer = LiveSigner(state).answer(state.validators[0], chain, SignatureRequest(message, b""))
-    return None if isinstance(answer, bytes) else answer.code
+    response = LiveSigner(state).respond(state.validators[0], chain, SignatureRequest(message, b""))
+    return None if isinstance(response, bytes) else response.code
 
 
 def test_an_evm_chain_signs_known_messages_only(state: ChainState) -> None:
@@ -177,15 +177,15 @@ def test_evm_signatures_are_cached_and_p_chain_requests_are_verified_each_time()
     question = SignatureRequest(
         build_p_chain_message(NETWORK, L1ValidatorRegistration(validation.id, True).encode()), b""
     )
-    assert isinstance(signer.answer(validator, chain, question), bytes)
+    assert isinstance(signer.respond(validator, chain, question), bytes)
     validation.present = False
-    assert not isinstance(signer.answer(validator, chain, question), bytes)
+    assert not isinstance(signer.respond(validator, chain, question), bytes)
     evm = next(
         message
         for message in network.messages
         if message.signing_subnet_id == l1 and message.unsigned.source_chain_id != P_CHAIN
     )
     evm_chain = state.chains[evm.unsigned.source_chain_id]
-    first = signer.answer(validator, evm_chain, SignatureRequest(evm.unsigned, b""))
+    first = signer.respond(validator, evm_chain, SignatureRequest(evm.unsigned, b""))
     state.known_messages.clear()
-    assert signer.answer(validator, evm_chain, SignatureRequest(evm.unsigned, b"")) == first
+    assert signer.respond(validator, evm_chain, SignatureRequest(evm.unsigned, b"")) == first

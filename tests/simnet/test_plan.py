@@ -110,7 +110,7 @@ def test_conversion_and_validation_ids_follow_from_the_l1() -> None:
     assert subnet.conversion_id == data.conversion_id
 
 
-def test_keyless_inactive_and_heavier_validators_are_so_from_the_start() -> None:
+def test_keyless_inactive_and_heavier_validators_exist_from_the_start() -> None:
     rules = (parse_rule("0:keyless+weight=5"), parse_rule("l1-0/1:inactive"), parse_rule("l1-0/2:balance=2047"))
     built = state(rules=rules)
     primary, l1 = built.subnets

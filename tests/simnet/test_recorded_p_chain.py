@@ -41,8 +41,8 @@ STORY_VALIDATION = ValidationID(parse_id("S4V9xkctnx3zmGdB8tXy6scsgmxr51w8NTar9W
 
 
 def exchanges() -> Iterator[tuple[p2p.AppRequest, p2p.Message]]:
-    """Yield every recorded signature request to the P-Chain with its answer."""
-    asked: dict[tuple[str, int], p2p.AppRequest] = {}
+    """Yield every recorded signature request to the P-Chain with its response."""
+    requests: dict[tuple[str, int], p2p.AppRequest] = {}
     for line in (VECTORS / "wire.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry.get("message") not in ("app_request", "app_response", "app_error"):
@@ -50,9 +50,9 @@ def exchanges() -> Iterator[tuple[p2p.AppRequest, p2p.Message]]:
         message = decode(bytes.fromhex(entry["frame"])[LENGTH_BYTES:])
         body = getattr(message, entry["message"])
         if isinstance(body, p2p.AppRequest):
-            asked[entry["node"], body.request_id] = body
+            requests[entry["node"], body.request_id] = body
             continue
-        request = asked[entry["node"], body.request_id]
+        request = requests[entry["node"], body.request_id]
         if request.chain_id == P_CHAIN:
             yield request, message
 
@@ -69,10 +69,10 @@ def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
 def test_every_recorded_request_to_the_p_chain_has_the_recorded_outcome() -> None:
     state = recorded().state
     outcomes = Counter[int]()
-    for request, answer in exchanges():
+    for request, response in exchanges():
         refusal = verdict(state, request)
-        if answer.HasField("app_error"):
-            assert refusal == Refusal(answer.app_error.error_code, answer.app_error.error_message)
+        if response.HasField("app_error"):
+            assert refusal == Refusal(response.app_error.error_code, response.app_error.error_message)
         else:
             assert refusal is None
         outcomes[refusal.code if refusal else 0] += 1
@@ -133,8 +133,8 @@ def test_the_l1_of_network_12345_is_attested(story_state: ChainState) -> None:
     assert code(story_state, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
     assert code(story_state, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_state, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
-    sent = AddressedCall.parse(SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload).payload
-    assert code(story_state, sent) is None
+    payload = AddressedCall.parse(SignedMessage.parse(l1_txs.SIGNED_WEIGHT).unsigned.payload).payload
+    assert code(story_state, payload) is None
 
 
 def test_a_removal_is_attested_with_the_recorded_justification(story_state: ChainState) -> None:

@@ -30,12 +30,12 @@ NOTHING_KNOWN = bloom.EMPTY.encode()
 
 def request(message: SimMessage, request_id: object = 1, **changes: object) -> p2p.Message:
     """Return a signature request, some fields changed."""
-    asked = sdk.SignatureRequest(message=message.unsigned.raw, justification=message.justification)
+    signature_request = sdk.SignatureRequest(message=message.unsigned.raw, justification=message.justification)
     fields: dict[str, object] = {
         "chain_id": message.unsigned.source_chain_id,
         "request_id": request_id,
         "deadline": TEN_SECONDS_NS,
-        "app_bytes": b"\x02" + asked.SerializeToString(),
+        "app_bytes": b"\x02" + signature_request.SerializeToString(),
     }
     return p2p.Message(app_request=p2p.AppRequest(**(fields | changes)))  # type: ignore[arg-type]
 
@@ -53,12 +53,12 @@ def test_a_share_is_the_validators_signature_over_the_message() -> None:
     network = small_network()
     line = Line(network).finish()
     message = evm_message(network)
-    (answer,) = ask(line, request(message, 7))
-    assert answer.app_response.chain_id == message.unsigned.source_chain_id
-    assert answer.app_response.request_id == 7
-    share = sdk.SignatureResponse.FromString(answer.app_response.app_bytes).signature
+    (response,) = ask(line, request(message, 7))
+    assert response.app_response.chain_id == message.unsigned.source_chain_id
+    assert response.app_response.request_id == 7
+    share = sdk.SignatureResponse.FromString(response.app_response.app_bytes).signature
     assert bls.verify(bls.parse_public_key(line.validator.bls_key), message.unsigned.raw, share)
-    assert line.faults == {}
+    assert line.violations == {}
 
 
 def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
@@ -67,12 +67,12 @@ def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
     line.transport.messages()
     assert ask(line, request(evm_message(network))) == []
     line.send(p2p.Message(get_peer_list=p2p.GetPeerList()))
-    assert line.faults == {ViolationKind.EARLY_MESSAGE: 2}
+    assert line.violations == {ViolationKind.EARLY_MESSAGE: 2}
     assert not line.transport.closed
 
 
 @pytest.mark.parametrize(
-    ("fault", "changes"),
+    ("kind", "changes"),
     [
         (ViolationKind.CHAIN_ID_LENGTH, {"chain_id": bytes(31)}),
         (ViolationKind.DEADLINE, {"deadline": 0}),
@@ -80,20 +80,20 @@ def test_requests_before_the_end_of_the_handshake_are_dropped() -> None:
         (ViolationKind.EVEN_REQUEST_ID, {"request_id": 2}),
     ],
 )
-def test_requests_that_nodes_ignore_are_ignored(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_requests_that_nodes_ignore_are_ignored(kind: ViolationKind, changes: dict[str, object]) -> None:
     network = small_network()
     line = Line(network).finish()
     assert ask(line, request(evm_message(network), **{"request_id": 1} | changes)) == []
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
     assert not line.transport.closed
 
 
 def test_even_request_ids_are_fine_on_the_p_chain() -> None:
     network = small_network()
     line = Line(network).finish()
-    (answer,) = ask(line, request(network.messages[0], 0))
-    assert answer.HasField("app_response")
-    assert line.faults == {}
+    (response,) = ask(line, request(network.messages[0], 0))
+    assert response.HasField("app_response")
+    assert line.violations == {}
 
 
 def test_a_request_for_a_chain_that_is_not_run_is_ignored_without_violation() -> None:
@@ -103,36 +103,36 @@ def test_a_request_for_a_chain_that_is_not_run_is_ignored_without_violation() ->
     assert not line.validator.validates_primary
     assert ask(line, request(elsewhere)) == []
     assert ask(line, request(elsewhere, chain_id=bytes([7]) * 32)) == []
-    (answer,) = ask(line, request(evm_message(network)))
-    assert answer.HasField("app_response")
-    assert line.faults == {}
+    (response,) = ask(line, request(evm_message(network)))
+    assert response.HasField("app_response")
+    assert line.violations == {}
 
 
 @pytest.mark.parametrize("app_bytes", [b"", b"\xff" * 12, b"\x00junk", b"\x03"])
 def test_other_handlers_are_answered_with_minus_two(app_bytes: bytes) -> None:
     network = small_network()
     line = Line(network).finish()
-    (answer,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
-    assert (answer.app_error.error_code, answer.app_error.error_message) == (-2, "unregistered handler")
-    assert line.faults == {ViolationKind.UNREGISTERED_HANDLER: 1}
+    (response,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
+    assert (response.app_error.error_code, response.app_error.error_message) == (-2, "unregistered handler")
+    assert line.violations == {ViolationKind.UNREGISTERED_HANDLER: 1}
 
 
 def test_the_x_chain_has_no_signature_handler() -> None:
     network = small_network()
     line = Line(network).finish()
     x_chain = next(chain for chain in network.state.chains.values() if chain.kind is ChainKind.X)
-    (answer,) = ask(line, request(evm_message(network), chain_id=x_chain.chain_id))
-    assert answer.app_error.error_code == -2
-    assert line.faults == {}
+    (response,) = ask(line, request(evm_message(network), chain_id=x_chain.chain_id))
+    assert response.app_error.error_code == -2
+    assert line.violations == {}
 
 
 @pytest.mark.parametrize("app_bytes", [b"\x02\xff\xff", b"\x02\x0a\x04junk", b"\x02"])
 def test_unreadable_requests_are_answered_with_minus_one(app_bytes: bytes) -> None:
     network = small_network()
     line = Line(network).finish()
-    (answer,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
-    assert answer.app_error.error_code == -1
-    assert line.faults == {ViolationKind.BAD_REQUEST: 1}
+    (response,) = ask(line, request(evm_message(network), app_bytes=app_bytes))
+    assert response.app_error.error_code == -1
+    assert line.violations == {ViolationKind.BAD_REQUEST: 1}
 
 
 def test_a_message_of_another_chain_is_not_signed() -> None:
@@ -140,8 +140,8 @@ def test_a_message_of_another_chain_is_not_signed() -> None:
     line = Line(network).finish()
     c_chain_message = network.messages_of(network.subnets[0].subnet_id)[0]
     l1_chain = evm_message(network).unsigned.source_chain_id
-    (answer,) = ask(line, request(c_chain_message, chain_id=l1_chain))
-    assert (answer.app_error.error_code, answer.app_error.error_message) == (
+    (response,) = ask(line, request(c_chain_message, chain_id=l1_chain))
+    assert (response.app_error.error_code, response.app_error.error_message) == (
         -1,
         "failed to sign message: wrong SourceChainID",
     )
@@ -153,7 +153,7 @@ def test_pings_are_answered_with_one_pong_each() -> None:
     assert [message.WhichOneof("message") for message in ask(line, ping, ping)] == ["pong", "pong"]
     line.send(p2p.Message(ping=p2p.Ping(uptime=101)))
     assert line.transport.closed
-    assert line.faults == {ViolationKind.PING_UPTIME: 1}
+    assert line.violations == {ViolationKind.PING_UPTIME: 1}
 
 
 def test_a_pong_answers_one_ping_and_two_pongs_close() -> None:
@@ -165,14 +165,14 @@ def test_a_pong_answers_one_ping_and_two_pongs_close() -> None:
     assert not line.transport.closed
     line.send(p2p.Message(pong=p2p.Pong()))
     assert line.transport.closed
-    assert line.faults == {ViolationKind.UNEXPECTED_PONG: 1}
+    assert line.violations == {ViolationKind.UNEXPECTED_PONG: 1}
 
 
-def test_pings_that_stay_unanswered_for_long_are_a_tolerated_fault() -> None:
+def test_pings_that_stay_unanswered_for_long_are_a_tolerated_violation() -> None:
     line = Line(small_network()).finish()
     for _ in range(5):
         line.transport.fire()
-    assert line.faults == {ViolationKind.UNANSWERED_PINGS: 1}
+    assert line.violations == {ViolationKind.UNANSWERED_PINGS: 1}
     assert not line.transport.closed
 
 
@@ -188,10 +188,10 @@ def test_unparsable_messages_are_skipped_and_counted() -> None:
     line.session.feed(frames.framed(b""))
     line.session.feed(frames.framed(bytes.fromhex("ca0100")))
     line.send(p2p.Message(app_response=p2p.AppResponse()), p2p.Message(app_gossip=p2p.AppGossip()))
-    assert line.faults == {
+    assert line.violations == {
         ViolationKind.UNPARSABLE_MESSAGE: 2,
         ViolationKind.UNKNOWN_MESSAGE: 1,
-        ViolationKind.UNSOLICITED_ANSWER: 1,
+        ViolationKind.UNSOLICITED_RESPONSE: 1,
         ViolationKind.UNWANTED_MESSAGE: 1,
     }
     assert not line.transport.closed
@@ -201,40 +201,40 @@ def test_an_oversized_frame_closes() -> None:
     line = Line(small_network()).finish()
     line.session.feed(b"\x00\x20\x00\x01")
     assert line.transport.closed
-    assert line.faults == {ViolationKind.OVERSIZED_FRAME: 1}
+    assert line.violations == {ViolationKind.OVERSIZED_FRAME: 1}
 
 
 def test_messages_after_a_fatal_one_are_ignored() -> None:
     line = Line(small_network())
     line.session.feed(frames.encode(hello(1)) + frames.framed(b"\xff\xff") * 3)
-    assert line.faults == {ViolationKind.NETWORK_ID: 1}
+    assert line.violations == {ViolationKind.NETWORK_ID: 1}
 
 
 @pytest.mark.parametrize(
-    ("fault", "peer_filter"),
+    ("kind", "peer_filter"),
     [
         (ViolationKind.GET_PEER_LIST_FILTER, None),
         (ViolationKind.GET_PEER_LIST_FILTER, p2p.BloomFilter(filter=b"\x00")),
         (ViolationKind.GET_PEER_LIST_SALT, p2p.BloomFilter(filter=NOTHING_KNOWN, salt=bytes(33))),
     ],
 )
-def test_a_get_peer_list_needs_a_good_filter(fault: ViolationKind, peer_filter: p2p.BloomFilter | None) -> None:
+def test_a_get_peer_list_needs_a_good_filter(kind: ViolationKind, peer_filter: p2p.BloomFilter | None) -> None:
     line = Line(small_network()).finish()
     line.send(p2p.Message(get_peer_list=p2p.GetPeerList(known_peers=peer_filter)))
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
 
 
 def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
-    made = p2p.ClaimedIpPort()
-    made.CopyFrom(sign_address(of, "127.0.0.1", 9, NOW).claim)
+    ip_port = p2p.ClaimedIpPort()
+    ip_port.CopyFrom(sign_address(of, "127.0.0.1", 9, NOW).claim)
     for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+        setattr(ip_port, name, value)
+    return ip_port
 
 
 @pytest.mark.parametrize(
-    ("fault", "changes"),
+    ("kind", "changes"),
     [
         (ViolationKind.PEER_LIST_CERTIFICATE, {"x509_certificate": b"junk"}),
         (ViolationKind.PEER_LIST_IP, {"ip_addr": bytes(3)}),
@@ -243,28 +243,28 @@ def claim(of: Identity = CLIENT, **changes: object) -> p2p.ClaimedIpPort:
         (ViolationKind.PEER_LIST_SIGNATURE, {"timestamp": NOW - 1}),
     ],
 )
-def test_a_bad_claim_about_a_validator_closes_the_connection(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_a_bad_claim_about_a_validator_closes_the_connection(kind: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     about = line.network.validators[1].identity
     line.send(peer_list(claim(), claim(about)))
     assert not line.transport.closed
     line.send(peer_list(claim(), claim(about, **changes)))
     assert line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
 
 
 @pytest.mark.parametrize(
-    ("fault", "changes"),
+    ("kind", "changes"),
     [
         (ViolationKind.PEER_LIST_TIME, {"timestamp": NOW + 61}),
         (ViolationKind.PEER_LIST_SIGNATURE, {"signature": b"junk"}),
     ],
 )
-def test_an_unneeded_bad_claim_is_a_tolerated_violation(fault: ViolationKind, changes: dict[str, object]) -> None:
+def test_an_unneeded_bad_claim_is_a_tolerated_violation(kind: ViolationKind, changes: dict[str, object]) -> None:
     line = Line(small_network()).finish()
     line.send(peer_list(claim(CLIENT, **changes)))
     assert not line.transport.closed
-    assert line.faults == {fault: 1}
+    assert line.violations == {kind: 1}
 
 
 def place_all(network: SimulatedNetwork) -> list[SignedAddress]:
@@ -290,9 +290,9 @@ def test_peer_lists_carry_at_most_fifteen_claims_that_the_peer_lacks() -> None:
         [address.gossip_id for address in addresses if address.leaf.node_id in first], b"salt", random.Random(1)
     )
     get = p2p.GetPeerList(known_peers=p2p.BloomFilter(filter=peer_filter.encode(), salt=b"salt"), all_subnets=True)
-    (answer,) = ask(line, p2p.Message(get_peer_list=get))
-    assert len(gossiped_nodes(answer)) == 15
-    assert not gossiped_nodes(answer) & first
+    (response,) = ask(line, p2p.Message(get_peer_list=get))
+    assert len(gossiped_nodes(response)) == 15
+    assert not gossiped_nodes(response) & first
 
 
 def test_a_peer_that_knows_all_addresses_gets_no_peer_list() -> None:
@@ -310,55 +310,55 @@ def test_nodes_of_an_l1_are_gossiped_to_peers_that_track_it_or_all_subnets() -> 
     own = {validator.node_id for validator in network.validators if not validator.validates_primary}
     l1 = network.subnets[1].subnet_id
 
-    def told_by(index: int, **changes: object) -> set[NodeID]:
+    def gossiped_by(index: int, **changes: object) -> set[NodeID]:
         line = Line(network, index)
         line.send(hello(NETWORK, **changes))
         return gossiped_nodes(line.transport.messages()[1])
 
-    assert own <= told_by(0, all_subnets=True)
-    assert not own & told_by(0, all_subnets=False)
-    assert own <= told_by(0, all_subnets=False, tracked_subnets=[l1])
+    assert own <= gossiped_by(0, all_subnets=True)
+    assert not own & gossiped_by(0, all_subnets=False)
+    assert own <= gossiped_by(0, all_subnets=False, tracked_subnets=[l1])
     # A node of the L1 answers for what it tracks itself, whatever is asked.
-    assert not own & told_by(4, all_subnets=True)
-    assert told_by(4, tracked_subnets=[l1]) & own == own - {network.validators[4].node_id}
+    assert not own & gossiped_by(4, all_subnets=True)
+    assert gossiped_by(4, tracked_subnets=[l1]) & own == own - {network.validators[4].node_id}
 
 
-def test_more_open_requests_than_a_node_takes_are_a_fault() -> None:
+def test_more_open_requests_than_a_node_takes_are_a_violation() -> None:
     clock = Clock()
     network = small_network(settings=NodeSettings(clock=clock, max_outstanding=3))
     network.set_behaviour(0, "silent")
     line = Line(network).finish()
     line.send(*(request(evm_message(network), number) for number in (1, 3, 5)))
-    assert line.faults == {}
+    assert line.violations == {}
     line.send(request(evm_message(network), 7))
-    assert line.faults == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
+    assert line.violations == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
     clock.now += 11
     line.send(request(evm_message(network), 9))
-    assert line.faults == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
+    assert line.violations == {ViolationKind.TOO_MANY_OUTSTANDING: 1}
 
 
 def test_a_request_id_in_use_is_a_violation_and_a_freed_one_is_not() -> None:
     network = small_network()
     line = Line(network).finish()
     line.send(request(evm_message(network), 1), request(evm_message(network), 1))
-    assert line.faults == {}
+    assert line.violations == {}
     network.set_behaviour(0, "silent")
     line.send(request(evm_message(network), 1), request(evm_message(network), 1))
-    assert line.faults == {ViolationKind.REUSED_REQUEST_ID: 1}
+    assert line.violations == {ViolationKind.REUSED_REQUEST_ID: 1}
 
 
-def test_more_bytes_than_a_node_reads_in_the_time_are_a_fault() -> None:
+def test_more_bytes_than_a_node_reads_in_the_time_are_a_violation() -> None:
     clock = Clock()
     line = Line(small_network(clock)).finish()
     big = p2p.Message(ping=p2p.Ping()).SerializeToString() + bytes.fromhex("7a00") * 500_000
     line.session.feed(frames.framed(big))
     line.session.feed(frames.framed(big))
-    assert ViolationKind.OVER_BANDWIDTH not in line.faults
+    assert ViolationKind.OVER_BANDWIDTH not in line.violations
     line.session.feed(frames.framed(big))
-    assert line.faults[ViolationKind.OVER_BANDWIDTH] == 1
+    assert line.violations[ViolationKind.OVER_BANDWIDTH] == 1
     clock.now += 2
     line.session.feed(frames.framed(big))
-    assert line.faults[ViolationKind.OVER_BANDWIDTH] == 1
+    assert line.violations[ViolationKind.OVER_BANDWIDTH] == 1
 
 
 @given(st.binary(max_size=400), st.booleans())
@@ -373,8 +373,8 @@ def test_p_chain_requests_go_to_every_validator() -> None:
     network = small_network(l1s=(L1Plan(validators=2),))
     for index in range(len(network.validators)):
         line = Line(network, index).finish()
-        (answer,) = ask(line, request(network.messages[0]))
-        assert answer.app_response.chain_id == P_CHAIN
+        (response,) = ask(line, request(network.messages[0]))
+        assert response.app_response.chain_id == P_CHAIN
 
 
 NETWORK_OF_GARBAGE = small_network()

@@ -55,11 +55,11 @@ def test_each_l1_transaction_is_written_as_avalanchego_writes_it(draft: TxDraft)
     spent, back = fields.inputs[0], fields.outputs[0]
     utxo = Utxo(spent.tx_id, spent.output_index, spent.input.amount)
     burned = utxo.amount_navax - back.output.amount - draft.funded_navax
-    written = tx_builder.transaction(Wallet(12345, P_CHAIN, back.asset_id), utxo, replace(draft, fee_navax=burned))
-    assert len(written) == len(expected)
+    encoding = tx_builder.transaction(Wallet(12345, P_CHAIN, back.asset_id), utxo, replace(draft, fee_navax=burned))
+    assert len(encoding) == len(expected)
     credentials = 1 if draft.authorisation_signatures is None else 2
     end = len(expected) - 4 - CREDENTIAL_BYTES * credentials + 65 * (draft.authorisation_signatures == 0)
-    assert written[:end] == expected[:end]
+    assert encoding[:end] == expected[:end]
 
 
 def recorded_blocks() -> Iterator[bytes]:

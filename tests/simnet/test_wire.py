@@ -136,9 +136,9 @@ def test_gossip_ids_and_filters_follow_the_vectors() -> None:
 def test_a_filter_contains_added_keys_and_few_others() -> None:
     rng = random.Random(1)
     keys = [rng.randbytes(32) for _ in range(600)]
-    made = bloom.Filter.parse(bloom.filter_of(keys[:300], b"salt", rng).encode())
-    assert all(made.contains(key, b"salt") for key in keys[:300])
-    assert sum(made.contains(key, b"salt") for key in keys[300:]) < 5
+    bloom_filter = bloom.Filter.parse(bloom.filter_of(keys[:300], b"salt", rng).encode())
+    assert all(bloom_filter.contains(key, b"salt") for key in keys[:300])
+    assert sum(bloom_filter.contains(key, b"salt") for key in keys[300:]) < 5
 
 
 def test_the_recorded_node_filters_are_sized_like_ours() -> None:
@@ -156,12 +156,12 @@ def test_malformed_filters_are_refused(raw: str) -> None:
 def test_frames_survive_any_chunking(bodies: list[bytes], rnd: random.Random) -> None:
     wire = b"".join(frames.framed(body) for body in bodies)
     reader = frames.FrameReader()
-    got = []
+    frames_read = []
     while wire:
         size = rnd.randint(1, len(wire))
-        got += reader.feed(wire[:size])
+        frames_read += reader.feed(wire[:size])
         wire = wire[size:]
-    assert got == bodies
+    assert frames_read == bodies
     assert not reader.unfinished
 
 

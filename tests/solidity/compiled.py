@@ -44,8 +44,8 @@ def _compiled() -> dict[str, str]:
         command = [_NODE, "compile.mjs"]
         done = subprocess.run(command, input=json.dumps(sources).encode(), capture_output=True, cwd=_INSTALLED)
         assert done.returncode == 0, done.stderr.decode()
-        written = stored.with_suffix(f".{os.getpid()}")
-        written.write_bytes(done.stdout)
-        written.replace(stored)
+        temporary = stored.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(done.stdout)
+        temporary.replace(stored)
     compiled: dict[str, str] = json.loads(stored.read_bytes())
     return compiled

@@ -98,7 +98,7 @@ def sqlite_url(folder: Path) -> str:
 
 
 def load_beside(url: str, of: UnsignedMessage) -> ArchiveEntry:
-    """Return the entry of a message as a command reads it, beside a daemon or without one."""
+    """Return the entry of a message as a command reads it, with or without a daemon."""
     with open_read_only(StoreUrl.parse(url)) as connection:
         return load_message(connection, of.id)[0]
 

@@ -79,7 +79,7 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             self._process = self._run("postgres", ["-D", str(self._data), "-k", str(self._folder), *options], log)
         deadline = time.monotonic() + PATIENCE_S
-        while not self._answers():
+        while not self._accepts_connections():
             assert self._process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.02)
@@ -168,7 +168,7 @@ class PostgresServer:
             start_new_session=True,
         )
 
-    def _answers(self) -> bool:
+    def _accepts_connections(self) -> bool:
         try:
             self._command(sql.SQL("SELECT 1"))
         except psycopg.OperationalError:

@@ -103,13 +103,13 @@ async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> Non
         for number in range(6)
     ]
 
-    def grow_old(connection: Connection) -> None:
+    def age_row(connection: Connection) -> None:
         which = ADDRESSES.c.node_id == rows[0].node_id
         connection.execute(update(ADDRESSES).where(which).values(kept_at=time.time() - 2 * DAY_S))
 
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await store.addresses.replace(rows)
-        await store.database.write(grow_old)
+        await store.database.write(age_row)
     async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
         await evicted(store, 3)
         assert len(await store.addresses.load()) == 3

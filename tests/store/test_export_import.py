@@ -203,7 +203,7 @@ def test_a_message_without_valid_signatures_is_not_imported(any_store_url: str) 
     assert read_messages(place) == {}
 
 
-def test_a_selection_is_of_one_message_or_of_what_is_kept_for_ever_or_of_what_changed_since(any_store_url: str) -> None:
+def test_an_export_selects_one_message_or_permanent_messages_or_recent_changes(any_store_url: str) -> None:
     old, new, lasting = message(1), message(2), message(3)
     place = create_store(
         any_store_url,

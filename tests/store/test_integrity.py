@@ -1,4 +1,4 @@
-"""The integrity check: an intact store has no faults, and every damaged row is reported."""
+"""The integrity check: an intact store has no errors, and every damaged row is reported."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def create_filled_store(url: str) -> StoreUrl:
 
 
 def check_store(place: StoreUrl) -> tuple[IntegrityReport, list[str]]:
-    faults: list[str] = []
+    lines: list[str] = []
     with open_read_only(place) as connection:
-        return IntegrityCheck(connection, faults.append).run(), faults
+        return IntegrityCheck(connection, lines.append).run(), lines
 
 
 def test_an_intact_store_has_counts_and_no_errors(any_store_url: str) -> None:
-    report, faults = check_store(create_filled_store(any_store_url))
-    assert faults == []
+    report, lines = check_store(create_filled_store(any_store_url))
+    assert lines == []
     assert report == IntegrityReport(
         messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
     )
@@ -88,11 +88,11 @@ def test_each_inconsistency_is_reported(
 ) -> None:
     place = create_filled_store(any_store_url)
     write_rows(place, row_writer(table, **values))
-    report, faults = check_store(place)
-    assert report.faults == len(faults) >= 1
-    assert any(words in fault for fault in faults), faults
+    report, lines = check_store(place)
+    assert report.faults == len(lines) >= 1
+    assert any(words in line for line in lines), lines
     if table is SIGNATURES:
-        assert faults[0].startswith(f"message {id_text(FIRST.id)}: ")
+        assert lines[0].startswith(f"message {id_text(FIRST.id)}: ")
 
 
 def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
@@ -102,16 +102,16 @@ def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
             connection.execute(BLOCK_RANGES.insert().values(row))
 
     place = create_store(any_store_url, overlap)
-    _, faults = check_store(place)
-    assert [fault[:15] for fault in faults] == ["blocks 10 to 20", "blocks 40 to 30"]
+    _, lines = check_store(place)
+    assert [line[:15] for line in lines] == ["blocks 10 to 20", "blocks 40 to 30"]
 
 
 def test_messages_of_every_page_are_checked(any_store_url: str) -> None:
     messages = [message(number) for number in range(105)]
-    report, faults = check_store(
+    report, lines = check_store(
         create_store(any_store_url, *(message_writer(item, [share(item, 0)]) for item in messages))
     )
-    assert (report.messages, report.shares, faults) == (105, 105, [])
+    assert (report.messages, report.shares, lines) == (105, 105, [])
 
 
 def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_rows_that_belong_to_no_message_are_named_in_a_file(tmp_path: Path) -> N
     with sqlite3.connect(tmp_path / "store.db") as connection:
         for statement in statements:
             connection.execute(statement)
-    _, faults = check_store(place)
-    assert {"a row of shares belongs to no message", "a row of signatures belongs to no message"} == set(faults)
+    _, lines = check_store(place)
+    assert {"a row of shares belongs to no message", "a row of signatures belongs to no message"} == set(lines)
 
 
 @pytest.mark.parametrize("page", [1, 8, 20, 30])
@@ -134,9 +134,9 @@ def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     raw = bytearray(file.read_bytes())
     raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
     file.write_bytes(raw)
-    report, faults = check_store(place)
-    assert report.faults == len(faults) >= 1
-    assert all(fault.startswith(("the file is damaged", "the database cannot be read")) for fault in faults[:1])
+    report, lines = check_store(place)
+    assert report.faults == len(lines) >= 1
+    assert all(line.startswith(("the file is damaged", "the database cannot be read")) for line in lines[:1])
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

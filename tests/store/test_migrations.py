@@ -73,9 +73,9 @@ def upgrade():
 @pytest.fixture
 def engine(any_store_url: str) -> Iterator[Engine]:
     """The database of a test, to look into."""
-    made = writing_engine(StoreUrl.parse(any_store_url))
-    yield made
-    made.dispose()
+    store_engine = writing_engine(StoreUrl.parse(any_store_url))
+    yield store_engine
+    store_engine.dispose()
 
 
 def migrations_with(folder: Path, module: str, **values: object) -> Migrations:

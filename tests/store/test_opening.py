@@ -83,10 +83,10 @@ async def test_a_lock_that_was_lost_is_acquired_again_after_the_import_that_took
         session.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         await until(lambda: session.execute(held).fetchall() == [])
         await of_import.acquire()
-        taken = session.execute(held).fetchall()
+        locks = session.execute(held).fetchall()
         await until(lambda: "store is locked by an upgrade or an import" in caplog.messages)
         await of_import.close()
-        await until(lambda: session.execute(held).fetchall() not in ([], taken))
+        await until(lambda: session.execute(held).fetchall() not in ([], locks))
     running.cancel()
     await asyncio.wait((running,))
     await lock.close()
@@ -106,7 +106,7 @@ async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:
     await asyncio.to_thread(hold_alone, any_store_url)
 
 
-async def test_a_command_reads_beside_a_running_daemon_and_without_one(any_store_url: str) -> None:
+async def test_a_command_reads_with_and_without_a_running_daemon(any_store_url: str) -> None:
     async with store_at(any_store_url) as daemon:
         await daemon.archive.store_signature(message(1), signature(1))
         assert load_beside(any_store_url, message(1)).signatures == (signature(1),)

@@ -27,7 +27,7 @@ def test_every_test_has_an_empty_database_of_its_own(postgres_server: PostgresSe
     postgres_server.drop_database(other)
 
 
-def test_it_listens_on_a_socket_only_and_never_runs_as_root(postgres_url: str) -> None:
+def test_the_test_server_listens_on_a_socket_only_and_never_runs_as_root(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
     owner = (Path(str(conninfo_to_dict(postgres_url)["host"])) / "data").stat().st_uid

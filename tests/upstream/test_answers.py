@@ -46,30 +46,30 @@ quorums = st.integers(2, 5)
 
 
 @given(quorum=quorums, spare=st.integers(0, 4), rng=st.randoms())
-def test_fewer_liars_than_the_quorum_never_decide_however_the_answers_are_ordered(
+def test_fewer_liars_than_the_quorum_never_decide_however_the_replies_are_ordered(
     quorum: int, spare: int, rng: Random
 ) -> None:
     honest = [Answer(position, "true") for position in range(quorum + spare)]
     liars = [Answer(len(honest) + place, rng.choice(("false", "wrong"))) for place in range(quorum - 1)]
-    answers = honest + liars
-    rng.shuffle(answers)
-    agreed = find_agreement(answers, quorum, compare_fixed)
+    replies = honest + liars
+    rng.shuffle(replies)
+    agreed = find_agreement(replies, quorum, compare_fixed)
     assert agreed is not None
-    assert {answer.position for answer in agreed} == {answer.position for answer in honest}
-    differing = {answer.position for answer in answers if contradict(agreed[0], answer, compare_fixed)}
-    assert differing == {answer.position for answer in liars}
+    assert {reply.position for reply in agreed} == {reply.position for reply in honest}
+    differing = {reply.position for reply in replies if contradict(agreed[0], reply, compare_fixed)}
+    assert differing == {reply.position for reply in liars}
 
 
 @given(quorum=quorums, values=st.lists(st.sampled_from("abcdefgh"), max_size=8), rng=st.randoms())
-def test_without_enough_equal_answers_there_is_no_agreement(quorum: int, values: list[str], rng: Random) -> None:
-    answers = [Answer(position, value) for position, value in enumerate(values)]
+def test_without_enough_equal_replies_there_is_no_agreement(quorum: int, values: list[str], rng: Random) -> None:
+    replies = [Answer(position, value) for position, value in enumerate(values)]
     most = max((values.count(value) for value in values), default=0)
-    rng.shuffle(answers)
-    agreed = find_agreement(answers, quorum, compare_fixed)
+    rng.shuffle(replies)
+    agreed = find_agreement(replies, quorum, compare_fixed)
     assert (agreed is None) == (most < quorum)
-    classes = classify_answers(answers, compare_fixed)
-    assert sorted(answer.position for members in classes for answer in members) == list(range(len(values)))
-    assert all(len({answer.value for answer in members}) == 1 for members in classes)
+    classes = classify_answers(replies, compare_fixed)
+    assert sorted(reply.position for members in classes for reply in members) == list(range(len(values)))
+    assert all(len({reply.value for reply in members}) == 1 for members in classes)
     assert len(classes) == len(set(values))
 
 
@@ -77,16 +77,16 @@ def test_without_enough_equal_answers_there_is_no_agreement(quorum: int, values:
 def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
     quorum: int, nodes: int, values: list[str | None]
 ) -> None:
-    answers: list[Answer[str]] = []
+    replies: list[Answer[str]] = []
     unasked = [Answer(place, value) for place, value in enumerate((values + ["a"] * nodes)[:nodes])]
-    while missing := count_lacking(answers, quorum, len(unasked), compare_fixed):
+    while missing := count_lacking(replies, quorum, len(unasked), compare_fixed):
         assert missing <= min(quorum, len(unasked))
-        # Fewer answers could not have decided.
-        most = max((len(members) for members in classify_answers(answers, compare_fixed)), default=0)
-        assert most < quorum or None in {answer.value for answer in answers}
-        answers += unasked[:missing]
+        # Fewer replies could not have decided.
+        most = max((len(members) for members in classify_answers(replies, compare_fixed)), default=0)
+        assert most < quorum or None in {reply.value for reply in replies}
+        replies += unasked[:missing]
         del unasked[:missing]
-    agreed = find_agreement(answers, quorum, compare_fixed)
+    agreed = find_agreement(replies, quorum, compare_fixed)
     if agreed is None:
         assert not unasked
 
@@ -196,13 +196,13 @@ def test_fewer_other_nodes_than_the_quorum_judge_no_node() -> None:
     claims = HeightClaims(2, 60.0)
     for second in range(0, 300, 10):
         assert claims.update("m", {0: 500 + second, 1: 100 + second}, 100 + second, float(second)) == []
-    # What was reported meanwhile is not held against the node either.
+    # A report from that time does not count against the node either.
     assert claims.update("m", {0: 900, 1: 410, 2: 700}, 700, 310.0) == []
 
 
-def test_every_kind_of_answer_has_a_digest_and_equal_ones_the_same() -> None:
+def test_every_kind_of_reply_has_a_digest_and_equal_ones_the_same() -> None:
     entries = (ValidatorEntry(NodeID(bytes(20)), bytes(48), 2**64 - 1), ValidatorEntry(NodeID(bytes(20)), None, 1))
-    answers = (
+    replies = (
         None,
         entries,
         {SUBNET: entries},
@@ -213,6 +213,6 @@ def test_every_kind_of_answer_has_a_digest_and_equal_ones_the_same() -> None:
         ValidationAt(20, L1_STATE),
         7,
     )
-    digests = [make_digest(answer) for answer in answers]
-    assert len(set(digests)) == len(answers)
-    assert digests == [make_digest(deepcopy(answer)) for answer in answers]
+    digests = [make_digest(reply) for reply in replies]
+    assert len(set(digests)) == len(replies)
+    assert digests == [make_digest(deepcopy(reply)) for reply in replies]

@@ -132,13 +132,13 @@ def test_both_limits_hold_and_all_calls_start_in_order(
 async def test_callers_wait_for_a_slot_and_daemon_calls_do_not() -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
-    async def answer(_: object) -> dict[str, str]:
+    async def respond(_: object) -> dict[str, str]:
         if node.calls["platform.getHeight"] == 4:
             started.set()
         await release.wait()
         return {"height": "1"}
 
-    node = RecordedNode({"platform.getHeight": answer})
+    node = RecordedNode({"platform.getHeight": respond})
     async with open_upstream(node, calls_in_flight=8) as upstream:
         calls = [asyncio.create_task(upstream.platform.height()) for _ in range(8)]
         await started.wait()

@@ -25,14 +25,14 @@ METHOD = "info.getNetworkID"
 async def serving(
     status: int, body: str = "", path: str = "/{path:.*}", headers: dict[str, str] | None = None
 ) -> AsyncIterator[str]:
-    """Serve one answer to every call on a free port of loopback."""
+    """Serve one reply to every call on a free port of loopback."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         raw = body.encode("utf-8", "surrogateescape")
         return web.Response(status=status, body=raw, headers={"Location": "http://127.0.0.1:1/", **(headers or {})})
 
     app = web.Application()
-    app.router.add_post(path, answer)
+    app.router.add_post(path, respond)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -71,10 +71,10 @@ async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float 
 )
 async def test_a_reply_has_status_kind_of_body_and_meaning(status: int, body: str, summary: str, meaning: str) -> None:
     async with serving(status, body) as uri:
-        answer = await probe(uri)
-    assert str(answer) == summary
-    assert meaning in answer.meaning
-    assert bool(meaning) == bool(answer.meaning)
+        reply = await probe(uri)
+    assert str(reply) == summary
+    assert meaning in reply.meaning
+    assert bool(meaning) == bool(reply.meaning)
 
 
 async def test_a_node_answers_with_a_result() -> None:
@@ -88,9 +88,9 @@ async def test_the_next_path_is_tried_if_the_first_does_not_exist() -> None:
 
 
 async def test_a_port_without_a_process_refuses_the_connection() -> None:
-    answer = await probe(refusing_uri())
-    assert (answer.status, str(answer)) == (None, "connection refused")
-    assert "no process listens" in answer.meaning
+    reply = await probe(refusing_uri())
+    assert (reply.status, str(reply)) == (None, "connection refused")
+    assert "no process listens" in reply.meaning
 
 
 async def test_a_port_that_speaks_another_protocol_gives_no_http_response() -> None:
@@ -116,22 +116,22 @@ async def test_a_node_that_hangs_does_not_answer_in_time() -> None:
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        answer = await probe(f"http://127.0.0.1:{port}", timeout_s=0.05)
-    assert (answer.status, str(answer)) == (None, "no answer in time")
+        reply = await probe(f"http://127.0.0.1:{port}", timeout_s=0.05)
+    assert (reply.status, str(reply)) == (None, "no answer in time")
 
 
 @pytest.mark.parametrize("offset_s", [-90, 0, 3_600])
 async def test_the_clock_of_a_server_is_read_from_the_date_of_its_response(offset_s: int) -> None:
     date = format_datetime(datetime.fromtimestamp(int(time.time()) + offset_s, UTC), usegmt=True)
     async with serving(200, headers={"Date": date}) as uri:
-        answer = await probe(uri)
-    assert answer.clock_offset_s is not None
-    assert abs(answer.clock_offset_s - offset_s) < 30
+        reply = await probe(uri)
+    assert reply.clock_offset_s is not None
+    assert abs(reply.clock_offset_s - offset_s) < 30
 
 
 @pytest.mark.parametrize(
     "date", ["", "soon", "Mon, 99 Foo 2026 00:00:00 GMT", "x" * 10_000, "Sun, 06 Nov 1994 08:49:37 +9999"]
 )
-async def test_a_date_that_is_none_says_nothing_about_the_clock(date: str) -> None:
+async def test_a_malformed_date_says_nothing_about_the_clock(date: str) -> None:
     async with serving(200, headers={"Date": date}) as uri:
         assert (await probe(uri)).clock_offset_s is None

@@ -68,7 +68,7 @@ def test_without_a_time_pauses_double_up_to_a_minute_until_a_call_works() -> Non
     assert pause.remaining_s(now) == 2.0
 
 
-def test_an_answer_within_the_pause_does_not_end_it() -> None:
+def test_a_reply_within_the_pause_does_not_end_it() -> None:
     pause = RetryAfter()
     pause.record_request(0.0, None)
     pause.record_success(0.5)

@@ -67,7 +67,7 @@ def test_the_error_of_a_call_decides_about_status_200(outcome: CallOutcome, code
     assert outcome_of(101, CallError(code, message)) is outcome
 
 
-def test_calls_without_an_answer_fail_and_bodies_without_calls_are_invalid() -> None:
+def test_calls_without_a_response_fail_and_bodies_without_calls_are_invalid() -> None:
     assert [outcome_of(200, error) for error in (UNANSWERED, RATE_LIMITED, NOT_JSON_RPC)] == [FAILED, FAILED, INVALID]
 
 
@@ -106,7 +106,7 @@ def test_the_errors_of_a_batch_belong_to_their_ids_in_any_order() -> None:
 
 
 @given(st.binary(max_size=200) | st.text(alphabet='[]{}":,error1idcode-', max_size=200).map(str.encode))
-def test_bytes_that_are_no_replies_have_no_errors_and_raise_none(body: bytes) -> None:
+def test_bytes_that_are_no_replies_have_no_errors(body: bytes) -> None:
     assert len(errors_of(body, [1, 2])) == 2
     error = error_of(body)
     assert error is None or isinstance(error.code, int)

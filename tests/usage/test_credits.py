@@ -45,6 +45,6 @@ def test_overrides_win_over_defaults_and_the_longest_name_over_others() -> None:
 @pytest.mark.parametrize(
     "value", [{"*": 1}, {"eth_get*Logs": 1}, {"eth_getLogs": -1}, {"eth_getLogs": "many"}, ["eth_getLogs"], "eth=1"]
 )
-def test_malformed_overrides_are_faults_of_the_setting(value: object) -> None:
+def test_malformed_overrides_are_errors_of_the_setting(value: object) -> None:
     with pytest.raises(InvalidSetting, match="method-credits"):
         credit_overrides(value, "method-credits")

@@ -61,14 +61,16 @@ def remove_files(folder: Path) -> None:
         ("sqlite:////there/usage.db", "sqlite:////elsewhere/store.db", "/there/usage.db"),
     ],
 )
-def test_the_metrics_database_is_beside_the_store_unless_it_has_a_url(metrics: str, store: str, expected: str) -> None:
+def test_the_metrics_database_is_in_the_folder_of_the_store_unless_it_has_a_url(
+    metrics: str, store: str, expected: str
+) -> None:
     url = metrics_database_url(UsageSettings(url=metrics), StoreSettings(url=store), Path("/data"))
     assert url is not None
     assert url.path == Path(expected)
 
 
 @pytest.mark.parametrize("url", ["off", "mysql://user@host/name"])
-def test_a_url_of_no_database_is_a_fault_that_names_the_forms(url: str) -> None:
+def test_a_url_of_no_database_is_an_error_that_names_the_forms(url: str) -> None:
     with pytest.raises(InvalidSetting, match="metrics-db-url") as error:
         metrics_url(url, "metrics-db-url")
     assert 'expected "sqlite:///PATH" or "postgresql://..."; usage-enabled turns' in str(error.value)

@@ -58,7 +58,7 @@ def test_a_user_agent_is_the_product_without_its_version_or_the_family_of_a_brow
     assert agent_label([(b"host", b"x"), (b"user-agent", header.encode())]) == label
 
 
-def test_no_user_agent_is_none() -> None:
+def test_a_missing_user_agent_has_the_label_none() -> None:
     assert agent_label([(b"host", b"x")]) == "none"
 
 

@@ -36,9 +36,9 @@ call_batches = st.tuples(
 )
 
 
-def added_up(taken: Iterable[Mapping[int, Mapping[UsageLabels, UsageTotals]]]) -> dict[UsageLabels, UsageTotals]:
+def added_up(batches: Iterable[Mapping[int, Mapping[UsageLabels, UsageTotals]]]) -> dict[UsageLabels, UsageTotals]:
     sums: dict[UsageLabels, UsageTotals] = defaultdict(UsageTotals)
-    for minutes in taken:
+    for minutes in batches:
         for totals in minutes.values():
             for labels, added in totals.items():
                 sums[labels].add(added)
@@ -60,7 +60,7 @@ def test_any_split_of_takes_and_any_clock_steps_give_the_same_totals(
     recorder = UsageRecorder(now=lambda: now)
     expected: dict[UsageLabels, UsageTotals] = defaultdict(UsageTotals)
     minutes = Counter[int]()
-    taken = []
+    batches = []
     for (labels, outcome, credits, time_ms, calls), clock_step_s, takes in steps:
         now += clock_step_s
         recorder.record(labels, outcome, credits, time_ms, calls)
@@ -77,13 +77,13 @@ def test_any_split_of_takes_and_any_clock_steps_give_the_same_totals(
             )
         )
         if takes:
-            taken.append(recorder.take())
-    taken.append(recorder.take())
-    assert added_up(taken) == expected
+            batches.append(recorder.take())
+    batches.append(recorder.take())
+    assert added_up(batches) == expected
     assert minutes == sum(
         (
             Counter({minute: sum(sums.requests for sums in totals.values())})
-            for part in taken
+            for part in batches
             for minute, totals in part.items()
         ),
         Counter[int](),
@@ -107,13 +107,15 @@ def test_deferred_calls_count_in_the_minutes_in_which_they_ended(calls: list[tup
         expected[int(now) // 60, method] += 1
     by_method = {method: usage.requests for (_, method), usage in recorder.since_start.items()}
     assert by_method == Counter(method for method, _ in calls)
-    taken = recorder.take()
+    minute_totals = recorder.take()
     assert expected == {
-        (minute, labels.method): sums.requests for minute, totals in taken.items() for labels, sums in totals.items()
+        (minute, labels.method): sums.requests
+        for minute, totals in minute_totals.items()
+        for labels, sums in totals.items()
     }
     assert all(
         sums == UsageTotals(sums.requests, 0, 0, 10 * sums.requests, 0, Counter({bucket_of(2.0): sums.requests}))
-        for totals in taken.values()
+        for totals in minute_totals.values()
         for sums in totals.values()
     )
     assert recorder.take() == {}
@@ -177,9 +179,9 @@ def test_minutes_that_are_not_taken_fold_and_memory_stays_bounded() -> None:
     for number in range(5_000):
         now = number // 100 * 60.0
         recorder.record(UsageLabels("/p", f"m{number}", 200, "", "XX", "none"), CallOutcome.FAILED, 2)
-    taken = recorder.take()
-    assert sum(map(len, taken.values())) <= 4 * 100 + 50
-    assert by_path_and_status(added_up([taken])) == {("/p", 200): UsageTotals(5_000, 0, 5_000, 10_000, 0)}
+    minute_totals = recorder.take()
+    assert sum(map(len, minute_totals.values())) <= 4 * 100 + 50
+    assert by_path_and_status(added_up([minute_totals])) == {("/p", 200): UsageTotals(5_000, 0, 5_000, 10_000, 0)}
 
 
 def test_a_day_has_a_bounded_number_of_agents_and_a_client_adds_few_of_them_an_hour() -> None:

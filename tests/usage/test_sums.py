@@ -293,9 +293,9 @@ async def test_a_flush_that_is_cancelled_before_its_thread_begins_loses_nothing(
             return super().items()
 
     calls = make_calls(random.Random(9), 20, NOW - 60, NOW)
-    taken = [SlowSums(), FakeRecorder(calls).take(), {}]
+    batches = [SlowSums(), FakeRecorder(calls).take(), {}]
     async with database(f"sqlite:///{tmp_path}/metrics.db") as metrics:
-        flusher = UsageFlusher(metrics, lambda: taken.pop(0), UsageSettings())
+        flusher = UsageFlusher(metrics, lambda: batches.pop(0), UsageSettings())
         flusher.use(metrics)
         flushes = [asyncio.create_task(flusher.flush()) for _ in range(2)]
         await asyncio.to_thread(has_begun.wait)

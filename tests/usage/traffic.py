@@ -77,8 +77,8 @@ class FakeRecorder:
 
     def take(self) -> dict[int, dict[UsageLabels, UsageTotals]]:
         """Return the sums since the last call."""
-        taken, self.calls = self.calls, []
-        return minute_sums(taken)
+        calls, self.calls = self.calls, []
+        return minute_sums(calls)
 
 
 def as_plain(totals: UsageTotals) -> tuple[int, int, int, int, int, Counter[int]]:

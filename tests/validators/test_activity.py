@@ -70,7 +70,7 @@ async def test_activity_is_refreshed_only_while_watched() -> None:
     async with started_services(activity_refresh_s=0.05) as services:
         with services.activity.watch(L1):
             await services.activity.ready(L1)
-            services.node.answers[METHOD] = {"validators": []}
+            services.node.replies[METHOD] = {"validators": []}
             await until(lambda: not services.activity.inactive(L1))
             assert services.node.calls[METHOD] >= 2
         calls = services.node.calls[METHOD]
@@ -79,7 +79,7 @@ async def test_activity_is_refreshed_only_while_watched() -> None:
         assert services.node.calls[METHOD] <= calls + 1
 
 
-async def test_rounds_in_quick_succession_share_an_answer() -> None:
+async def test_rounds_in_quick_succession_share_a_reply() -> None:
     async with started_services(activity_refresh_s=60.0) as services:
         for _ in range(20):
             with services.activity.watch(L1):
@@ -88,7 +88,7 @@ async def test_rounds_in_quick_succession_share_an_answer() -> None:
         assert services.node.calls[METHOD] == 1
 
 
-async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> None:
+async def test_the_reply_after_the_end_of_a_round_serves_the_next_round() -> None:
     is_over = asyncio.Event()
 
     async def slow(_: object) -> Any:
@@ -106,11 +106,11 @@ async def test_the_answer_after_the_end_of_a_round_serves_the_next_round() -> No
         assert services.node.calls[METHOD] == 1
 
 
-async def test_a_failing_call_keeps_the_last_answer() -> None:
+async def test_a_failing_call_keeps_the_last_reply() -> None:
     async with started_services(activity_refresh_s=0.05) as services:
         with services.activity.watch(L1):
             await services.activity.ready(L1)
-            services.node.answers[METHOD] = lambda _: web.Response(status=500)
+            services.node.replies[METHOD] = lambda _: web.Response(status=500)
             await until(lambda: services.node.calls[METHOD] >= 4)
             assert services.activity.inactive(L1) == {INACTIVE}
 

@@ -21,7 +21,7 @@ from tests.node.recorded_node import (
     NO_CHAIN,
     PERMISSIONED,
     PERMISSIONED_CHAIN,
-    RpcFault,
+    RefusedCall,
     node_id,
     recorded_result,
 )
@@ -74,14 +74,14 @@ def as_recorded(validators: list[dict[str, Any]]) -> FakePeerUptimes:
     return peer_uptimes
 
 
-def knowledge(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> LocalView:
+def local_view(services: ValidatorServices, peer_uptimes: FakePeerUptimes) -> LocalView:
     current = CurrentValidations(services.upstream.platform, now=services.clock)
     return LocalView(services.chains, current, peer_uptimes.is_connected, peer_uptimes.uptime)
 
 
 def chain(services: ValidatorServices, chain_id: ChainID, peer_uptimes: FakePeerUptimes) -> ChainValidatorList:
     """Return a chain behind which no node is."""
-    return ChainValidatorList(chain_id, ChainValidatorsClient(()), knowledge(services, peer_uptimes), services.clock)
+    return ChainValidatorList(chain_id, ChainValidatorsClient(()), local_view(services, peer_uptimes), services.clock)
 
 
 def plain(listed: object) -> list[dict[str, Any]]:
@@ -120,12 +120,12 @@ async def test_a_node_with_two_validations_is_listed_with_both() -> None:
     ]
     both[0] = {**both[0], "nodeID": both[1]["nodeID"]}
     async with started_services() as services:
-        services.node.answers[METHOD] = {"validators": both}
+        services.node.replies[METHOD] = {"validators": both}
         listed = plain(await chain(services, L1_CHAIN, FakePeerUptimes()).current([node_id(both[1]["nodeID"][7:])]))
         assert sorted(validator["isL1Validator"] for validator in listed) == [False, True]
 
 
-async def test_unknown_nodes_are_not_in_the_answer_and_all_are_where_none_is_named() -> None:
+async def test_the_response_omits_unknown_nodes_and_lists_all_nodes_without_ids() -> None:
     async with started_services() as services:
         listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.current([EMPTY_NODE_ID]) == ()
@@ -144,7 +144,7 @@ async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_
 
 async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> None:
     async with started_services() as services:
-        services.node.answers["platform.validatedBy"] = web.Response(status=503)
+        services.node.replies["platform.validatedBy"] = web.Response(status=503)
         listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.are_served()
         with pytest.raises(NodeUnavailable):
@@ -153,19 +153,19 @@ async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> Non
             await listed.current([])
 
 
-async def test_a_node_that_answers_another_question_is_a_node_that_does_not_answer() -> None:
+async def test_an_unrelated_refusal_counts_as_an_unavailable_node() -> None:
     def refuse(_: object) -> object:
-        raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
+        raise RefusedCall("current P-chain height (1) < requested P-Chain height (2)")
 
     async with started_services() as services:
-        services.node.answers["platform.validatedBy"] = refuse
+        services.node.replies["platform.validatedBy"] = refuse
         with pytest.raises(NodeUnavailable):
             await chain(services, L1_CHAIN, FakePeerUptimes()).locally_listed_subnet()
 
 
 async def test_a_failure_of_the_p_chain_is_an_error() -> None:
     async with started_services() as services:
-        services.node.answers[METHOD] = web.Response(status=503)
+        services.node.replies[METHOD] = web.Response(status=503)
         with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
             await chain(services, L1_CHAIN, FakePeerUptimes()).current([])
 

@@ -15,7 +15,7 @@ from tests.node.recorded_node import (
     NO_CHAIN,
     PERMISSIONED,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     recorded_result,
 )
 from tests.validators.fixtures import started_services
@@ -29,7 +29,7 @@ SUBNET = "platform.getSubnet"
 
 
 def unknown(_: object) -> Any:
-    raise RpcFault("not found")
+    raise RefusedCall("not found")
 
 
 async def test_the_primary_network_validates_the_p_chain_without_a_call() -> None:
@@ -55,7 +55,7 @@ async def test_an_unknown_chain_is_looked_up_again_soon() -> None:
                 await services.chains.subnet_of(NO_CHAIN)
         assert error.value.detail["blockchain_id"] == id_text(NO_CHAIN)
         assert services.node.calls[VALIDATED_BY] == 1
-        services.node.answers[VALIDATED_BY] = {"subnetID": id_text(L1)}
+        services.node.replies[VALIDATED_BY] = {"subnetID": id_text(L1)}
         services.clock.now += 2.0
         assert await services.chains.subnet_of(NO_CHAIN) == L1
 
@@ -64,7 +64,7 @@ async def test_a_failure_to_ask_is_not_kept() -> None:
     async with started_services(RecordedNode({VALIDATED_BY: lambda _: web.Response(status=500)})) as services:
         with pytest.raises(NodeUnavailable):
             await services.chains.subnet_of(L1_CHAIN)
-        del services.node.answers[VALIDATED_BY]
+        del services.node.replies[VALIDATED_BY]
         assert await services.chains.subnet_of(L1_CHAIN) == L1
 
 
@@ -73,9 +73,9 @@ async def test_a_conversion_is_kept_and_its_absence_is_not() -> None:
         assert (await services.chains.subnet(L1)).is_l1
         assert not (await services.chains.subnet(PERMISSIONED)).is_l1
         services.clock.now += 2.0
-        services.node.answers[SUBNET] = recorded_result(SUBNET, subnetID=id_text(L1))
+        services.node.replies[SUBNET] = recorded_result(SUBNET, subnetID=id_text(L1))
         assert (await services.chains.subnet(PERMISSIONED)).is_l1
-        services.node.answers[SUBNET] = unknown
+        services.node.replies[SUBNET] = unknown
         services.clock.now += 10**9
         assert (await services.chains.subnet(L1)).is_l1
         assert (await services.chains.subnet(PERMISSIONED)).is_l1

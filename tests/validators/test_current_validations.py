@@ -16,26 +16,26 @@ METHOD = "platform.getCurrentValidators"
 TTL_S = 4.0
 
 
-def of(services: ValidatorServices, learnt: list[Validations] | None = None) -> CurrentValidations:
-    updates: list[Validations] = [] if learnt is None else learnt
+def of(services: ValidatorServices, batches: list[Validations] | None = None) -> CurrentValidations:
+    updates: list[Validations] = [] if batches is None else batches
     return CurrentValidations(services.upstream.platform, updates.append, ttl_s=TTL_S, now=services.clock)
 
 
 async def test_concurrent_callers_share_one_call_for_each_subnet() -> None:
-    learnt: list[Validations] = []
+    batches: list[Validations] = []
     async with started_services() as services:
-        current = of(services, learnt)
+        current = of(services, batches)
         results = await asyncio.gather(*(current.of(subnet_id) for subnet_id in (L1, PERMISSIONED) for _ in range(20)))
         assert {len(validation) for validation in results} == {4, 1}
         assert services.node.calls[METHOD] == 2
-    assert sorted(map(len, learnt)) == [1, 4]
+    assert sorted(map(len, batches)) == [1, 4]
 
 
 async def test_validations_are_fetched_again_once_they_are_old() -> None:
     async with started_services() as services:
         current = of(services)
         await current.of(L1)
-        services.node.answers[METHOD] = {"validators": []}
+        services.node.replies[METHOD] = {"validators": []}
         services.clock.now += TTL_S - 0.1
         assert len(await current.of(L1)) == 4
         services.clock.now += 0.2
@@ -56,7 +56,7 @@ async def test_the_last_response_is_used_for_a_minute_while_no_node_answers() ->
     async with started_services() as services:
         current = of(services)
         await current.of(L1)
-        services.node.answers[METHOD] = web.Response(status=503)
+        services.node.replies[METHOD] = web.Response(status=503)
         services.clock.now += STALE_S - 1
         assert len(await current.of(L1)) == 4
         services.clock.now += 2

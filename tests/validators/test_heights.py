@@ -38,7 +38,7 @@ async def test_an_unchanged_height_stays_fresh_while_polls_succeed() -> None:
 async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height() -> None:
     async with started_services() as services:
         await services.heights.poll()
-        services.node.answers[HEIGHT] = failing
+        services.node.replies[HEIGHT] = failing
         services.clock.now += 60.0
         await services.heights.poll()
         assert services.heights.current() == 19
@@ -48,7 +48,7 @@ async def test_after_sixty_seconds_without_a_successful_poll_there_is_no_height(
             services.heights.current()
         assert error.value.attempts == (NodeAttempt(0, PublicFailure.HTTP_STATUS),)
         assert await services.heights.latest() == 19
-        del services.node.answers[HEIGHT]
+        del services.node.replies[HEIGHT]
         await services.heights.poll()
         assert services.heights.current() == 19
 
@@ -80,21 +80,21 @@ async def test_early_requests_fail_with_the_error_of_the_first_poll() -> None:
 async def test_a_lagging_node_does_not_move_the_height_back() -> None:
     async with started_services() as services:
         await services.heights.poll()
-        services.node.answers[HEIGHT] = {"height": "12"}
+        services.node.replies[HEIGHT] = {"height": "12"}
         await services.heights.poll()
         services.clock.now += 59.0
         await services.heights.poll()
         assert services.heights.current() == 19
-        services.node.answers[HEIGHT] = {"height": "20"}
+        services.node.replies[HEIGHT] = {"height": "20"}
         await services.heights.poll()
         assert services.heights.current() == 20
 
 
 async def test_a_height_unconfirmed_for_a_minute_is_stale() -> None:
     async with started_services() as services:
-        services.node.answers[HEIGHT] = {"height": str(10**15)}
+        services.node.replies[HEIGHT] = {"height": str(10**15)}
         await services.heights.poll()
-        services.node.answers[HEIGHT] = {"height": "19"}
+        services.node.replies[HEIGHT] = {"height": "19"}
         await services.heights.poll()
         services.clock.now += 60.0
         await services.heights.poll()
@@ -106,7 +106,7 @@ async def test_heights_are_polled_while_running() -> None:
         heights = ProposedHeight(services.upstream.platform, poll_s=0.01, now=Clock())
         running = asyncio.create_task(heights.run())
         assert await heights.first() == 19
-        services.node.answers[HEIGHT] = {"height": "33"}
+        services.node.replies[HEIGHT] = {"height": "33"}
         await until(lambda: heights.current() == 33)
         running.cancel()
 
@@ -118,11 +118,11 @@ async def test_watchers_are_called_when_the_height_changes_or_becomes_stale_or_f
         await services.heights.poll()
         await services.heights.poll()
         assert changes == [(19, True)]
-        services.node.answers[HEIGHT] = failing
+        services.node.replies[HEIGHT] = failing
         services.clock.now += 61.0
         await services.heights.poll()
         await services.heights.poll()
         assert changes[1:] == [(19, False)]
-        services.node.answers[HEIGHT] = {"height": "20"}
+        services.node.replies[HEIGHT] = {"height": "20"}
         await services.heights.poll()
         assert changes[2:] == [(20, True)]

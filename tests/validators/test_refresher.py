@@ -18,7 +18,7 @@ from tests.node.recorded_node import (
     PERMISSIONED,
     PERMISSIONED_CHAIN,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     recorded_result,
 )
 from tests.validators.fixtures import Peers, ValidatorServices, started_services
@@ -43,10 +43,10 @@ class RefresherScenario:
 
     def __init__(self, services: ValidatorServices) -> None:
         self.services = services
-        self.learnt: list[Validations] = []
+        self.batches: list[Validations] = []
         self.appeared: set[ChainID] = set()
         self.peers = Peers()
-        self.current = CurrentValidations(services.upstream.platform, self.learnt.append, now=services.clock)
+        self.current = CurrentValidations(services.upstream.platform, self.batches.append, now=services.clock)
         tracker = services.build_tracker(self.peers)
         self.refresher = ValidatorRefresher(
             services.chains,
@@ -79,27 +79,27 @@ async def test_tracked_subnets_and_their_chains_are_refreshed_in_the_background(
     async with started_services(tracked_subnet_ids=(L1, PERMISSIONED, L1), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
         async with scenario.running():
-            await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.learnt) >= 6)
+            await until(lambda: scenario.appeared == {L1_CHAIN, PERMISSIONED_CHAIN} and len(scenario.batches) >= 6)
             calls = services.node.calls["platform.validatedBy"]
             assert await services.chains.subnet_of(L1_CHAIN) == L1
             assert services.node.calls["platform.validatedBy"] == calls
-        assert {len(entry) for entry in scenario.learnt} == {4, 1}
+        assert {len(entry) for entry in scenario.batches} == {4, 1}
 
 
 async def test_a_refresh_that_failed_is_repeated() -> None:
     def refuse(_: object) -> object:
-        raise RpcFault("current P-chain height (1) < requested P-Chain height (2)")
+        raise RefusedCall("current P-chain height (1) < requested P-Chain height (2)")
 
     async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
         wrongs: tuple[Any, ...] = (lambda _: web.Response(status=503), {"validators": [{}]}, refuse)
         for wrong in wrongs:
-            services.node.answers[METHOD] = services.node.answers[CHAINS] = wrong
+            services.node.replies[METHOD] = services.node.replies[CHAINS] = wrong
             services.node.calls.clear()
             async with scenario.running():
                 await until(lambda: services.node.calls[METHOD] >= 2)
-            assert (scenario.learnt, scenario.appeared) == ([], set())
-        services.node.answers.clear()
+            assert (scenario.batches, scenario.appeared) == ([], set())
+        services.node.replies.clear()
         async with scenario.running():
             await until(lambda: scenario.appeared == {L1_CHAIN})
 
@@ -107,10 +107,10 @@ async def test_a_refresh_that_failed_is_repeated() -> None:
 async def test_a_chain_that_is_created_later_is_reported_later() -> None:
     async with started_services(tracked_subnet_ids=(L1,), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
-        services.node.answers[CHAINS] = {"blockchainIDs": []}
+        services.node.replies[CHAINS] = {"blockchainIDs": []}
         async with scenario.running():
-            await until(lambda: len(scenario.learnt) >= 2)
-            del services.node.answers[CHAINS]
+            await until(lambda: len(scenario.batches) >= 2)
+            del services.node.replies[CHAINS]
             services.clock.now += 61
             await until(lambda: scenario.appeared == {L1_CHAIN})
 
@@ -133,7 +133,7 @@ async def test_the_concurrency_of_refreshes_is_limited() -> None:
     ) as services:
         scenario = RefresherScenario(services)
         async with scenario.running():
-            await until(lambda: len(scenario.learnt) >= len(many))
+            await until(lambda: len(scenario.batches) >= len(many))
     assert 1 < most <= 4
 
 
@@ -141,12 +141,12 @@ async def test_the_subnet_of_a_configured_chain_is_followed_and_refreshed() -> N
     async with started_services(tracked_subnet_ids=(PERMISSIONED,), current_refresh_s=0.02) as services:
         scenario = RefresherScenario(services)
         async with scenario.running(L1_CHAIN, PERMISSIONED_CHAIN, C_CHAIN, NO_CHAIN):
-            await until(lambda: {len(entry) for entry in scenario.learnt} == {4, 1})
+            await until(lambda: {len(entry) for entry in scenario.batches} == {4, 1})
             await until(lambda: services.node.calls[METHOD] >= 8)
             assert scenario.peers.targets == {L1: L1_NODES}
             assert services.set_calls() == 1, "it is followed for minutes, not asked for at each refresh"
-        asked = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
-        assert asked == {id_text(L1), id_text(PERMISSIONED)}
+        subnet_ids = {params["subnetID"] for _, method, params in services.node.seen if method == METHOD}
+        assert subnet_ids == {id_text(L1), id_text(PERMISSIONED)}
 
 
 async def test_a_chain_is_listed_locally_only_if_no_node_lists_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.eventually import until
-from tests.node.recorded_node import L1, RecordedNode, RpcFault, recorded_result
+from tests.node.recorded_node import L1, RecordedNode, RefusedCall, recorded_result
 from tests.validators.fixtures import HEIGHT, SET, made_up_set, nth_key, nth_node, started_services
 from warpseal.bls import parse_public_key, public_key_bytes
 from warpseal.upstream.errors import NodeUnavailable
@@ -22,16 +22,16 @@ from warpseal.warp.ids import PRIMARY_NETWORK, node_id_text
 def beyond_the_tip(tip: int) -> Any:
     """Answer as a node whose P-Chain is at `tip`, and with a set up to there."""
 
-    def answer(params: Any) -> Any:
+    def reply_to(params: Any) -> Any:
         if params["height"] > tip:
-            raise RpcFault(
+            raise RefusedCall(
                 f"failed to get validator set at {params['height']}: failed to fetch validator set at unfinalized "
                 f"height with SubnetID = {params['subnetID']}: current P-chain height ({tip}) < requested "
                 f"P-Chain height ({params['height']})"
             )
         return made_up_set(3)
 
-    return answer
+    return reply_to
 
 
 async def test_the_canonical_set_of_an_l1_equals_its_set_among_all_subnets() -> None:
@@ -104,7 +104,7 @@ async def test_a_failed_fetch_is_not_kept() -> None:
     async with started_services(RecordedNode({SET: lambda _: web.Response(status=500)})) as services:
         with pytest.raises(NodeUnavailable):
             await services.sets.at(L1, 19, is_chosen=False)
-        del services.node.answers[SET]
+        del services.node.replies[SET]
         assert len(await services.sets.at(L1, 19, is_chosen=False)) == 3
 
 
@@ -113,7 +113,7 @@ async def test_an_empty_set_is_fetched_again_soon() -> None:
         assert len(await services.sets.at(L1, 19, is_chosen=False)) == 0
         assert len(await services.sets.at(L1, 19, is_chosen=False)) == 0
         assert services.set_calls() == 1
-        del services.node.answers[SET]
+        del services.node.replies[SET]
         await asyncio.sleep(0.6)
         assert len(await services.sets.at(L1, 19, is_chosen=False)) == 3
 
@@ -124,7 +124,7 @@ async def test_a_height_a_little_beyond_the_tip_is_awaited() -> None:
         waiting = asyncio.create_task(services.sets.at(L1, 29, is_chosen=True))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        services.node.answers[SET] = beyond_the_tip(29)
+        services.node.replies[SET] = beyond_the_tip(29)
         assert len(await waiting) == 3
 
 
@@ -178,7 +178,7 @@ async def test_cached_sets_at_named_heights_are_served_though_no_node_answers() 
     async with started_services() as services:
         await services.heights.poll()
         await services.sets.at(L1, 18, is_chosen=True)
-        services.node.answers = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
+        services.node.replies = {HEIGHT: lambda _: web.Response(status=500), SET: lambda _: web.Response(status=500)}
         services.clock.now += 100
         with pytest.raises(NodeUnavailable):
             services.heights.current()
@@ -248,13 +248,13 @@ async def test_large_sets_are_built_off_the_event_loop_and_each_key_is_parsed_on
 
     async with started_services(RecordedNode({SET: made_up_set(300)}), parse=parse) as services:
         await services.sets.at(L1, 19, is_chosen=False)
-        services.node.answers[SET] = made_up_set(301)
+        services.node.replies[SET] = made_up_set(301)
         await services.sets.at(L1, 20, is_chosen=False)
     assert threading.get_ident() not in threads
     assert sorted(parsed) == sorted(nth_key(number) for number in range(301))
 
 
-async def test_an_unchanged_answer_is_not_built_again() -> None:
+async def test_an_unchanged_reply_is_not_built_again() -> None:
     parsed: list[bytes] = []
 
     def parse(raw: bytes) -> Any:

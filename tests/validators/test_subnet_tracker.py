@@ -13,7 +13,7 @@ from tests.eventually import until
 from tests.node.recorded_node import (
     L1,
     RecordedNode,
-    RpcFault,
+    RefusedCall,
     node_id,
 )
 from tests.validators.fixtures import HEIGHT, SET, Peers, made_up_set, nth_key, nth_node, started_services
@@ -89,7 +89,7 @@ async def test_tracked_validators_are_known_if_no_node_lists_all_validators(reas
     def missing(_: object) -> web.Response:
         if reason == "broken":
             return web.Response(text="?")
-        raise RpcFault('rpc: can\'t find method "platform.GetAllValidatorsAt"')
+        raise RefusedCall('rpc: can\'t find method "platform.GetAllValidatorsAt"')
 
     peers = Peers()
     async with started_services(RecordedNode({ALL_SETS: missing}), tracked_subnet_ids=(L1,)) as services:
@@ -104,8 +104,8 @@ async def test_a_changed_set_changes_the_wanted_nodes() -> None:
         await services.heights.poll()
         following = services.build_tracker(peers)
         await following.refresh()
-        services.node.answers[HEIGHT] = {"height": "20"}
-        services.node.answers[SET] = made_up_set(3)
+        services.node.replies[HEIGHT] = {"height": "20"}
+        services.node.replies[SET] = made_up_set(3)
         await services.heights.poll()
         await following.refresh()
     assert peers.targets[L1] == {nth_node(n) for n in range(3)}
@@ -117,7 +117,7 @@ async def test_a_failed_refresh_keeps_the_tracked_sets_and_is_reported() -> None
         await services.heights.poll()
         following = services.build_tracker(peers)
         await following.refresh()
-        services.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
+        services.node.replies = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
         await services.heights.poll()
         assert not await following.refresh()
     assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES, L1: L1_NODES}
@@ -131,7 +131,7 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
         made_up = {nth_node(number) for number in range(3)}
         following = services.build_tracker(Peers(connected_nodes=PRIMARY_NODES | L1_NODES | made_up))
         await following.refresh()
-        services.node.answers = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
+        services.node.replies = {HEIGHT: {"height": "20"}, SET: lambda _: web.Response(status=500)}
         await services.heights.poll()
         for _ in range(30):
             assert all(subnet.is_ready for subnet in following.readiness())
@@ -150,7 +150,7 @@ async def test_a_set_that_cannot_be_read_for_a_minute_is_not_ready_and_warned_of
         )
         await services.heights.poll()
         assert not any(subnet.is_ready for subnet in following.readiness())
-        services.node.answers[SET] = made_up_set(3)
+        services.node.replies[SET] = made_up_set(3)
         assert await following.refresh()
         assert all(subnet.is_ready for subnet in following.readiness())
 
@@ -300,7 +300,7 @@ async def test_the_tracker_starts_before_the_node_is_up() -> None:
         running = [asyncio.create_task(node_id.run()) for node_id in (services.heights, services.build_tracker(peers))]
         await asyncio.sleep(0.1)
         assert not peers.targets
-        node.answers.clear()
+        node.replies.clear()
         await until(lambda: {hint[0] for hint in peers.hints} >= PRIMARY_NODES)
         assert peers.targets == {PRIMARY_NETWORK: PRIMARY_NODES}
         for task in running:

@@ -1,4 +1,4 @@
-"""Ids: documented vectors, round trips, and refusals that name the fault."""
+"""Ids: documented vectors, round trips, and refusals that name the error."""
 
 from __future__ import annotations
 

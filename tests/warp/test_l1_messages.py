@@ -195,9 +195,9 @@ def test_the_recorded_messages_were_signed_by_the_validator_of_the_conversion() 
     assert register.unsigned.id.hex() == "56bb90ae3574dbca86d4d58d094f829262b2da51945a1fb363b6cf19d7c89054"
     assert weight.unsigned.id.hex() == "2f8dcb9234fabd6ae8762d018a030102c9ef82689f43ff33ebbfac88bada6b01"
     assert AddressedCall.parse(register.unsigned.payload).payload == l1_txs.REGISTER_PAYLOAD
-    asked = L1ValidatorWeight.parse(AddressedCall.parse(weight.unsigned.payload).payload)
+    change = L1ValidatorWeight.parse(AddressedCall.parse(weight.unsigned.payload).payload)
     registered = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
-    assert asked == L1ValidatorWeight(registered.validation_id, 1, 5)
+    assert change == L1ValidatorWeight(registered.validation_id, 1, 5)
     for message in (register, weight):
         assert message.signer_indices == (0,)
         assert bls.verify_aggregate([key], message.unsigned.raw, message.signature)
@@ -272,8 +272,8 @@ def test_an_uptime_message_is_recognised_by_chain_sender_and_payload() -> None:
     chain = ChainID(b"\x01" * 32)
     message = UnsignedMessage.build(5, chain, AddressedCall(b"", uptime.encode()).encode())
     assert parse_uptime_message(message) == uptime
-    sent = UnsignedMessage.build(5, chain, AddressedCall(b"\x01" * 20, uptime.encode()).encode())
-    assert parse_uptime_message(sent) is None
+    unsigned = UnsignedMessage.build(5, chain, AddressedCall(b"\x01" * 20, uptime.encode()).encode())
+    assert parse_uptime_message(unsigned) is None
     assert parse_uptime_message(UnsignedMessage.build(5, chain, b"foobar")) is None
     assert parse_uptime_message(build_p_chain_message(5, uptime.encode())) is None
 

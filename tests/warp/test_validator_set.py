@@ -132,7 +132,7 @@ def test_an_empty_set_is_a_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "faulty",
+    "bad_members",
     [
         [(node(1), KEYS[0], 2**64 - 1), (node(2), None, 1)],
         [(node(1), KEYS[0], 2**64)],
@@ -145,9 +145,9 @@ def test_an_empty_set_is_a_set() -> None:
         [(node(1), KEYS[0], 1), (node(1), KEYS[1], 1)],
     ],
 )
-def test_invalid_members_are_refused(faulty: list[tuple[NodeID, bytes | None, int]]) -> None:
+def test_invalid_members_are_refused(bad_members: list[tuple[NodeID, bytes | None, int]]) -> None:
     with pytest.raises(InvalidValidatorSet):
-        build_canonical_set(faulty)
+        build_canonical_set(bad_members)
 
 
 def test_a_total_weight_of_64_bits_is_accepted() -> None:
@@ -168,14 +168,14 @@ def test_the_set_and_its_digest_do_not_depend_on_the_order_of_members(
 
 @given(entries)
 def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeID, bytes | None, int]]) -> None:
-    made = build_canonical_set(members)
-    assert made.total_weight == sum(weight for _, _, weight in members)
-    assert made.keyless_weight == sum(weight for _, key, weight in members if key is None)
-    assert set(made.node_ids) == {node_id for node_id, key, _ in members if key is not None}
+    validator_set = build_canonical_set(members)
+    assert validator_set.total_weight == sum(weight for _, _, weight in members)
+    assert validator_set.keyless_weight == sum(weight for _, key, weight in members if key is None)
+    assert set(validator_set.node_ids) == {node_id for node_id, key, _ in members if key is not None}
     for node_id, key, _ in members:
-        index = made.index_of_node(node_id)
-        assert (None if index is None else made.validators[index].public_key) == key
-    keys = [member.public_key for member in made.validators]
+        index = validator_set.index_of_node(node_id)
+        assert (None if index is None else validator_set.validators[index].public_key) == key
+    keys = [member.public_key for member in validator_set.validators]
     assert keys == sorted(keys, key=canonical_sort_key)
 
 
@@ -183,10 +183,12 @@ def test_a_set_keeps_every_weight_and_every_keyed_node(members: list[tuple[NodeI
 def test_any_difference_between_sets_is_a_difference_of_digests(
     members: list[tuple[NodeID, bytes | None, int]], data: st.DataObject
 ) -> None:
-    made = build_canonical_set(members)
+    validator_set = build_canonical_set(members)
     other = build_canonical_set(data.draw(entries))
-    assert (made == other) == (made.digest == other.digest)
-    assert CanonicalValidatorSet(made.validators, made.total_weight + 1).digest != made.digest
+    assert (validator_set == other) == (validator_set.digest == other.digest)
+    assert (
+        CanonicalValidatorSet(validator_set.validators, validator_set.total_weight + 1).digest != validator_set.digest
+    )
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:

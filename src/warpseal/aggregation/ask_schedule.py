@@ -1,4 +1,4 @@
-"""Which validators a round asks, when, and when again. Pure; times are those of the event loop's clock."""
+"""Which validators a round asks, when, and when again. Pure; times come from the event loop's clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ask(Struct, frozen=True):
 
 
 class _Wave(Struct, frozen=True, order=True):
-    """Nodes that were asked together and are due again together. times_asked: of each of them."""
+    """Nodes that were asked together and are due again together. times_asked: the number for each of them."""
 
     due_at: float
     number: int
@@ -66,7 +66,7 @@ class AskSchedule:
             self._unasked.append(node)
 
     def ask_again(self, member: MemberRecord) -> None:
-        """Ask a member that lost its share, except those of its nodes that were asked in this round."""
+        """Ask a member that lost its share, except its nodes that were asked in this round."""
         if member.is_selected:
             self._unasked += [node for node in self._table.nodes_of(member) if not node.wave and _may_be_asked(node)]
 

@@ -1,6 +1,6 @@
 """The quorums that the callers of one round need, and whether each of them is met, lost or late. Pure.
 
-Integers only; times are those of the event loop's clock.
+Integers only; times come from the event loop's clock.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Resolver(Struct):
         return validators
 
     async def _set_at(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> CanonicalValidatorSet:
-        """Return a set at a height that a caller named; that of an epoch is cached like the proposed one.
+        """Return a set at a height that a caller named; the set of an epoch is cached like the proposed one.
 
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
         """

@@ -1,7 +1,7 @@
 """One shared round as pure state: events go in, actions come out; see the state diagram in docs/aggregation.md.
 
 A message, a validator set and a justification make a round; the goals of its callers come and go. The round does
-nothing itself: `round_runner` executes its actions. Times are those of the event loop's clock.
+nothing itself: `round_runner` executes its actions. Times come from the event loop's clock.
 """
 
 from __future__ import annotations

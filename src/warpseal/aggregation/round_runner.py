@@ -86,7 +86,7 @@ class RoundDeps(Struct, frozen=True):
 class Caller:
     """A caller that waits, and the report of its round: outcome, stages in seconds, shortfall of a failure.
 
-    The height of its request is its own and is part of the explanation of a failure. All times are those of `clock`,
+    The height of its request is its own and is part of the explanation of a failure. All times come from `clock`,
     which measures more finely than the clock of the event loop.
 
     loaded_at: time at which the archive has responded.
@@ -170,7 +170,7 @@ class OpenRounds:
 
 
 class RoundRunner:
-    """Drives one round until no caller waits. request: of its first caller.
+    """Drives one round until no caller waits. request: the request of its first caller.
 
     task: belongs to all callers together, so no task group of one of them can own it.
     """

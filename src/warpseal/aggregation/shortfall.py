@@ -47,7 +47,7 @@ FindConnection = Callable[[NodeID], DisconnectedNode | None]
 class _MissingShare(Struct, frozen=True):
     """A validator that has not signed; member: None for weight without a key.
 
-    validation: of an L1 validator without enough balance.
+    validation: set for an L1 validator without enough balance.
     """
 
     member: MemberRecord | None
@@ -67,7 +67,7 @@ def explain(
 ) -> QuorumShortfall:
     """Return what a goal lacks.
 
-    height: of the validator set. running_s: for how many seconds connections have been made.
+    height: height of the validator set. running_s: for how many seconds connections have been made.
     """
     table = round_.table
     missing = _missing_shares(table, stored_only=goal.stored_only)

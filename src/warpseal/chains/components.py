@@ -161,14 +161,14 @@ class BaseTx(UserTx, frozen=True):
 
 
 class ImportTx(UserTx, frozen=True):
-    """Spends outputs that another chain exported. Credentials: of the base inputs, then of the imported ones."""
+    """Spends outputs that another chain exported. Credentials of base inputs come before those of imported ones."""
 
     source_chain_id: ChainID
     imported_inputs: tuple[TransferableInput, ...]
 
 
 class ExportTx(UserTx, frozen=True):
-    """Exports outputs to another chain; their indices follow those of the base outputs."""
+    """Exports outputs to another chain; their indices follow the base outputs."""
 
     destination_chain_id: ChainID
     exported_outputs: tuple[TransferableOutput, ...]

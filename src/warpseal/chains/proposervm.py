@@ -111,7 +111,7 @@ ProposerVMBlock = ProposedBlock | OptionBlock
 def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
     """Return the outer block that `raw` is, or None if it is a chain's own block from before the proposervm.
 
-    The type ids of outer blocks collide with those of the P-Chain's first blocks. Bytes count as an outer block only if
+    The type ids of outer blocks collide with the P-Chain's first blocks'. Bytes count as an outer block only if
     they parse to the last byte and a node would accept the block: a signature if and only if there is a certificate,
     no epoch of zeros, an inner block, and in an option a versioned one.
     """
@@ -123,7 +123,7 @@ def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
 
 
 def inner_block(raw: bytes) -> bytes:
-    """Return the bytes of the chain's own block, from those of an outer or an inner block."""
+    """Return the bytes of the chain's own block, from the bytes of an outer or an inner block."""
     outer = recognize_proposervm_block(raw)
     return raw if outer is None else outer.inner
 

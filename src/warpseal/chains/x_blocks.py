@@ -92,7 +92,7 @@ class GenesisAsset(Struct, frozen=True):
 
     @property
     def asset_id(self) -> AssetID:
-        """Id of the asset, that of `tx`."""
+        """ID of the asset: the ID of `tx`."""
         return AssetID(self.tx.id)
 
 

@@ -63,7 +63,7 @@ class PropertyOwnedOutput(Struct, frozen=True):
     owners: OutputOwners
 
 
-# Of the members of `Output` only TransferOutput occurs on the X-Chain.
+# Only TransferOutput of the members of `Output` occurs on the X-Chain.
 XOutput = Output | MintOutput | NftMintOutput | NftTransferOutput | PropertyMintOutput | PropertyOwnedOutput
 
 
@@ -206,7 +206,7 @@ def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
     outputs: list[tuple[AssetID, XOutput]] = [(out.asset_id, out.output) for out in unsigned.base.outputs]
     match unsigned:
         case CreateAssetTx(states=states):
-            # The new asset's id is that of its transaction.
+            # The new asset has the ID of its transaction.
             outputs += [(AssetID(tx.id), output) for state in states for output in state.outputs]
         case OperationTx(operations=operations):
             outputs += [(item.asset_id, output) for item in operations for output in operation_outputs(item.operation)]

@@ -32,7 +32,7 @@ from warpseal.warp.ids import id_text, node_id_text
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration: the settings of each package. The order is that of the keys in the docs."""
+    """The whole configuration: the settings of each package. The docs have the keys in this order."""
 
     node: NodeSettings
     gateway: GatewaySettings
@@ -123,7 +123,7 @@ GROUP_CONTENTS: Final[Mapping[Group, str]] = {
 KEYS: Final = tuple(
     sorted(_keys(), key=lambda key: (list(GROUP_CONTENTS).index(key.setting.group), not key.setting.is_reference))
 )
-"""By group; those of the reference aggregator first."""
+"""Keys by group; the reference aggregator's come first."""
 
 
 def build_config(parsed: Mapping[str, Any]) -> Config:

@@ -180,7 +180,7 @@ class Destinations:
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
-        """Return the epoch before that of a destination; None if this daemon has not seen it, or there was none."""
+        """Return the epoch before the destination's; None if this daemon has not seen it, or there was none."""
         epochs, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
         # Epochs begin with 1.
         return None if epochs is None or number < 1 else epochs.get(number)
@@ -270,7 +270,7 @@ class Destinations:
         return cached
 
     def _rules_now(self, chain_id: ChainID, cached: _KnownRules) -> WarpRules | None:
-        """Return the rules for the next block; its time is not before that of its parent."""
+        """Return the rules for the next block; its time is not before its parent's."""
         moment = max(int(self._unix_now()), cached.last_block_s)
         last = self._evaluated.get(chain_id)
         if last is not None and last[0] is cached.schedule and last[1] == moment:

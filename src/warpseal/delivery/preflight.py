@@ -49,7 +49,7 @@ CALL_NOTE: Final = (
     "valid = false in it."
 )
 
-# The words of an EVM; other refusals are those of a node that could not execute the call.
+# The words of an EVM; other refusals come from a node that could not execute the call.
 _EXECUTION_FAILED: Final = re.compile(
     r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
 )
@@ -192,7 +192,7 @@ class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the next block of the destination would accept a signed message, and why not.
 
     verifies_now: the signature alone. verifies_at: of the heights. reason: why the message is refused now: that of the
-    current height, else that of the statement; left out if nothing is known against it.
+    current height, else the statement's; left out if nothing is known against it.
     """
 
     verifies_now: bool
@@ -252,7 +252,7 @@ class Preflight:
     ) -> tuple[SignerSubnet | None, Sequence[HeightVerification]]:
         """Return who signs, and the verification at each height."""
         candidates = await self._find_candidates(destination)
-        refusal, signer = _find_payload_fault(request.signed.unsigned.payload), None
+        refusal, signer = _find_payload_refusal(request.signed.unsigned.payload), None
         if refusal is None:
             try:
                 signer = await self._find_signer(request, destination)
@@ -306,7 +306,7 @@ class Preflight:
     ) -> Mapping[int, MessageVerification | None]:
         """Return the verification by height; None if the set could not be read.
 
-        Raises NodeUnavailable if that of the next block could not.
+        Raises NodeUnavailable if the set of the next block could not.
         """
         required = next(candidate.height for candidate in candidates if candidate.label == "current")
         heights = list(dict.fromkeys(candidate.height for candidate in candidates))
@@ -367,7 +367,7 @@ class Preflight:
         return PreflightCall(succeeded=True, note=CALL_NOTE, result=_hex(output))
 
 
-def _find_payload_fault(payload: bytes) -> tuple[SignatureRefusal, str] | None:
+def _find_payload_refusal(payload: bytes) -> tuple[SignatureRefusal, str] | None:
     """Return why a verifier cannot parse a payload; None if it can."""
     if len(payload) > PAYLOAD_LIMIT_BYTES:
         text = f"the payload has {len(payload)} bytes, and verifiers take at most {PAYLOAD_LIMIT_BYTES}"

@@ -97,7 +97,7 @@ class SignedSet(Struct, frozen=True):
 class WeightAtHeight(Resource, frozen=True, gc=False, kw_only=True):
     """The weight of the signers in the validator set of one P-Chain height.
 
-    epoch: of the height. required_weight: of the destination's own quorum.
+    epoch: epoch of the height. required_weight: weight that the destination's own quorum needs.
     """
 
     epoch: HeightLabel
@@ -148,7 +148,7 @@ class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
     """The facts that decide whether a destination accepts a signed message.
 
     signed_by: why this subnet signs.
-    p_chain_height: of the validator set that signed the message, at this quorum.
+    p_chain_height: height of the validator set that signed the message, at this quorum.
     heights: those whose sets are known.
     epoch: left out before Granite.
     verifies_now: whether the next block accepts the signature; left out if the set is not known.

@@ -60,7 +60,7 @@ MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
-# The lookup of a destination and that of the height by transaction note a new epoch at most so long after each other.
+# The lookups of a destination and of the height by transaction note a new epoch at most this long after each other.
 _EPOCH_LAG_S: Final = 0.25
 _LATEST_TIMEOUT_S: Final = 1.0
 _MAX_LOADS: Final = 64
@@ -353,7 +353,7 @@ class DeliveryService:
             del self._loads[subnet_id, height]
 
     async def _load_sets(self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True) -> None:
-        """Wait for the sets that are not known, or for that of the current epoch only; a load may take too long."""
+        """Wait for the sets that are not known, or for the current epoch's only; a load may take too long."""
         loads = self._prefetch(destination, subnet_id)
         awaited = [load for height, load in loads.items() if is_whole or height == destination.height]
         if awaited:
@@ -408,7 +408,7 @@ class DeliveryService:
         return report if advice is None else structs.replace(report, advice=advice)
 
     async def _add_advice(self, error: WarpsealError, destination: Destination, terms: _Terms) -> None:
-        """Add the advice to the detail of an error, unless the present set would lack the quorum, too."""
+        """Add the advice to the detail of an error, unless the present set would lack the quorum as well."""
         if terms.height_source == "request":
             return
         failed = error.shortfall.failed_keys if isinstance(error, QuorumNotReached | QuorumImpossible) else frozenset()
@@ -451,7 +451,7 @@ def _delivery_key(request: DeliveryRequest) -> _DeliveryKey:
 
 
 def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
-    """Check that the message of a transaction is for its destination. chain: that of the L1's manager."""
+    """Check that the message of a transaction is for its destination. chain: the chain of the L1's manager."""
     if request.destination_id is not None and id_text(request.destination_id) != chain:
         reason = f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
         raise DestinationMismatch(DESTINATION_FIELD, reason, manager_blockchain_id=chain)
@@ -503,7 +503,7 @@ def _terms(
 
 
 def _quorum(percent: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
-    """Return the quorum and its source: that of the caller if it is higher than the destination's."""
+    """Return the quorum and its source: the caller's quorum if it is higher than the destination's."""
     return (percent, "request") if percent is not None and percent > rules.quorum else (rules.quorum, rules.source)
 
 

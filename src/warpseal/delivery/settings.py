@@ -11,7 +11,7 @@ from warpseal.runtime.settings import HOUR_S, Group, seconds, setting
 class DeliverySettings:
     """Durations in seconds.
 
-    sets_timeout_s: wait for the validator sets of other heights than that of the message. advice_timeout_s: wait for
+    sets_timeout_s: wait for the validator sets of heights other than the message's. advice_timeout_s: wait for
     the height that a message needs; next_timeout_s: for a second message.
     """
 

@@ -38,7 +38,7 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage
 REGISTRATION_WINDOW_S: Final = 24 * 3600
 LOOKUP_TIMEOUT_S: Final = 3.0
 ADDITION_TIMEOUT_S: Final = 1.0
-"""Of a lookup that only adds to a reason."""
+"""Timeout of a lookup that only adds to a reason."""
 MESSAGE_RECEIVED: Final = bytes.fromhex("ebc3b1ba")
 """Selector of `messageReceived(bytes32)` of a Teleporter messenger."""
 GET_VALIDATOR: Final = bytes.fromhex("d5f20ff6")
@@ -52,7 +52,7 @@ _RECORD_WORDS: Final = 8
 _RECEIVED_NONCE_WORD: Final = 4
 _MIN_RECORD_BYTES: Final = (1 + _RECORD_WORDS) * _WORD_BYTES
 _MAX_RECORD_BYTES: Final = 4_096
-_NO_ANSWER: Final = "no node that could tell has answered"
+_UNDECIDED: Final = "no node that could tell has answered"
 _NOTHING_KNOWN: Final = "the nodes know nothing against it"
 _DELIVERY_UNKNOWN: Final = "whether it was delivered is not known"
 _MANAGER_SILENT: Final = f"{_DELIVERY_UNKNOWN}: the manager gave no usable answer"
@@ -75,7 +75,7 @@ class StatementRefusal(StrEnum):
 class PreflightStatement(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the destination takes the statement of the message now, as far as nodes can tell.
 
-    kind: of the message. accepted: null if no node can tell.
+    kind: kind of the message. accepted: null if no node can decide it.
     """
 
     kind: str
@@ -160,7 +160,7 @@ class StatementChecker:
                 else:
                     verdict = await self._at_evm_chain(message, content, destination_id)
         except (NodeUnavailable, RpcRefusal, TimeoutError, UnknownChain, UnknownSubnet):
-            verdict = _Verdict(None, _NO_ANSWER)
+            verdict = _Verdict(None, _UNDECIDED)
         return PreflightStatement(kind=kind, accepted=verdict.accepted, reason=verdict.reason, text=verdict.text)
 
     async def _at_p_chain(self, message: UnsignedMessage, sender: bytes, content: _Content) -> _Refusal:
@@ -175,7 +175,7 @@ class StatementChecker:
         wrong_manager = await self._wrong_manager(message.subnet_id, source_id, sender)
         if wrong_manager is not None:
             return StatementRefusal.WRONG_MANAGER, wrong_manager
-        # The next block has the time of its proposer's clock, and never one before that of the last block.
+        # The next block has the time of its proposer's clock, and never one before the last block's.
         next_time_s = max(await self._platform.chain_time_s(), int(self._now()))
         if message.expiry <= next_time_s:
             expiry, block_time = time_text(message.expiry, next_time_s), time_text(next_time_s, message.expiry)
@@ -419,7 +419,7 @@ def _status(output: bytes) -> int | None:
 
 
 def _is_recorded(content: L1ValidatorRegistration | L1ValidatorWeight, output: bytes) -> bool | None:
-    """Return whether a manager's record of a validator shows that it has taken the message; None: it does not tell."""
+    """Return whether a manager's record of a validator shows that it has taken the message; None: unknown."""
     status = _status(output)
     if status is None:
         return None

@@ -67,7 +67,7 @@ class WarpSchedule(Struct, frozen=True):
 
 
 ALWAYS_DEFAULT: Final = WarpSchedule({}, (), is_subnet_evm=False)
-"""Of a chain whose nodes have no eth_getChainConfig, and of the P-Chain."""
+"""Rules of a chain whose nodes have no eth_getChainConfig, and of the P-Chain."""
 
 
 def parse_schedule(config: bytes) -> WarpSchedule:

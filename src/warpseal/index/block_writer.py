@@ -190,10 +190,10 @@ def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
 def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
     """Lock the rows of the chains. Raises IndexMoved if another process wrote one of them."""
     lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
-    written = {
+    heights = {
         row[0]: tuple(row[1:]) for row in bulk.fetch(connection, "SELECT chain, height, next_tx FROM chains" + lock)
     }
     expected = {number: (row.height, row.next_tx) for number, row in chains.items()}
-    if written != expected:
-        changed = next(number for number in (*written, *expected) if written.get(number) != expected.get(number))
+    if heights != expected:
+        changed = next(number for number in (*heights, *expected) if heights.get(number) != expected.get(number))
         raise IndexMoved(CHAINS[changed])

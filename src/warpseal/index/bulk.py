@@ -108,7 +108,7 @@ def fetch_by_keys(connection: Connection, text: str, keys: Iterable[int]) -> Ite
 
 
 def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids; other ids may have them as well."""
+    """Yield the rows whose prefixes, `{keys}` in the statement, belong to ids; other ids may have them as well."""
     return fetch_by_keys(connection, text, {prefix_of(raw) for raw in ids})
 
 

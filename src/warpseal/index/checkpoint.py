@@ -16,7 +16,7 @@ MAX_STATUS_AGE_S: Final = 60
 
 
 class Checkpoint(Struct, frozen=True):
-    """The last written block of a chain. first_height: the first one; proposer: of the block at `height`.
+    """The last written block of a chain. first_height: the first one; proposer: proposer of the block at `height`.
 
     is_complete: whether the index has everything before `first_height`.
     """

@@ -1,6 +1,6 @@
 """The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run as those of the store are.
+Source of truth for the versions: migrations/, run like the store's.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def translate_bad_rows() -> Iterator[None]:
-    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates those of the database.
+    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates the database's.
 
     The block only reads rows: an error of a caller's arguments would count as damage.
     """

@@ -17,7 +17,7 @@ ChainRef = int | bytes
 
 
 class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
-    """The fields of a transaction beside its columns.
+    """The fields of a transaction that have no columns.
 
     inputs: keys of the outputs that it consumes, in its order; released: keys of the released ones. burned: by asset;
     l1_funded: asset and amount put into balances of L1 validators. source, destination: of imports and exports.
@@ -51,7 +51,7 @@ class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False):
-    """The rare fields of an output. tx_id: of the transaction that made it, if that is not indexed."""
+    """The rare fields of an output. tx_id: ID of the transaction that made it, if that is not indexed."""
 
     locktime: int = field(name="l", default=0)
     stakeable_locktime: int = field(name="s", default=0)

@@ -24,7 +24,7 @@ _WRAP: Final = 1 << 64
 
 
 def first_key(chain: int) -> int:
-    """Return the key before all transactions of a chain: that of its genesis; also of its block 0."""
+    """Return the key of a genesis and of block 0: it is before all transactions of the chain."""
     return chain << _BITS
 
 

@@ -32,7 +32,7 @@ from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRe
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.outputs import LedgerFault
+from warpseal.ledger.outputs import LedgerError
 from warpseal.ledger.p_chain import apply_p_block, state_from_genesis, state_without_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
@@ -121,7 +121,7 @@ def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterato
         for segment in read_segments(connection):
             try:
                 replay.write(segment)
-            except (LedgerFault, MalformedChainBytes, msgspec.MsgspecError) as error:
+            except (LedgerError, MalformedChainBytes, msgspec.MsgspecError) as error:
                 raise RebuildFailed(CHAINS[segment.chain], segment.first, str(error)) from None
             yield CHAINS[segment.chain], segment.first + len(segment.entries) - 1
         replay.finish()

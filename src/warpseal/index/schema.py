@@ -1,6 +1,6 @@
 """The tables of the index: two store the blocks, all others are derived from them and can be rebuilt at any time.
 
-Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys are those of keys.py. Ids are bytes,
+Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys.py makes the keys. Ids are bytes,
 found by their first 8 bytes. Tables that are written at random places have no rowid: they are narrow, so that more of
 them stays in memory.
 """

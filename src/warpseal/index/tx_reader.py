@@ -334,7 +334,7 @@ def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
     return BlsCredentials(public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:]))
 
 
-# Of the types without a name only the stakings of Helicon are known; a row in `stakings` shows which they are.
+# Only the stakings of Helicon are known among the types without a name; a row in `stakings` shows which they are.
 _STAKING_TYPES: Final = frozenset(
     type_codes.tx_number(name)
     for name in (

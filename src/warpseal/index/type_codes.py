@@ -40,7 +40,7 @@ _INCOMPLETE: Final = 1 << 8
 
 
 def tx_number(name: str) -> int:
-    """Return the number of a transaction's type; that of UNKNOWN for a name that has none."""
+    """Return the number of a transaction's type; the number of UNKNOWN for a name without one."""
     return _TX_NUMBERS.get(name, UNKNOWN)
 
 

@@ -29,7 +29,7 @@ class StopReason(StrEnum):
     WRONG_GENESIS = "wrong_genesis"
     INTERNAL_ERROR = "internal_error"
     INDEX_DAMAGED = "index_damaged"
-    # Of EVM chains, also those of chains/evm/checks.py
+    # EVM chains also have the reasons of chains/evm/checks.py.
     ANOTHER_HASH = "another_hash"
     NODES_DISAGREE = "nodes_disagree"
     ANSWER_TOO_LARGE = "answer_too_large"

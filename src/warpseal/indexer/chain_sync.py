@@ -1,6 +1,6 @@
 """How each chain begins and continues: blocks are read on the event loop, everything else runs elsewhere.
 
-Of the primary chains it runs in the worker.
+For the primary chains it runs in the worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_TX_FETCHES: Final = 8
 
 
 class ChainSync(ABC, Generic[T]):
-    """One chain, with the source of its blocks. name: of the chain, for its status and for log lines.
+    """One chain, with the source of its blocks. name: the chain's, for its status and for log lines.
 
     notice: what readers of the status should know until the chain is caught up; empty: nothing.
     """
@@ -140,7 +140,7 @@ class XChainSync(PrimarySync[RawBlock]):
             await self._worker.run(self.chain, XChainProcessor.write_pre_linearization, containers, fetched)
 
     async def _fetch_txs(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
-        """Return the bytes of those of the transactions that a node has."""
+        """Return the bytes of the transactions that a node has."""
         limit = AsyncSemaphore(_MAX_TX_FETCHES)
 
         async def fetch(tx_id: TxID) -> bytes | None:

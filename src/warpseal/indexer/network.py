@@ -75,7 +75,7 @@ def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeS
 
 
 def load_genesis(network_id: int, file: Path | None) -> PGenesis | None:
-    """Return the genesis in `file`, else that of a public network; None if neither is known.
+    """Return the genesis in `file`, else the genesis of a public network; None if neither is known.
 
     Raises StartupError for a file that holds no genesis.
     """

@@ -36,7 +36,7 @@ from warpseal.indexer.blocks import (
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.c_chain import CHeader, apply_c_block
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
-from warpseal.ledger.outputs import LedgerFault
+from warpseal.ledger.outputs import LedgerError
 from warpseal.ledger.p_chain import DECISIONS, apply_p_block, state_from_genesis, state_without_genesis
 from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
@@ -121,7 +121,7 @@ class PChainProcessor:
         check_parent(block.parent_id, state.block_id, block.height, block.raw)
         try:
             effects = apply_p_block(state, block, outputs)
-        except LedgerFault as error:
+        except LedgerError as error:
             raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), block.raw) from None
         outputs.follow(effects.executed)
         return PRecord(effects, unwrapped.raw, unwrapped.proposer)
@@ -146,7 +146,7 @@ class PChainProcessor:
         for raw in self._index.raw_blocks(self.chain, state.height + 1, checkpoint.height):
             try:
                 apply_p_block(state, parse_p_block(inner_block(raw)), None)
-            except (LedgerFault, MalformedChainBytes) as error:
+            except (LedgerError, MalformedChainBytes) as error:
                 detail = f"a stored block cannot be applied again: {error}"
                 raise IndexingStopped(StopReason.CONTRADICTION, state.height + 1, detail) from None
         if (state.height, state.block_id) != (checkpoint.height, checkpoint.block_id):
@@ -267,7 +267,7 @@ class XChainProcessor:
             moving = UtxoFlow(self._chain_id, 0, self._index.outputs, False)
             try:
                 effects = build_x_tx_effects(moving, tx, 0)
-            except LedgerFault as error:
+            except LedgerError as error:
                 raise IndexingStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
             self._index.outputs.follow((effects,))
             time_s = min(container.accepted_at_s, linearized_s) if linearized_s else container.accepted_at_s
@@ -279,7 +279,7 @@ class XChainProcessor:
         check_parent(block.parent_id, self._parent_id, block.height, unwrapped.raw)
         try:
             effects = apply_x_block(self._chain_id, block, self._index.outputs, is_complete=self._is_complete)
-        except LedgerFault as error:
+        except LedgerError as error:
             raise IndexingStopped(StopReason.CONTRADICTION, block.height, str(error), unwrapped.raw) from None
         self._index.outputs.follow(effects.txs)
         self._parent_id, self._proposer = block.id, unwrapped.proposer
@@ -369,7 +369,7 @@ class CChainProcessor:
         is_repeat = block.number in self._params.repeated_c_blocks
         try:
             effects = apply_c_block(self._params.c_chain_id, header, txs, self._index.outputs, is_repeat=is_repeat)
-        except LedgerFault as error:
+        except LedgerError as error:
             raise IndexingStopped(StopReason.CONTRADICTION, block.number, str(error), block.extra_data) from None
         self._index.outputs.follow(effects.txs)
         self._parent_hash = block.hash

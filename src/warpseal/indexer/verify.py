@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _MAX_ATTEMPTS: Final = 5
 _RETRY_DELAY_S: Final = 1.0
-# Of all checks together: an index that lags behind its node makes none of them wait for long.
+# For all checks together: an index that lags behind its node makes none of them wait for long.
 _MAX_RETRIES: Final = 20
 _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 

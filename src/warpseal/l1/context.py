@@ -30,7 +30,7 @@ from warpseal.warp.ids import ChainID, SubnetID
 class L1Deps(Struct, frozen=True):
     """The services that signed messages by transaction use.
 
-    evm: configured chains; progress: of the follower; find_quorum: of the chains of managers.
+    evm: configured chains; progress: progress of the follower; find_quorum: finds the quorum of a manager's chain.
     """
 
     upstream: Upstream
@@ -92,7 +92,7 @@ class L1Components:
         return SigningContext(located, attestation, located.height or 0, signing_subnet_id, choice, quorum)
 
     async def quorum(self, request: L1Request, manager_chain_id: ChainID) -> int:
-        """Return the quorum of a request, percent: at least that of the manager's chain, if it is known."""
+        """Return the quorum of a request, percent: at least the quorum of the manager's chain, if it is known."""
         own = await self._find_quorum(manager_chain_id)
         if own is None:
             return request.quorum

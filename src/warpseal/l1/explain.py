@@ -1,6 +1,6 @@
 """Explains how the message of a transaction would be signed, and which check would fail. It asks no validator.
 
-The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then those of the aggregation. Every error
+The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then the aggregation's. Every error
 that a request would raise is part of the explanation; a check whose result is not known (yet) says so.
 """
 
@@ -71,7 +71,7 @@ class ExplainedFields(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
-    """The message of the transaction. hex: of the unsigned message, with 0x."""
+    """The message of the transaction. hex: the unsigned message in hex, with 0x."""
 
     hex: str
     id: str
@@ -91,7 +91,7 @@ class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedTruth(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the statement holds. The other fields are those of a superseded one."""
+    """Whether the statement holds. The other fields describe a superseded one."""
 
     state: Literal["true", "superseded", "unknown"]
     now: PresentStatement | UnsetType = UNSET

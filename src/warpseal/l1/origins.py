@@ -41,7 +41,7 @@ class FoundOrigin(Struct, frozen=True):
 
 
 class OriginFinder:
-    """Used from one event loop. progress: of the follower."""
+    """Used from one event loop. progress: progress of the follower."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class L1Request(Struct, frozen=True):
     tx_id: 32 bytes. quorum, buffer: percent. height: of the validator set; None: the epoch height of the manager's
     chain if it has one, else the proposed height; 0: the proposed height. registration_tx_id, justification: the origin
     of a removed validation, if the caller knows it (None, empty: not given). timeout_s: None: the default.
-    is_default_quorum: the caller named no quorum, so that of the manager's chain counts if it is known.
+    is_default_quorum: the caller named no quorum, so the manager's chain decides it if it is known.
     """
 
     tx_id: bytes

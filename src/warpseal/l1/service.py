@@ -121,7 +121,7 @@ class L1MessageService:
         self, request: AggregationRequest, context: SigningContext, deadline: float
     ) -> Aggregation | Superseded:
         """Ask validators until the message is superseded. Raises QuorumNotReached and others."""
-        # The outcome of a message that becomes superseded is that of the look into the store that follows.
+        # If the message becomes superseded, the store decides the outcome, which is read next.
         reports: list[Callable[[], None]] = []
         work = self._aggregate(replace(request, defer_report=reports.append), deadline)
         try:

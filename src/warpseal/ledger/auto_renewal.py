@@ -32,7 +32,7 @@ def add_auto_renewed(builder: BlockEffectsBuilder, effects: TxEffects, tx: AddAu
     check_not_validating(builder, effects, PRIMARY_NETWORK, node_id)
     stake = builder.emit_staked(effects, tx.stake)
     if not stake:
-        raise builder.fault("nothing is staked", effects.tx)
+        raise builder.error("nothing is staked", effects.tx)
     start_s, weight = builder.state.time_s, sum(output.amount for output in stake)
     end_s = start_s + tx.period_s
     period = StakingPeriod(
@@ -63,7 +63,7 @@ def configure_auto_renewed(
     renewal = builder.state.renewals.get(tx.staking_tx_id)
     if renewal is None:
         if builder.state.is_complete:
-            raise builder.fault(f"staking {tx.staking_tx_id.hex()} does not renew itself", effects.tx)
+            raise builder.error(f"staking {tx.staking_tx_id.hex()} does not renew itself", effects.tx)
         return
     changed = replace(renewal, compound_shares=tx.auto_compound_reward_shares, next_period_s=tx.period_s)
     builder.state.renewals[tx.staking_tx_id] = changed
@@ -75,7 +75,7 @@ def reward_auto_renewed(
     """End a cycle: the next one begins if it is configured and this one committed; otherwise the validator leaves."""
     state = builder.state
     if tx.end_s != state.time_s:
-        raise builder.fault(f"it ends a cycle at {tx.end_s}, not at {state.time_s}", effects.tx)
+        raise builder.error(f"it ends a cycle at {tx.end_s}, not at {state.time_s}", effects.tx)
     staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=True)
     if staker is None or staker.period.potential_reward is None:
         _end_unknown(builder, effects, tx, staker, is_committed)
@@ -109,7 +109,7 @@ def reward_auto_renewed(
 def _renew(
     builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, renewal: Renewal, rewards: tuple[int, int]
 ) -> None:
-    """Begin the next cycle. rewards: of the cycle that is over, for validating and of delegations."""
+    """Begin the next cycle. rewards: rewards of the cycle that is over, for validating and of delegations."""
     state, period = builder.state, staker.period
     kept_validation, kept_delegation = _kept(renewal, rewards, state.params.max_validator_stake - period.weight)
     _pay(builder, effects, period, rewards[0] - kept_validation, rewards[1] - kept_delegation)

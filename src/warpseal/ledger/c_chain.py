@@ -74,7 +74,7 @@ def apply_c_block(
     *,
     is_repeat: bool = False,
 ) -> CBlockEffects:
-    """Return the effects of a block's atomic transactions, in their order. Raises LedgerFault.
+    """Return the effects of a block's atomic transactions, in their order. Raises LedgerError.
 
     is_repeat: whether the block's height is one of `Parameters.repeated_c_blocks`.
     """

@@ -65,10 +65,10 @@ def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> 
 
 
 def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
-    """Move chain time forward to `time_s`. Raises LedgerFault if that lies in the past."""
+    """Move chain time forward to `time_s`. Raises LedgerError if that lies in the past."""
     state = builder.state
     if time_s < state.time_s:
-        raise builder.fault(f"time goes back from {state.time_s} to {time_s}")
+        raise builder.error(f"time goes back from {state.time_s} to {time_s}")
     # Pending stakers start before current ones leave: a period may begin and end within the time that passes
     # (`state_changes.go`, advanceTimeTo).
     while (waiting := state.waiting.first()) is not None and waiting.next_s <= time_s:
@@ -101,7 +101,7 @@ def _pay_fees(builder: BlockEffectsBuilder, seconds: int) -> None:
     try:
         state.l1_accrued_fees += l1_fee_cost(config, state.l1.active, state.l1_excess, seconds)
     except ValueError as refused:
-        raise builder.fault(str(refused)) from None
+        raise builder.error(str(refused)) from None
     state.l1_excess = advance_excess(config, state.l1.active, state.l1_excess, seconds)
     # A balance that the fees have used up exactly is empty, so the bound is included.
     _deactivate(builder, state.l1_accrued_fees + 1, after_transactions=False)

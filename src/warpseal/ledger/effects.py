@@ -97,7 +97,7 @@ class PeriodRenewed(Struct, frozen=True):
 
 
 class SubnetCreated(Struct, frozen=True):
-    """A subnet was created; its id is that of the transaction."""
+    """A subnet was created; it has the ID of the transaction."""
 
     subnet_id: SubnetID
     owner: OutputOwners
@@ -130,7 +130,7 @@ SubnetChange = SubnetCreated | SubnetOwnerChanged | SubnetTransformed | SubnetCo
 
 
 class ChainCreated(Struct, frozen=True):
-    """A blockchain was created; its id is that of the transaction."""
+    """A blockchain was created; it has the ID of the transaction."""
 
     chain_id: ChainID
     subnet_id: SubnetID
@@ -245,5 +245,5 @@ class BlockEffects(Struct, frozen=True):
 
     @property
     def executed(self) -> tuple[TxEffects, ...]:
-        """The transactions in the order in which they change outputs: the settled proposal, then those of the block."""
+        """The transactions in the order in which they change outputs: the settled proposal, then the block's."""
         return self.txs if self.settled is None else (self.settled, *self.txs)

@@ -15,7 +15,7 @@ from warpseal.chains.p_txs import RewardType
 from warpseal.warp.ids import ChainID
 
 
-class LedgerFault(ValueError):
+class LedgerError(ValueError):
     """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the chain's.
 
     height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid afterwards: go back
@@ -44,7 +44,7 @@ class OutputKind(StrEnum):
 class LedgerOutput(Struct, frozen=True):
     """An output.
 
-    id: follows from tx_id and output_index, which of rewards and returned stake are those of the staking.
+    id: follows from tx_id and output_index, for rewards and returned stake the staking's.
     amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a property.
     locktime: the Unix second from which the output is spendable.
     stakeable_locktime: the Unix second until which the output can only be staked; 0 without one.

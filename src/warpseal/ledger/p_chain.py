@@ -24,7 +24,7 @@ from warpseal.chains.p_txs import (
 from warpseal.ledger import auto_renewal, rewards, staking, subnets
 from warpseal.ledger.chain_time import advance_time, deactivate_unfunded
 from warpseal.ledger.effects import BlockEffects, ChainCreated, SupplyChange, TxEffects, TxOutcome
-from warpseal.ledger.outputs import LedgerFault, UtxoSource
+from warpseal.ledger.outputs import LedgerError, UtxoSource
 from warpseal.ledger.p_state import BlockEffectsBuilder, PChainState, Priority, Proposal, Staker
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.staking import add_staker, describe_staking, mint_potential_reward
@@ -42,11 +42,11 @@ def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) 
     """Apply the next block to `state`, and return its effects.
 
     source: the outputs of earlier blocks; None if the block was applied before and is repeated from an older
-    checkpoint, so that its inputs need no check. The caller checks parent and height. Raises LedgerFault, after which
+    checkpoint, so that its inputs need no check. The caller checks parent and height. Raises LedgerError, after which
     the state is invalid: go back to a checkpoint.
     """
     if state.is_invalid:
-        raise LedgerFault(block.height, None, "an earlier fault left the state invalid")
+        raise LedgerError(block.height, None, "an earlier fault left the state invalid")
     state.is_invalid = True
     builder = BlockEffectsBuilder(state, block.height, source)
     settled: TxEffects | None = None
@@ -63,7 +63,7 @@ def apply_p_block(state: PChainState, block: PBlock, source: UtxoSource | None) 
 def build_block_effects(
     builder: BlockEffectsBuilder, block: PBlock, txs: tuple[TxEffects, ...], settled: TxEffects | None
 ) -> BlockEffects:
-    """Return the effects of a block from those of its transactions and of time."""
+    """Return the effects of a block from the effects of its transactions and of time."""
     state = builder.state
     supplies = state.supplies
     return BlockEffects(
@@ -86,7 +86,7 @@ def build_block_effects(
 def _execute(builder: BlockEffectsBuilder, block: PBlock) -> tuple[TxEffects, ...]:
     state = builder.state
     if state.proposal is not None:
-        raise builder.fault("the proposal before it is neither committed nor aborted")
+        raise builder.error("the proposal before it is neither committed nor aborted")
     if block.time is not None:
         advance_time(builder, block.time)
     is_proposal = block.kind in _PROPOSALS
@@ -109,10 +109,10 @@ def _run(builder: BlockEffectsBuilder, effects: TxEffects) -> None:
     unsigned: Any = effects.tx.unsigned
     kind = type(unsigned)
     if kind in _TIMELESS:
-        raise builder.fault("only a proposal may hold it", effects.tx)
+        raise builder.error("only a proposal may hold it", effects.tx)
     rule = _RULES.get(kind)
     if rule is None:
-        raise builder.fault(f"no rule for {kind.__name__}", effects.tx)
+        raise builder.error(f"no rule for {kind.__name__}", effects.tx)
     builder.move_base(effects, unsigned.base)
     rule(builder, effects, unsigned)
 
@@ -121,7 +121,7 @@ def _propose(builder: BlockEffectsBuilder, block: PBlock) -> TxEffects:
     position = len(block.txs) - 1
     tx = block.txs[position]
     if type(tx.unsigned) not in _PROPOSABLE:
-        raise builder.fault("it cannot be proposed", tx)
+        raise builder.error("it cannot be proposed", tx)
     builder.state.proposal = Proposal(tx, block.height, position)
     return TxEffects(tx, block.height, position, TxOutcome.PROPOSED)
 
@@ -130,9 +130,9 @@ def _settle(builder: BlockEffectsBuilder, decision: PBlock) -> TxEffects:
     state = builder.state
     proposal = state.proposal
     if proposal is None:
-        raise builder.fault("nothing was proposed")
+        raise builder.error("nothing was proposed")
     if decision.time is not None and decision.time != state.time_s:
-        raise builder.fault(f"its time is {decision.time}, that of the proposal {state.time_s}")
+        raise builder.error(f"its time is {decision.time}, that of the proposal {state.time_s}")
     is_committed = decision.kind in _COMMITS
     outcome = TxOutcome.COMMITTED if is_committed else TxOutcome.ABORTED
     effects = TxEffects(proposal.tx, proposal.height, proposal.position, outcome)
@@ -204,7 +204,7 @@ def state_from_genesis(genesis: PGenesis, params: Parameters) -> tuple[PChainSta
     """Return the state after block 0, and the genesis as that block's effects.
 
     `emitted` has its outputs, `txs` its transactions (validators, then chains), though block 0 has none. Raises
-    LedgerFault for a genesis that no node would accept.
+    LedgerError for a genesis that no node would accept.
     """
     block = genesis.block
     supplies = {PRIMARY_NETWORK: genesis.initial_supply}
@@ -236,7 +236,7 @@ def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> Tx
     effects = TxEffects(tx, 0, position, TxOutcome.ACCEPTED)
     unsigned = tx.unsigned
     if not isinstance(unsigned, AddValidatorTx | AddPermissionlessValidatorTx) or not unsigned.stake:
-        raise builder.fault(f"a {tx.kind} among the first validators", tx)
+        raise builder.error(f"a {tx.kind} among the first validators", tx)
     builder.emit(effects, unsigned.base.outputs)
     stake = builder.emit_staked(effects, unsigned.stake)
     period = describe_staking(tx.id, unsigned)
@@ -249,7 +249,7 @@ def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> Tx
 def _chain(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> TxEffects:
     unsigned = tx.unsigned
     if not isinstance(unsigned, CreateChainTx):
-        raise builder.fault(f"a {tx.kind} among the first chains", tx)
+        raise builder.error(f"a {tx.kind} among the first chains", tx)
     chain_id = ChainID(tx.id)
     builder.state.chains[chain_id] = unsigned.subnet_id
     created = ChainCreated(chain_id, unsigned.subnet_id, unsigned.chain_name, unsigned.vm_id)

@@ -16,7 +16,7 @@ from warpseal.chains.components import BaseFields, OutputOwners, TransferableInp
 from warpseal.chains.ids import AssetID, BlockID, TxID, UtxoID, utxo_id
 from warpseal.chains.p_txs import PSignedTx, RewardType
 from warpseal.ledger.effects import L1Deactivated, L1Validator, PeriodStarted, StakingPeriod, TxEffects
-from warpseal.ledger.outputs import LedgerFault, LedgerOutput, UtxoSource
+from warpseal.ledger.outputs import LedgerError, LedgerOutput, UtxoSource
 from warpseal.ledger.params import Parameters, RewardConfig
 from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
@@ -278,16 +278,16 @@ class BlockEffectsBuilder:
         self.supplies: set[SubnetID] = set()
         self._payments: set[UtxoID] = set()
 
-    def fault(self, reason: str, tx: PSignedTx | None = None) -> LedgerFault:
+    def error(self, reason: str, tx: PSignedTx | None = None) -> LedgerError:
         """Return the error about a transaction, or about the block."""
-        return self.flow.fault(tx, reason)
+        return self.flow.error(tx, reason)
 
     def spend(self, effects: TxEffects, inputs: Sequence[TransferableInput], created_on: ChainID = P_CHAIN) -> None:
-        """Spend inputs, whose credentials follow those of the inputs before. Raises LedgerFault."""
+        """Spend inputs, whose credentials follow the credentials of the inputs before. Raises LedgerError."""
         effects.consumed += self.flow.consume(effects.tx, inputs, created_on, len(effects.consumed))
 
     def emit(self, effects: TxEffects, outputs: Iterable[TransferableOutput], held_on: ChainID = P_CHAIN) -> None:
-        """Emit outputs of the transaction; their indices follow those of earlier outputs."""
+        """Emit outputs of the transaction; their indices follow earlier outputs."""
         new_outputs = _outputs(effects, outputs, held_on)
         self.flow.emit(new_outputs)
         effects.emitted += new_outputs
@@ -327,7 +327,7 @@ class BlockEffectsBuilder:
         self.emit(effects, base.outputs)
 
     def finish(self, effects: TxEffects) -> TxEffects:
-        """Set the burned amounts, and return the effects. Raises LedgerFault if the inputs do not pay the outputs."""
+        """Set the burned amounts, and return the effects. Raises LedgerError if the inputs do not pay the outputs."""
         payments = self._payments
         paid = [output for output in effects.emitted if output.id not in payments] if payments else effects.emitted
         deposit = ((self.state.params.staking_asset_id, effects.l1_balance),) if effects.l1_balance else ()

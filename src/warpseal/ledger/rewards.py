@@ -85,7 +85,7 @@ def pay_rewards(
 def reward_validator(
     builder: BlockEffectsBuilder, effects: TxEffects, tx: RewardValidatorTx, *, is_committed: bool
 ) -> None:
-    """End the staking whose turn it is. Raises LedgerFault if it is another staking's turn, or too early."""
+    """End the staking whose turn it is. Raises LedgerError if it is another staking's turn, or too early."""
     staker = find_due_staker(builder, effects, tx.staking_tx_id, auto_renewed=False)
     if staker is None:
         effects.closed = PeriodClosed(
@@ -105,28 +105,28 @@ def reward_validator(
 def find_due_staker(
     builder: BlockEffectsBuilder, effects: TxEffects, staking: TxID, *, auto_renewed: bool
 ) -> Staker | None:
-    """Return the staker that leaves now; None if it joined before the first indexed block. Raises LedgerFault."""
+    """Return the staker that leaves now; None if it joined before the first indexed block. Raises LedgerError."""
     state = builder.state
     if not state.is_complete and staking not in state.current.by_tx:
         return None
     staker = state.current.first()
     if staker is None or staker.tx_id != staking or staker.is_permissioned:
-        raise builder.fault(f"staking {staking.hex()} is not the next to end", effects.tx)
+        raise builder.error(f"staking {staking.hex()} is not the next to end", effects.tx)
     if staker.period.auto_renewed != auto_renewed:
-        raise builder.fault(f"staking {staking.hex()} ends by another type of transaction", effects.tx)
+        raise builder.error(f"staking {staking.hex()} ends by another type of transaction", effects.tx)
     if staker.next_s != state.time_s:
-        raise builder.fault(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", effects.tx)
+        raise builder.error(f"staking {staking.hex()} ends at {staker.next_s}, not at {state.time_s}", effects.tx)
     return staker
 
 
 def burn_potential_reward(builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker) -> None:
-    """Remove a reward that a staker does not earn from the supply. Raises LedgerFault."""
+    """Remove a reward that a staker does not earn from the supply. Raises LedgerError."""
     subnet_id = staker.period.subnet_id
     supply = builder.state.supplies.get(subnet_id)
     if supply is None:
         return
     if supply < staker.potential_reward:
-        raise builder.fault("a reward is more than the supply", effects.tx)
+        raise builder.error("a reward is more than the supply", effects.tx)
     builder.state.supplies[subnet_id] = supply - staker.potential_reward
     builder.supplies.add(subnet_id)
 
@@ -167,7 +167,7 @@ def _end_delegation(builder: BlockEffectsBuilder, effects: TxEffects, staker: St
             state.delegation_rewards[validator.tx_id] = state.delegation_rewards.get(validator.tx_id, 0) + share
         pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     elif is_committed and state.is_complete:
-        raise builder.fault(f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx)
+        raise builder.error(f"{period.node_id.hex()}, the validator of a delegation, is no validator", effects.tx)
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,

@@ -49,7 +49,7 @@ def begin_staking(builder: BlockEffectsBuilder, effects: TxEffects, tx: StakingT
         check_not_validating(builder, effects, period.subnet_id, period.node_id)
     stake = () if isinstance(tx, AddSubnetValidatorTx) else builder.emit_staked(effects, tx.stake)
     if not stake and not isinstance(tx, AddSubnetValidatorTx):
-        raise builder.fault("nothing is staked", effects.tx)
+        raise builder.error("nothing is staked", effects.tx)
     staker = Staker(period, priority, period.start_s, stake, len(effects.emitted))
     # Before Durango a transaction names a start time, until which its staker is pending. Since Durango the staker
     # starts when the block is accepted (`standard_tx_executor.go`, putStaker).
@@ -108,12 +108,12 @@ def remove_subnet_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx
         if staker is None:
             continue
         if not staker.is_permissioned:
-            raise builder.fault(f"{tx.node_id.hex()} was not added by the owner", effects.tx)
+            raise builder.error(f"{tx.node_id.hex()} was not added by the owner", effects.tx)
         stakers.remove(staker)
         effects.removed = staker.tx_id
         return
     if builder.state.is_complete:
-        raise builder.fault(f"{tx.node_id.hex()} is no validator of the subnet", effects.tx)
+        raise builder.error(f"{tx.node_id.hex()} is no validator of the subnet", effects.tx)
 
 
 def start_staker(builder: BlockEffectsBuilder, staker: Staker) -> None:
@@ -135,7 +135,7 @@ def _started(builder: BlockEffectsBuilder, staker: Staker) -> Staker:
 def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -> int | None:
     """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is unknown.
 
-    Raises LedgerFault for a subnet without rewards.
+    Raises LedgerError for a subnet without rewards.
     """
     state, subnet_id, start_s, end_s = builder.state, period.subnet_id, period.start_s, period.end_s
     if subnet_id == PRIMARY_NETWORK:
@@ -144,14 +144,14 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
         subnet = state.subnets.get(subnet_id)
         if subnet is None or subnet.transformation is None:
             if state.is_complete:
-                raise builder.fault(f"subnet {subnet_id.hex()} has no rewards")
+                raise builder.error(f"subnet {subnet_id.hex()} has no rewards")
             return None
         config = subnet.transformation.rewards
     supply = state.supplies.get(subnet_id)
     if supply is None:
         return None
     if not supply or end_s < start_s:
-        raise builder.fault(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
+        raise builder.error(f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of {supply}")
     reward = potential_reward(config, end_s - start_s, period.weight, supply)
     state.supplies[subnet_id] = supply + reward
     builder.supplies.add(subnet_id)
@@ -159,9 +159,9 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
 
 
 def add_staker(builder: BlockEffectsBuilder, effects: TxEffects, stakers: StakerSet, staker: Staker) -> None:
-    """Add a staker that a transaction opens. Raises LedgerFault if it exists already."""
+    """Add a staker that a transaction opens. Raises LedgerError if it exists already."""
     if staker.tx_id in builder.state.current.by_tx or staker.tx_id in builder.state.waiting.by_tx:
-        raise builder.fault("the same staking twice", effects.tx)
+        raise builder.error("the same staking twice", effects.tx)
     stakers.add(staker)
     effects.opened = staker.period
 
@@ -169,7 +169,7 @@ def add_staker(builder: BlockEffectsBuilder, effects: TxEffects, stakers: Staker
 def check_not_validating(
     builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID, node_id: NodeID
 ) -> None:
-    """Raise LedgerFault if a node validates a subnet already, or will."""
+    """Raise LedgerError if a node validates a subnet already, or will."""
     place = (subnet_id, node_id)
     if place in builder.state.current.validators or place in builder.state.waiting.validators:
-        raise builder.fault(f"{node_id.hex()} validates already", effects.tx)
+        raise builder.error(f"{node_id.hex()} validates already", effects.tx)

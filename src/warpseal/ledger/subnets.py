@@ -42,7 +42,7 @@ def create_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: CreateSu
     """Create a subnet with the transaction's id."""
     subnet_id = SubnetID(effects.tx.id)
     if subnet_id in builder.state.subnets:
-        raise builder.fault("the same subnet twice", effects.tx)
+        raise builder.error("the same subnet twice", effects.tx)
     builder.state.subnets[subnet_id] = SubnetState(subnet_id, tx.owner)
     effects.subnet = SubnetCreated(subnet_id, tx.owner)
 
@@ -68,7 +68,7 @@ def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Trans
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None:
         if subnet.transformation is not None or subnet.conversion is not None:
-            raise builder.fault("the subnet is not permissioned any more", effects.tx)
+            raise builder.error("the subnet is not permissioned any more", effects.tx)
         period_s = builder.state.params.rewards.minting_period_s
         rewards = RewardConfig(tx.max_consumption_rate, tx.min_consumption_rate, period_s, tx.maximum_supply)
         transformation = Transformation(effects.tx.id, tx.asset_id, rewards)
@@ -79,10 +79,10 @@ def transform_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Trans
 
 
 def find_subnet(builder: BlockEffectsBuilder, effects: TxEffects, subnet_id: SubnetID) -> SubnetState | None:
-    """Return the subnet; None if it may be older than the first indexed block. Raises LedgerFault otherwise."""
+    """Return the subnet; None if it may be older than the first indexed block. Raises LedgerError otherwise."""
     subnet = builder.state.subnets.get(subnet_id)
     if subnet is None and builder.state.is_complete:
-        raise builder.fault(f"there is no subnet {subnet_id.hex()}", effects.tx)
+        raise builder.error(f"there is no subnet {subnet_id.hex()}", effects.tx)
     return subnet
 
 
@@ -93,7 +93,7 @@ def convert_subnet(builder: BlockEffectsBuilder, effects: TxEffects, tx: Convert
     """Make a subnet an L1 with its first validators; permissioned ones stay until they end."""
     subnet = find_subnet(builder, effects, tx.subnet_id)
     if subnet is not None and (subnet.conversion is not None or subnet.transformation is not None):
-        raise builder.fault("the subnet is not permissioned any more", effects.tx)
+        raise builder.error("the subnet is not permissioned any more", effects.tx)
     for validation_id, initial in zip(tx.validation_ids, tx.validators, strict=True):
         validator = L1Validator(
             validation_id,
@@ -118,7 +118,7 @@ def register_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: Reg
     request = _read(builder, effects, tx.registration)
     subnet = find_subnet(builder, effects, request.subnet_id)
     if subnet is not None and subnet.conversion is None and builder.state.is_complete:
-        raise builder.fault(f"subnet {request.subnet_id.hex()} is no L1", effects.tx)
+        raise builder.error(f"subnet {request.subnet_id.hex()} is no L1", effects.tx)
     validator = L1Validator(
         request.validation_id,
         request.subnet_id,
@@ -140,7 +140,7 @@ def set_weight(builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1Valida
         return
     # ACP-77, SetL1ValidatorWeightTx: nonces may be skipped, never repeated, so that an old message cannot be replayed.
     if request.nonce < validator.min_nonce:
-        raise builder.fault(f"nonce {request.nonce} is below {validator.min_nonce}", effects.tx)
+        raise builder.error(f"nonce {request.nonce} is below {validator.min_nonce}", effects.tx)
     if request.weight:
         changed = replace(validator, weight=request.weight, min_nonce=request.nonce + 1)
         builder.state.l1.put(changed)
@@ -177,7 +177,7 @@ def disable_validator(builder: BlockEffectsBuilder, effects: TxEffects, tx: Disa
 
 def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Validator, balance: int) -> None:
     if validator.validation_id in builder.state.l1.by_id:
-        raise builder.fault(f"validation {validator.validation_id.hex()} exists already", effects.tx)
+        raise builder.error(f"validation {validator.validation_id.hex()} exists already", effects.tx)
     # ACP-77: the fees that all validators have paid so far mark the beginning, so that one sum serves all balances.
     effects.l1_balance += balance
     end = balance + builder.state.l1_accrued_fees if balance else 0
@@ -189,7 +189,7 @@ def _begin(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Valida
 def _known(builder: BlockEffectsBuilder, effects: TxEffects, validation_id: ValidationID) -> L1Validator | None:
     validator = builder.state.l1.by_id.get(validation_id)
     if validator is None and builder.state.is_complete:
-        raise builder.fault(f"there is no validation {validation_id.hex()}", effects.tx)
+        raise builder.error(f"there is no validation {validation_id.hex()}", effects.tx)
     return validator
 
 
@@ -199,7 +199,7 @@ def _refund(builder: BlockEffectsBuilder, effects: TxEffects, validator: L1Valid
         return 0
     balance = validator.balance(builder.state.l1_accrued_fees)
     if not balance:
-        raise builder.fault("the validator should be inactive already", effects.tx)
+        raise builder.error("the validator should be inactive already", effects.tx)
     owner = validator.remaining_balance_owner
     owners = OutputOwners(0, owner.threshold, tuple(owner.addresses))  # type: ignore[arg-type]
     asset_id = builder.state.params.staking_asset_id
@@ -218,4 +218,4 @@ def _read(builder: BlockEffectsBuilder, effects: TxEffects, parse: Callable[[], 
     try:
         return parse()
     except MalformedMessage as malformed:
-        raise builder.fault(f"the manager's message: {malformed}", effects.tx) from None
+        raise builder.error(f"the manager's message: {malformed}", effects.tx) from None

@@ -16,7 +16,7 @@ from btclib_libsecp256k1 import recovery
 from warpseal.chains.components import LockIn, LockOut, SignedTx, TransferableInput, TransferableOutput
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.ledger.effects import AssetSums
-from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerFault, LedgerOutput, UtxoSource
+from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerError, LedgerOutput, UtxoSource
 from warpseal.warp.ids import ChainID, hash160
 
 _SIGNATURE_BYTES: Final = 65
@@ -26,7 +26,7 @@ class UtxoFlow:
     """The outputs that the transactions of one block spend and make.
 
     source: earlier outputs; None if the inputs were checked before. is_complete: whether an unknown output of this
-    chain is a fault; those of other chains may be unknown, since each chain is indexed at its own pace.
+    chain is an error; outputs of other chains may be unknown, since each chain is indexed at its own pace.
     """
 
     __slots__ = ("chain_id", "height", "is_complete", "new_outputs", "source", "spent")
@@ -42,7 +42,7 @@ class UtxoFlow:
     def consume(
         self, tx: SignedTx[Any, Any], inputs: Sequence[TransferableInput], created_on: ChainID, first_credential: int
     ) -> tuple[Consumed, ...]:
-        """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerFault."""
+        """Spend `inputs` of `tx`, whose credentials begin at `first_credential`. Raises LedgerError."""
         consumed: list[Consumed] = []
         digest = b""
         for credential, spending in enumerate(inputs, first_credential):
@@ -72,9 +72,9 @@ class UtxoFlow:
         return tuple(consumed)
 
     def spend(self, tx: SignedTx[Any, Any], key: UtxoID, asset_id: AssetID, amount: int, created_on: ChainID) -> bool:
-        """Spend an output; return whether it is unknown, so that only its input describes it. Raises LedgerFault."""
+        """Spend an output; return whether it is unknown, so that only its input describes it. Raises LedgerError."""
         if key in self.spent:
-            raise self.fault(tx, f"input {key.hex()} is spent already")
+            raise self.error(tx, f"input {key.hex()} is spent already")
         self.spent.add(key)
         earlier: KnownUtxo | None = self.new_outputs.get(key)
         if earlier is None:
@@ -83,10 +83,10 @@ class UtxoFlow:
             earlier = self.source.find(key, self.chain_id)
             if earlier is None:
                 if self.is_complete and created_on == self.chain_id:
-                    raise self.fault(tx, f"input {key.hex()} is not there")
+                    raise self.error(tx, f"input {key.hex()} is not there")
                 return True
         if earlier.amount != amount or earlier.asset_id != asset_id:
-            raise self.fault(tx, f"input {key.hex()} differs from the output")
+            raise self.error(tx, f"input {key.hex()} differs from the output")
         return False
 
     def burned(
@@ -96,7 +96,7 @@ class UtxoFlow:
         outputs: Iterable[KnownUtxo],
         deposits: AssetSums = (),
     ) -> AssetSums:
-        """Return inputs less outputs and deposits, by asset. Raises LedgerFault if the inputs do not pay them."""
+        """Return inputs less outputs and deposits, by asset. Raises LedgerError if the inputs do not pay them."""
         sums: dict[AssetID, int] = {}
         for part in inputs:
             asset_id = part.asset_id
@@ -107,7 +107,7 @@ class UtxoFlow:
         for asset_id, amount in deposits:
             sums[asset_id] = sums.get(asset_id, 0) - amount
         if sums and min(sums.values()) < 0:
-            raise self.fault(tx, "the outputs are more than the inputs")
+            raise self.error(tx, "the outputs are more than the inputs")
         return tuple(sorted((asset_id, amount) for asset_id, amount in sums.items() if amount))
 
     def emit(self, outputs: Iterable[LedgerOutput]) -> None:
@@ -116,9 +116,9 @@ class UtxoFlow:
             if output.held_on == self.chain_id and not output.staked:
                 self.new_outputs[output.id] = output
 
-    def fault(self, tx: SignedTx[Any, Any] | None, reason: str) -> LedgerFault:
+    def error(self, tx: SignedTx[Any, Any] | None, reason: str) -> LedgerError:
         """Return the error about a transaction, or about the block."""
-        return LedgerFault(self.height, None if tx is None else tx.id, reason)
+        return LedgerError(self.height, None if tx is None else tx.id, reason)
 
 
 def spent_ids(unsigned: Any) -> Iterator[UtxoID]:

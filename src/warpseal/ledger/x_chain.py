@@ -1,7 +1,7 @@
 """The effects of X-Chain transactions and blocks: outputs, operations, assets. The chain has no state but its outputs.
 
 Source of truth: avalanchego `vms/avm/{txs,utxo}`, `vms/avm/txs/executor`, `vms/nftfx`, `vms/propertyfx`. Each operation
-has one credential, behind those of the inputs.
+has one credential, behind the credentials of the inputs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _output(utxo: Utxo[XOutput], created_on: ChainID, held_on: ChainID) -> Ledge
 
 
 def _consume(flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int) -> Consumed:
-    """Spend an output that an operation consumes. Raises LedgerFault."""
+    """Spend an output that an operation consumes. Raises LedgerError."""
     key, done = reference.utxo_id, operation.operation
     nft = done.output if isinstance(done, NftTransferOperation) else None
     amount = 0 if nft is None else 1
@@ -143,7 +143,7 @@ class Cap(Enum):
 
 
 class AssetCreation(Struct, frozen=True):
-    """An asset was created; its id is that of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
+    """An asset was created; it has the ID of the transaction. is_nft: it has NFTs. alias: only in the genesis."""
 
     asset_id: AssetID
     name: str
@@ -157,7 +157,7 @@ class AssetCreation(Struct, frozen=True):
 class XTxEffects(Struct, frozen=True):
     """The effects of a transaction. height: None for one from before Cortina, when the X-Chain was a DAG.
 
-    consumed: base and imported inputs, then those of operations, in the order of the credentials. emitted: by output
+    consumed: base and imported inputs, then inputs of operations, in the order of the credentials. emitted: by output
     index, exports included. burned: fungible inputs less transferable outputs.
     """
 
@@ -189,7 +189,7 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
     """Return the effects of the next block.
 
     is_complete: whether all outputs since the genesis are known, so that an unknown one is a fault; otherwise it is
-    reconstructed from the input. Raises LedgerFault.
+    reconstructed from the input. Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)
     txs = tuple(build_x_tx_effects(flow, tx, position, block.height) for position, tx in enumerate(block.txs))
@@ -197,7 +197,7 @@ def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *
 
 
 def build_x_tx_effects(flow: UtxoFlow, tx: XTx, position: int, height: int | None = None) -> XTxEffects:
-    """Return the effects of a transaction after those that `flow` has seen. Raises LedgerFault."""
+    """Return the effects of a transaction after those that `flow` has seen. Raises LedgerError."""
     unsigned, source, destination = tx.unsigned, None, None
     consumed = flow.consume(tx, unsigned.base.inputs, flow.chain_id, 0)
     operated: tuple[Consumed, ...] = ()

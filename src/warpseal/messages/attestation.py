@@ -51,7 +51,7 @@ class Attestation(Struct, frozen=True):
 
     @property
     def required_validation_id(self) -> ValidationID:
-        """The validation of a message that is about one: of all but a conversion."""
+        """The validation that a message is about: every message has one except a conversion."""
         assert self.validation_id is not None
         return self.validation_id
 

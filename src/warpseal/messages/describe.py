@@ -65,8 +65,8 @@ def describe(raw: bytes) -> Json:
     length = int.from_bytes(message[_PAYLOAD_LENGTH_OFFSET:_PAYLOAD_OFFSET], "big")
     try:
         unsigned = UnsignedMessage.parse(message[: _PAYLOAD_OFFSET + length])
-    except MalformedMessage as fault:
-        return body | _describe_unknown(message, fault)
+    except MalformedMessage as error:
+        return body | _describe_unknown(message, error)
     signature = _signature(message, unsigned, unread)
     body |= {"type": "unsigned message" if signature is None else "signed message"}
     body |= describe_unsigned(unsigned, unread)
@@ -138,8 +138,8 @@ def hex_text(raw: bytes) -> str:
     return body if len(raw) <= _SHOWN_BYTES else f"{body}… ({len(raw)} bytes in all)"
 
 
-def _describe_unknown(raw: bytes, fault: MalformedMessage) -> Json:
-    unread = [{"part": "message", "offset": fault.offset, "reason": fault.reason}]
+def _describe_unknown(raw: bytes, error: MalformedMessage) -> Json:
+    unread = [{"part": "message", "offset": error.offset, "reason": error.reason}]
     return {"type": NO_WARP_MESSAGE, "bytes": hex_text(raw), "unread": unread}
 
 

@@ -84,7 +84,7 @@ def _build_message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> T
         destination=_address(destination),
         gas_limit=gas_limit,
         relayers=tuple(map(_address, relayers)),
-        receipts=tuple((received, _address(reward)) for received, reward in receipts),
+        receipts=tuple((receipt_nonce, _address(reward)) for receipt_nonce, reward in receipts),
         body=body,
     )
 

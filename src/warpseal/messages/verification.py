@@ -164,12 +164,12 @@ def verify_signed(
 ) -> MessageVerification:
     """Verify against one canonical set, with the checks in the order of the verifiers. Takes milliseconds.
 
-    network_id: of the verifier; None: the message's counts as right. keys: the parsed keys of `members`.
+    network_id: network of the verifier; None: any network is right. keys: the parsed keys of `members`.
     """
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)
     signers = decode_signers(bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big"))
-    check, fault = _find_fault(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
+    check, fault = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
     return MessageVerification(members, signers, fault, check, quorum)
 
 
@@ -204,7 +204,7 @@ def percentage_text(part: int, total: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _find_fault(
+def _find_refusal(
     signed: SignedMessage,
     bit_length: int,
     signers: tuple[int, ...],
@@ -212,7 +212,7 @@ def _find_fault(
     network_id: int | None,
     keys: Sequence[PublicKey] | None,
 ) -> tuple[SignatureRefusal, str] | None:
-    """Return the first check other than that of the weight that fails, and why; None if the signature is valid."""
+    """Return the first check except the weight's that fails, and why; None if the signature is valid."""
     if network_id is not None and signed.unsigned.network_id != network_id:
         reason = f"the message is of network {signed.unsigned.network_id}, the verifier of network {network_id}"
         return SignatureRefusal.NETWORK_ID, reason

@@ -23,7 +23,7 @@ _SHARE_CACHE: Final = "shares"
 
 
 class ReferenceCounts(Struct):
-    """Counts that only the reference's series show. latency_ms: of the latest request answered with a message."""
+    """Counts that only the reference's series show. latency_ms: of the latest request that got a message."""
 
     requests: int = 0
     latency_ms: int = 0

@@ -48,7 +48,7 @@ class Metrics:
 
     def _add_series(self) -> None:
         self._duration = self._histogram(
-            "warpseal_aggregation_duration_seconds", "Time from request to answer", ["outcome"]
+            "warpseal_aggregation_duration_seconds", "Time from request to response", ["outcome"]
         )
         self._stages = self._histogram(
             "warpseal_aggregation_stage_duration_seconds", "Time spent in one stage", ["stage", "outcome"]
@@ -61,7 +61,7 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Answers of a node of p-chain-api that contradicted the nodes that agree, by position and method",
+            "Replies of a node of p-chain-api that contradicted the nodes that agree, by position and method",
             ["node", "method"],
         )
         self._node_seconds = self._histogram(
@@ -191,11 +191,11 @@ class Metrics:
 
 async def _yielding(items: Iterable[T]) -> tuple[T, ...]:
     """Return all items, yielding to the event loop whenever making them took long."""
-    made: list[T] = []
+    yielded_items: list[T] = []
     yielded_at = perf_counter()
     for item in items:
-        made.append(item)
+        yielded_items.append(item)
         if perf_counter() - yielded_at > _STRETCH_S:
             await asyncio.sleep(0)
             yielded_at = perf_counter()
-    return tuple(made)
+    return tuple(yielded_items)

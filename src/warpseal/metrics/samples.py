@@ -34,7 +34,7 @@ class ValidatorSample:
 
     node_id: str
     requests: int = metric(0, "warpseal_validator_requests_total", "Requests sent to a validator")
-    answers: int = metric(0, "warpseal_validator_answers_total", "Answers of a validator that were no refusal")
+    answers: int = metric(0, "warpseal_validator_answers_total", "Responses of a validator that were no refusal")
     refusals: int = metric(0, "warpseal_validator_refusals_total", "Refusals of a validator")
     not_taken: int = metric(
         0, "warpseal_validator_not_taken_total", "Requests that were dropped because too many waited for the validator"
@@ -42,7 +42,7 @@ class ValidatorSample:
     latency_s: float | None = metric(
         None,
         "warpseal_validator_latency_seconds",
-        "Time that a validator takes to answer, recent answers counting most",
+        "Time that a validator takes to respond, recent responses counting most",
     )
 
 
@@ -81,7 +81,7 @@ class NetworkSample:
         "Median of the peers' clocks minus our own; absent while too few are known",
     )
     requests: int = metric(0, "warpseal_peer_requests_total", "Requests sent to peers")
-    pending: int = metric(0, "warpseal_peer_requests_pending", "Requests to peers that wait for an answer")
+    pending: int = metric(0, "warpseal_peer_requests_pending", "Requests to peers that wait for a response")
     unanswered: int = 0
     request_timeout_s: float = 0.0
 

@@ -125,7 +125,7 @@ class Dialer:
             connection.failure = ConnectionFailure.CONNECT_TIMEOUT
             return False
         except OSError as error:
-            # The system's own text: that of asyncio repeats the address.
+            # The system's own text: asyncio's text repeats the address.
             connection.failure = ConnectionFailure.UNREACHABLE
             connection.detail = os.strerror(error.errno) if error.errno else str(error)
             return False

@@ -198,7 +198,7 @@ class PeerNetwork:
         is_reask: bool,
         on_response: ResponseHandler,
     ) -> PeerRequest:
-        """Send one request to those of the nodes that are connected; `on_response` is called on the loop.
+        """Send one request to all of these nodes that are connected; `on_response` is called on the loop.
 
         Nodes that are not connected or do not respond are not reported. is_reask: first asks are sent before it.
         Responses count until `deadline`, or until the request is closed.

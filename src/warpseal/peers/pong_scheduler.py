@@ -36,7 +36,7 @@ class PongScheduler:
         self._delay_s = delay_s
         self._late_s = late_s
         self._owed_since: dict[PeerConnection, float] = {}
-        self._received: dict[PeerConnection, int] = {}
+        self._byte_counts: dict[PeerConnection, int] = {}
         self._checked_at = 0.0
         self._timer: asyncio.Handle | None = None
         self._heartbeat_at = 0.0
@@ -59,12 +59,12 @@ class PongScheduler:
     def discard(self, connection: PeerConnection) -> None:
         """Forget a closed connection."""
         self._owed_since.pop(connection, None)
-        self._received.pop(connection, None)
+        self._byte_counts.pop(connection, None)
 
     def stop(self) -> None:
         """Forget everything."""
         self._owed_since.clear()
-        self._received.clear()
+        self._byte_counts.clear()
         for timer in (self._timer, self._heartbeat_timer):
             if timer is not None:
                 timer.cancel()
@@ -89,7 +89,7 @@ class PongScheduler:
             self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._check)
 
     def _check(self) -> None:
-        self._received = {connection: connection.bytes_received for connection in self._owed_since}
+        self._byte_counts = {connection: connection.bytes_received for connection in self._owed_since}
         self._checked_at = monotonic()
         self._timer = asyncio.get_running_loop().call_soon(self._poll_sockets)
 
@@ -104,16 +104,16 @@ class PongScheduler:
             return
         now = monotonic()
         is_conclusive = now - self._checked_at <= _MAX_CHECK_GAP_S
-        for connection, received in self._received.items():
+        for connection, byte_count in self._byte_counts.items():
             owed_s = now - self._owed_since[connection]
-            is_quiet = is_conclusive and connection.bytes_received == received and not connection.tls.is_throttled
+            is_quiet = is_conclusive and connection.bytes_received == byte_count and not connection.tls.is_throttled
             if owed_s > self._late_s:
                 del self._owed_since[connection]
                 connection.skip_pong()
             elif is_quiet or owed_s >= _MAX_RECEIVING_S:
                 del self._owed_since[connection]
                 connection.flush_pong()
-        self._received = {}
+        self._byte_counts = {}
         if self._owed_since:
             self._arm()
 
@@ -121,4 +121,4 @@ class PongScheduler:
         for connection in self._owed_since:
             connection.skip_pong()
         self._owed_since.clear()
-        self._received.clear()
+        self._byte_counts.clear()

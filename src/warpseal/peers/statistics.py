@@ -99,7 +99,7 @@ class PeerStatus(Struct, frozen=True):
     Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a connection that is down.
 
     stage: connected, dialing, waiting (for the next dial), no_address. address: of the connection, else the one to dial
-    next. failure: why the last dial failed. next_dial_at: while waiting. version: of the node's handshake.
+    next. failure: why the last dial failed. next_dial_at: while waiting. version: version of the node's handshake.
     """
 
     stage: str

@@ -96,9 +96,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._lost or not self._secure:
             return
         try:
-            written = self._tls.write(data)
-            while written < len(data):  # OpenSSL stops after each record of 16 KiB.
-                written += self._tls.write(memoryview(data)[written:])
+            offset = self._tls.write(data)
+            while offset < len(data):  # OpenSSL stops after each record of 16 KiB.
+                offset += self._tls.write(memoryview(data)[offset:])
         except ssl.SSLError as error:
             self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
             return

@@ -33,7 +33,7 @@ class MalformedAddress(ValueError):
 class ClaimedIpPort(Struct, frozen=True):
     """The address at which the owner of a certificate claims to listen; unverified until `verify` returns True.
 
-    certificate_der: as received, up to 2,048 bytes. port: 1 to 65,535. timestamp: of the signature, unix seconds.
+    certificate_der: as received, up to 2,048 bytes. port: 1 to 65,535. timestamp: time of the signature, unix seconds.
     """
 
     certificate_der: bytes

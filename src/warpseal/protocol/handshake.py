@@ -103,7 +103,7 @@ def check_handshake(
     message: p2p_pb2.Handshake, certificate: Certificate, network_id: int, unix_s: float
 ) -> PeerHandshake:
     """Return what a peer's handshake says. Raises ProtocolError. It takes about 200 microseconds."""
-    # The order is that of handleHandshake: the first rule that a peer breaks is the reason that both sides log.
+    # handleHandshake has the same order: the first rule that a peer breaks is the reason that both sides log.
     if message.network_id != network_id:
         raise ProtocolError(CloseReason.WRONG_NETWORK, f"network {message.network_id}, ours is {network_id}")
     # network-max-clock-difference: more than 60 s apart, in either direction.

@@ -101,7 +101,7 @@ class RequestTable:
         "_limits",
         "_purged_at",
         "_reasks",
-        "_sent",
+        "_send_times",
         "_silence_checked_at",
         "_silent_checks",
         "_slots",
@@ -114,7 +114,7 @@ class RequestTable:
         # Write time by request ID, in the order of writing.
         self._slots: dict[int, float] = {}
         # Write times of the last second.
-        self._sent: deque[float] = deque()
+        self._send_times: deque[float] = deque()
         self._asks: deque[PeerRequest] = deque()
         self._reasks: deque[PeerRequest] = deque()
         self._purged_at = -math.inf
@@ -189,8 +189,8 @@ class RequestTable:
         if not self.queued:
             return None
         at = now
-        if len(self._sent) >= self._limits.sent_per_s:
-            at = max(at, self._sent[0] + _RATE_WINDOW_S)
+        if len(self._send_times) >= self._limits.sent_per_s:
+            at = max(at, self._send_times[0] + _RATE_WINDOW_S)
         if len(self._slots) >= self._limits.outstanding:
             at = max(at, next(iter(self._slots.values())) + self._limits.slot_timeout_s)
         return at
@@ -210,14 +210,14 @@ class RequestTable:
     def _register(self, request: PeerRequest, now: float) -> bytes:
         self._in_flight[request.request_id] = request
         self._slots[request.request_id] = now
-        self._sent.append(now)
+        self._send_times.append(now)
         return request.frame
 
     def _may_write(self, now: float) -> bool:
-        sent = self._sent
-        while sent and sent[0] <= now - _RATE_WINDOW_S:
-            sent.popleft()
-        if len(sent) >= self._limits.sent_per_s:
+        times = self._send_times
+        while times and times[0] <= now - _RATE_WINDOW_S:
+            times.popleft()
+        if len(times) >= self._limits.sent_per_s:
             return False
         if len(self._slots) >= self._limits.outstanding:
             self._free_slots(now)
@@ -225,7 +225,7 @@ class RequestTable:
 
     def _free_slots(self, now: float) -> None:
         oldest = now - self._limits.slot_timeout_s
-        for request_id in [key for key, written in self._slots.items() if written <= oldest]:
+        for request_id in [key for key, written_at in self._slots.items() if written_at <= oldest]:
             del self._slots[request_id]
             self._timed_out += 1
 

@@ -96,7 +96,7 @@ class ChainAliases:
         return tuple(self._aliases.get(chain_id, ()))
 
     def _add_primary(self, chain_id: ChainID, chain: PrimaryChain) -> None:
-        """Add a primary chain: its own names come before those of the operator."""
+        """Add a primary chain: its own names come before the operator's."""
         names = PRIMARY_NAMES[chain]
         self._specified[chain.value] = chain_id
         self._aliases[chain_id] = [*names, *self._aliases.get(chain_id, [])]

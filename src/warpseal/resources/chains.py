@@ -41,7 +41,7 @@ class ChainFreshness(Struct, frozen=True):
     """How far one chain is indexed. node_height: the tip that the node reported last. time: unix seconds of `height`.
 
     is_node_behind: the node is not bootstrapped, or behind a second one, so its own tip proves nothing.
-    first_height: no block below it is indexed. block_id: of the block at `height`, 32 bytes, if known.
+    first_height: no block below it is indexed. block_id: ID of the block at `height`, 32 bytes, if known.
     """
 
     chain: PrimaryChain
@@ -116,7 +116,7 @@ PUBLIC_CHAINS: Final[Mapping[int, PrimaryChains]] = {
         "yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp",
     ),
 }
-"""By network id; those of any other network follow from its genesis."""
+"""Chains by network ID; the chains of any other network follow from its genesis."""
 
 PUBLIC_C_CHAIN_EVM_IDS: Final[Mapping[int, int]] = {1: 43114, 5: 43113}
 """By network id: the chain id of the C-Chain's EVM."""

@@ -59,7 +59,7 @@ def describe_trace_gap(height: int | str) -> str:
 class DailyTps(Struct, frozen=True):
     """Average transactions per second of a chain, by UTC day since 1970.
 
-    first_day: the first one that is indexed completely, None before block 1; last_day: that of the newest block.
+    first_day: the first one that is indexed completely, None before block 1; last_day: the newest block's.
     values: of the days with blocks. advanced_at: unix seconds at which the index last advanced.
     """
 
@@ -83,7 +83,7 @@ class Erc1155Query(Struct, frozen=True):
 
 
 class CollectibleQuery(Struct, frozen=True):
-    """NFTs that an address holds. contract: only those of one contract. hidden: contracts that are left out."""
+    """NFTs that an address holds. contract: only NFTs of this contract. hidden: contracts that are left out."""
 
     owner: bytes
     contract: bytes | None = None

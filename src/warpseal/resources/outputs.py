@@ -89,7 +89,7 @@ class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
-    """An output of the X-Chain, or an atomic one of the C-Chain; it has the SDKs' keys beside the specification's."""
+    """An output of the X-Chain, or an atomic one of the C-Chain; it has the specification's keys and the SDKs'."""
 
     creation_tx_hash: str
     locktime: int

@@ -51,7 +51,7 @@ class TransactionQuery(Struct, frozen=True):
     """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of the validation.
 
     addresses: sorted; empty: any. evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of
-    either. kinds: names of types as in answers, "UNKNOWN" for types without a name; empty: any. validation_id: of the
+    either. kinds: names of types as in responses, "UNKNOWN" for types without a name; empty: any. validation_id: of the
     P-Chain only.
     """
 

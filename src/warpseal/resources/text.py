@@ -29,7 +29,7 @@ _bech32 = lru_cache(_MAX_CACHED)(bech32_text)
 node_text = lru_cache(_MAX_CACHED)(node_id_text)
 """Text of a node id."""
 shared_id_text = lru_cache(_MAX_CACHED)(id_text)
-"""Text of an id that many answers name: of an asset, a subnet, a chain."""
+"""Text of the ID of an asset, a subnet or a chain, which many responses name."""
 
 
 class NetworkText:

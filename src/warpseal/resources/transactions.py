@@ -58,7 +58,7 @@ class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class BlockchainInfo(Resource, frozen=True, gc=False, kw_only=True):
-    """A blockchain that a transaction creates. genesisData: a text if it is not that of an EVM chain."""
+    """A blockchain that a transaction creates. genesisData: a text if it is not an EVM chain's."""
 
     chain_name: str
     vm_id: str

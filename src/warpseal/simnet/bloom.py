@@ -1,4 +1,4 @@
-"""Bloom filters of known peers: parsing those of clients, building those of nodes.
+"""Bloom filters of known peers: parsing filters of clients, building filters of nodes.
 
 Source of truth: avalanchego `utils/bloom`, `network/ip_tracker.go` (sizes).
 """

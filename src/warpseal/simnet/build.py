@@ -130,13 +130,13 @@ class _Builder:
         creation = Transaction("CreateSubnetTx", tx_builder.create_subnet)
         state.ledger.prepare(creation)
         subnet = SimSubnet(SubnetID(creation.tx_id), name)
-        made = [creation]
+        transactions = [creation]
         for place in range(l1.chains):
             evm_chain_id = _FIRST_EVM_CHAIN_ID + 100 * number + place
-            made.append(self._create_chain(subnet, evm_chain_id, l1))
-        for transaction in made:
+            transactions.append(self._create_chain(subnet, evm_chain_id, l1))
+        for transaction in transactions:
             transaction.subnet_id = subnet.subnet_id
-        state.ledger.put(self._first_height, made)
+        state.ledger.put(self._first_height, transactions)
         state.subnets[subnet.subnet_id] = subnet
         state.created_at[subnet.subnet_id] = self._first_height
         state.validations[subnet.subnet_id] = []
@@ -369,9 +369,9 @@ def build_x_payments(state: ChainState, seed: int) -> dict[bytes, bytes]:
         return {}
     wallet = Wallet(state.network_id, chain.chain_id, state.ledger.asset_id)
     utxo = Utxo(sha256(f"X coin {seed}".encode()).digest(), 0, _UTXO_NAVAX)
-    made: dict[bytes, bytes] = {}
+    raw_txs: dict[bytes, bytes] = {}
     for _ in range(_COUNT):
         raw = tx_builder.x_transaction(wallet, utxo)
         utxo = tx_builder.change(utxo, tx_builder.base(), raw)
-        made[utxo.tx_id] = raw
-    return made
+        raw_txs[utxo.tx_id] = raw
+    return raw_txs

@@ -41,7 +41,7 @@ class RefusalCode(StrEnum):
     WEIGHT = "weight"
     NO_SIGNERS = "no_signers"
     SIGNATURE = "signature"
-    # Of the P-Chain; the last one of Teleporter as well.
+    # Kinds of the P-Chain; Teleporter has the last one as well.
     WRONG_MANAGER = "wrong_manager"
     EXPIRED_REGISTRATION = "expired_registration"
     EARLY_REGISTRATION = "early_registration"

@@ -54,7 +54,7 @@ class EvmChain:
             "eth_call": (2, self._eth_call),
         }
 
-    def answer(self, body: bytes) -> tuple[str, bytes]:
+    def respond(self, body: bytes) -> tuple[str, bytes]:
         """Return the method (empty if there is none) and the response to a request or a batch."""
         try:
             request = json.loads(body)
@@ -68,11 +68,11 @@ class EvmChain:
 
     @property
     def _height(self) -> int:
-        return _BLOCKS_PER_MESSAGE * (len(self._sent) + 1)
+        return _BLOCKS_PER_MESSAGE * (len(self._sent_messages) + 1)
 
     @property
-    def _sent(self) -> list[SentMessage]:
-        return self._state.sent.get(self._chain.chain_id, [])
+    def _sent_messages(self) -> list[SentMessage]:
+        return self._state.sent_messages.get(self._chain.chain_id, [])
 
     def _handle(self, request: Any) -> dict[str, Any]:
         if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not _name(request):
@@ -102,7 +102,7 @@ class EvmChain:
         first, last = self._block(query.get("fromBlock")), self._block(query.get("toBlock"))
         if first > last:
             raise EvmError(_SERVER_ERROR, "invalid block range params")
-        logs = (_log(place, sent) for place, sent in enumerate(self._sent, start=1))
+        logs = (_log(place, message) for place, message in enumerate(self._sent_messages, start=1))
         return [log for log in logs if first <= int(log["blockNumber"], 16) <= last and _matches(log, query)]
 
     def _eth_call(self, call: Any, _block: Any) -> str:
@@ -119,8 +119,8 @@ class EvmChain:
         if height > self._height:
             raise EvmError(_SERVER_ERROR, "cannot query unfinalized data")
         place, rest = divmod(height, _BLOCKS_PER_MESSAGE)
-        has_message = place > 0 and not rest and place <= len(self._sent)
-        block_hash = _block_hash(self._sent[place - 1]) if has_message else self._hash_of_empty_block(height)
+        has_message = place > 0 and not rest and place <= len(self._sent_messages)
+        block_hash = _block_hash(self._sent_messages[place - 1]) if has_message else self._hash_of_empty_block(height)
         # Only the last block has the time of a proposervm block; the others are as old as the chain.
         heights = self._state.heights
         made_at = self._proposer.last.time if height == self._height else heights.time_of(heights.first)
@@ -142,12 +142,12 @@ class EvmChain:
             raise EvmError(_INVALID_PARAMS, "invalid argument 0: invalid hex string") from None
 
 
-def _block_hash(sent: SentMessage) -> str:
-    return "0x" + sha256(b"block of " + sent.evm_tx_id).hexdigest()
+def _block_hash(message: SentMessage) -> str:
+    return "0x" + sha256(b"block of " + message.evm_tx_id).hexdigest()
 
 
-def _log(place: int, sent: SentMessage) -> dict[str, Any]:
-    raw = sent.unsigned.raw
+def _log(place: int, message: SentMessage) -> dict[str, Any]:
+    raw = message.unsigned.raw
     padded = raw.ljust(-(-len(raw) // _WORD_BYTES) * _WORD_BYTES, b"\x00")
     data = _word(_WORD_BYTES) + _word(len(raw)) + padded
     number = _BLOCKS_PER_MESSAGE * place
@@ -155,14 +155,14 @@ def _log(place: int, sent: SentMessage) -> dict[str, Any]:
         "address": PRECOMPILE,
         "topics": [
             SEND_WARP_MESSAGE,
-            "0x" + sent.sender.rjust(_WORD_BYTES, b"\x00").hex(),
-            "0x" + sent.unsigned.id.hex(),
+            "0x" + message.sender.rjust(_WORD_BYTES, b"\x00").hex(),
+            "0x" + message.unsigned.id.hex(),
         ],
         "data": "0x" + data.hex(),
         "blockNumber": hex(number),
-        "transactionHash": "0x" + sent.evm_tx_id.hex(),
+        "transactionHash": "0x" + message.evm_tx_id.hex(),
         "transactionIndex": "0x0",
-        "blockHash": _block_hash(sent),
+        "blockHash": _block_hash(message),
         "logIndex": "0x0",
         "removed": False,
     }
@@ -193,5 +193,5 @@ def _word(value: int) -> bytes:
     return value.to_bytes(_WORD_BYTES, "big")
 
 
-def _packed(answer: Any) -> bytes:
-    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+def _packed(reply: Any) -> bytes:
+    return json.dumps(reply, separators=(",", ":")).encode() + b"\n"

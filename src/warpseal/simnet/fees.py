@@ -15,7 +15,7 @@ from warpseal.simnet.ledger import Heights
 
 @dataclass(frozen=True, slots=True)
 class FeeConfig:
-    """The parameters of a network; the defaults are those of local networks.
+    """The parameters of a network; the defaults are the parameters of local networks.
 
     target: the number of active validators beyond which the price rises from `min_price`.
     """

@@ -29,9 +29,9 @@ _INFINITY: Final = bytes([0xC0]) + bytes(95)
 class MessageRejected(Exception):
     """A message for which a node closes the connection."""
 
-    def __init__(self, fault: ViolationKind, detail: str) -> None:
+    def __init__(self, kind: ViolationKind, detail: str) -> None:
         super().__init__(detail)
-        self.fault = fault
+        self.kind = kind
         self.detail = detail
 
 
@@ -146,15 +146,13 @@ def _known_peers(message: p2p.Handshake) -> tuple[bloom.Filter, bytes]:
     return known_peers, message.known_peers.salt
 
 
-def _endpoint(
-    raw_ip: bytes, raw_port: int, ip_fault: ViolationKind, port_fault: ViolationKind
-) -> tuple[IPAddress, int]:
+def _endpoint(raw_ip: bytes, raw_port: int, ip_kind: ViolationKind, port_kind: ViolationKind) -> tuple[IPAddress, int]:
     ip = parse_wire_ip(raw_ip)
     if ip is None:
-        raise MessageRejected(ip_fault, f"an address of {len(raw_ip)} bytes")
+        raise MessageRejected(ip_kind, f"an address of {len(raw_ip)} bytes")
     port = raw_port & _PORT_MASK
     if port == 0:
-        raise MessageRejected(port_fault, f"port {raw_port}")
+        raise MessageRejected(port_kind, f"port {raw_port}")
     return ip, port
 
 

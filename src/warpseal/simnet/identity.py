@@ -76,7 +76,7 @@ def replace_bls_key(identity: Identity) -> Identity:
 
 
 def make_certificate(key: PrivateKey) -> bytes:
-    """Return a self-signed certificate as DER, field for field like those of a node."""
+    """Return a self-signed certificate as DER, field for field like a node's."""
     algorithm = _RSA_WITH_SHA256 if isinstance(key, rsa.RSAPrivateKey) else _ECDSA_WITH_SHA256
     key_info = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     body = _sequence(_VERSION_3 + _SERIAL_0 + algorithm + _NO_NAME + _VALIDITY + _NO_NAME + key_info + _EXTENSIONS)

@@ -64,7 +64,7 @@ class Info:
 
     def methods(self) -> dict[str, Method]:
         """Return the calls by name."""
-        answers: dict[str, Callable[[Params], Any]] = {
+        replies: dict[str, Callable[[Params], Any]] = {
             "getNetworkID": lambda _: {"networkID": str(self._state.network_id)},
             "getNetworkName": self._network_name,
             "getNodeID": self._node_id,
@@ -80,7 +80,7 @@ class Info:
             },
             "acps": lambda _: {"acps": {}},
         }
-        return {f"info.{name}": answer for name, answer in answers.items()}
+        return {f"info.{name}": reply for name, reply in replies.items()}
 
     def _network_name(self, _: Params) -> Any:
         network_id = self._state.network_id

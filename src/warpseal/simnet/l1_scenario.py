@@ -40,7 +40,7 @@ class L1Scenario:
     """Issues and accepts the transactions for the last subnet of a network."""
 
     def __init__(self, network: SimulatedNetwork, api_url: str, pace_s: float, say: Callable[[str], None]) -> None:
-        """api_url: of the aggregator in the printed URLs; say: prints a line."""
+        """api_url: URL of the aggregator in printed lines; say: prints a line."""
         self._network = network
         self._api_url = api_url
         self._pace_s = pace_s

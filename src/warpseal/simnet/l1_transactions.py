@@ -35,7 +35,7 @@ _ADDRESS_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class InitialValidator:
-    """An initial validator of a conversion. proof: of the possession of its key, 96 bytes."""
+    """An initial validator of a conversion. proof: proof of the possession of its key, 96 bytes."""
 
     node_id: bytes
     public_key: bytes

@@ -25,7 +25,7 @@ _UTXO_NAVAX: Final = 10**16
 class Transaction:
     """A P-Chain transaction. height: None until it is accepted; attested: the message of the P-Chain about it, if any.
 
-    subnet_id, validation_id: of the affected L1 and validator, if any.
+    subnet_id, validation_id: IDs of the affected L1 and validator, if any.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Transaction:
         self.attested = attested
         self.height: int | None = None
         self.draft = draft
-        self.written = b""
+        self.encoding = b""
         self.write: Callable[[], None] | None = None
 
     @property
     def raw(self) -> bytes:
         """The signed bytes. RuntimeError before it is issued or accepted."""
-        if not self.written and self.write is not None:
+        if not self.encoding and self.write is not None:
             self.write()
-        if not self.written:
+        if not self.encoding:
             raise RuntimeError(f"this {self.kind} was never issued")
-        return self.written
+        return self.encoding
 
     @property
     def tx_id(self) -> bytes:
@@ -117,7 +117,7 @@ class Ledger:
         self._heights_by_id = {sha256(raw).digest(): height for height, raw in enumerate(blocks)}
         for raw in transactions:
             recorded = Transaction("recorded", tx_builder.base)
-            recorded.written = raw
+            recorded.encoding = raw
             # Inside a block a transaction goes without its codec version.
             recorded.height = next((height for height, block in enumerate(blocks) if raw[2:] in block), None)
             self._by_id[recorded.tx_id] = recorded
@@ -143,14 +143,14 @@ class Ledger:
         for height in range(len(self._blocks), self._heights.current + 1):
             held = self._planned.get(height) or [_payment(height)]
             for transaction in held:
-                if not transaction.written:
+                if not transaction.encoding:
                     self._write(transaction)
                 utxo = self._change.pop(transaction.tx_id, None)
                 if utxo is not None:
                     self._utxos.append(utxo)
             parent_id = sha256(self._blocks[-1]).digest()
             raw = tx_builder.standard_block(
-                self._heights.time_of(height), parent_id, height, [tx.written for tx in held]
+                self._heights.time_of(height), parent_id, height, [tx.encoding for tx in held]
             )
             self._blocks.append(raw)
             self._heights_by_id[sha256(raw).digest()] = height
@@ -158,8 +158,8 @@ class Ledger:
     def _write(self, transaction: Transaction) -> None:
         draft = transaction.draft()
         utxo = self._utxos.popleft()
-        transaction.written = tx_builder.transaction(self._wallet, utxo, draft)
-        change = tx_builder.change(utxo, draft, transaction.written)
+        transaction.encoding = tx_builder.transaction(self._wallet, utxo, draft)
+        change = tx_builder.change(utxo, draft, transaction.encoding)
         self._change[change.tx_id] = change
         self._by_id[change.tx_id] = transaction
 
@@ -197,8 +197,8 @@ class Heights:
 
     def height_at(self, unix_s: float) -> int:
         """Return the last height whose block was made at `unix_s` or before."""
-        made = bisect_right(self.made_at, unix_s)
-        if made:
-            return self.first + made - 1
+        block_count = bisect_right(self.made_at, unix_s)
+        if block_count:
+            return self.first + block_count - 1
         passed = (unix_s - self.began_at) / max(1.0, self.made_at[0] - self.began_at)
         return max(0, min(self.first - 1, int(passed * self.first)))

@@ -208,8 +208,8 @@ class PeerConnection(asyncio.Protocol):
 
     def _refuse_tls(self, reason: str) -> None:
         refused = self._tls.refused
-        fault = ViolationKind.CERTIFICATE if refused else ViolationKind.TLS_FAILED
-        self._count(fault, refused or reason)
+        kind = ViolationKind.CERTIFICATE if refused else ViolationKind.TLS_FAILED
+        self._count(kind, refused or reason)
         self._end()
 
     def _upgrade_timed_out(self) -> None:
@@ -240,10 +240,10 @@ class PeerConnection(asyncio.Protocol):
         if session is not None and session.in_frame and not session.closed and not self._closing:
             session.report_violation(ViolationKind.TRUNCATED_FRAME, "the connection ended within a frame")
 
-    def _count(self, fault: ViolationKind, detail: str) -> None:
+    def _count(self, kind: ViolationKind, detail: str) -> None:
         context = self._listener.context
         peer = self._tls.leaf.node_id if self._tls.leaf else None
-        context.violations.add(fault, peer, self._listener.validator.node_id, detail, context.settings.clock())
+        context.violations.add(kind, peer, self._listener.validator.node_id, detail, context.settings.clock())
 
     def _flush(self) -> None:
         records = self._tls.outgoing()

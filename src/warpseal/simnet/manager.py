@@ -56,8 +56,8 @@ class ValidatorManager:
         chain = self._state.chains[self.chain_id]
         block = self._state.proposervm[self.chain_id].next_block(self._state.clock())
         delivery = verify_in_block(self._state, chain, block, signed)
-        fault = self._wrong_source(signed) if delivery.accepted else ""
-        return Delivery(False, fault) if fault else delivery
+        reason = self._wrong_source(signed) if delivery.accepted else ""
+        return Delivery(False, reason) if reason else delivery
 
     def _wrong_source(self, signed: bytes) -> str:
         """Return why a validly signed message is not for this contract; empty if it is."""

@@ -41,8 +41,8 @@ def build_messages(state: ChainState, chain: SimChain, count: int) -> list[SimMe
     """
     if chain.kind is ChainKind.X:
         return []
-    made = _p_chain_messages(state) if chain.kind is ChainKind.P else _evm_messages(state, chain)
-    return list(islice(made, count))
+    messages = _p_chain_messages(state) if chain.kind is ChainKind.P else _evm_messages(state, chain)
+    return list(islice(messages, count))
 
 
 def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCall:

@@ -49,7 +49,7 @@ class SimulatedNetwork:
     """
 
     def __init__(self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None) -> None:
-        """Build the network without starting it. state, signer: of a recording, instead of those of the plan."""
+        """Build the network without starting it. state, signer: a recording's, instead of the plan's."""
         self.plan = plan
         self.state = build_state(plan) if state is None else state
         self.violations = Violations()
@@ -108,7 +108,7 @@ class SimulatedNetwork:
         return [message for message in self.messages if message.unsigned.source_chain_id in chains]
 
     async def start(self, node_port: int = 0) -> None:
-        """Start all listeners and nodes and sign the addresses. node_port: of the first node, 0 for any."""
+        """Start all listeners and nodes and sign the addresses. node_port: port of the first node, 0 for any."""
         raise_file_limit(3 * len(self._listeners) + _OTHER_FILES)
         for place, listener in enumerate(self._listeners):
             await self._place(listener, int(self.plan.settings.clock()))
@@ -196,7 +196,7 @@ class SimulatedNetwork:
         return verify_in_block(self.state, self.state.chains[chain_id], block, raw)
 
     def set_idle(self, chain_id: ChainID, is_idle: bool = True) -> None:
-        """Let a chain build blocks with those of the P-Chain, or only by `build_block`."""
+        """Let a chain build blocks with each block of the P-Chain, or only by `build_block`."""
         self.state.proposervm[chain_id].is_idle = is_idle
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
@@ -307,9 +307,9 @@ class SimulatedNetwork:
 
     def _reserved_port(self) -> int:
         """Return a port that is bound but on which no process listens."""
-        taken = reserve_port(0)
-        self._stack.callback(taken.close)
-        return int(taken.getsockname()[1])
+        reservation = reserve_port(0)
+        self._stack.callback(reservation.close)
+        return int(reservation.getsockname()[1])
 
     def _node_self(self, place: int) -> NodeIdentity:
         if self.plan.node_is_validator:

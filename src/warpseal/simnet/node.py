@@ -71,7 +71,7 @@ class SimNode:
         if chain.kind is ChainKind.X:
             self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
         if chain.kind is ChainKind.EVM:
-            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).answer)
+            self.rpc.serve_evm(tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond)
 
     def stop_chain(self, chain_id: ChainID) -> None:
         """Stop running a chain: its calls get status 404."""

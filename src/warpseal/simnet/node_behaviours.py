@@ -1,6 +1,6 @@
 """Lies of simulated RPC nodes about the P-Chain, and their grammar: `1:old-sets=5`, `0,2:foreign-sets+forged-height=9`.
 
-A lie changes what the honest answer says. Equal lies of two nodes are equal, so that liars may agree with each other.
+A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree with each other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InvalidNodeBehaviour(ValueError):
 class NodeBehaviour:
     """How an RPC node lies; it may change while the network runs.
 
-    old_sets: sets are those of so many blocks before the height in question. foreign_sets: the validators of sets and
+    old_sets: sets are from this many blocks before the height in question. foreign_sets: the validators of sets and
     current validations are nodes that do not exist, with keys of the liar. forged_height: added to the heights of the
     P-Chain; sets beyond the tip are those of the tip. foreign_conversion: subnets have another conversion and manager,
     and chains another subnet. forged_balance: added to the balances of L1 validators, in nAVAX.
@@ -86,11 +86,11 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
     """Return the platform.* calls of a node that behaves so at the moment of each call."""
 
     def lying(method: Method, lie: Callable[[Method, Params, NodeBehaviour], Any]) -> Method:
-        def answer(params: Params) -> Any:
+        def reply_to(params: Params) -> Any:
             current = behaviour()
             return method(params) if current == NodeBehaviour() else lie(method, params, current)
 
-        return answer
+        return reply_to
 
     tip = methods["platform.getHeight"]
 
@@ -131,8 +131,8 @@ def with_lies(methods: Mapping[str, Method], behaviour: Callable[[], NodeBehavio
 
 
 def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = honest(params)
-    return {**answer, "height": str(int(answer["height"]) + lies.forged_height)}
+    reply = honest(params)
+    return {**reply, "height": str(int(reply["height"]) + lies.forged_height)}
 
 
 def _change_validations(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
@@ -143,8 +143,8 @@ def _change_validations(honest: Method, params: Params, lies: NodeBehaviour) -> 
 
 
 def _change_l1_validation(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = _forge_balance(_forge_height(honest, params, lies), lies)
-    return {**answer, "weight": str(int(answer["weight"]) + 1)} if lies.foreign_sets else answer
+    reply = _forge_balance(_forge_height(honest, params, lies), lies)
+    return {**reply, "weight": str(int(reply["weight"]) + 1)} if lies.foreign_sets else reply
 
 
 def _forge_balance(validation: Mapping[str, Any], lies: NodeBehaviour) -> Mapping[str, Any]:
@@ -154,23 +154,23 @@ def _forge_balance(validation: Mapping[str, Any], lies: NodeBehaviour) -> Mappin
 
 
 def _convert_otherwise(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = honest(params)
+    reply = honest(params)
     if not lies.foreign_conversion:
-        return answer
-    foreign = {"conversionID": _foreign_id(answer["conversionID"]), "managerAddress": "0x" + "66" * 20}
-    return {**answer, **foreign, "managerChainID": _foreign_id(answer["managerChainID"])}
+        return reply
+    foreign = {"conversionID": _foreign_id(reply["conversionID"]), "managerAddress": "0x" + "66" * 20}
+    return {**reply, **foreign, "managerChainID": _foreign_id(reply["managerChainID"])}
 
 
 def _name_another_subnet(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = honest(params)
-    return {"subnetID": _foreign_id(answer["subnetID"])} if lies.foreign_conversion else answer
+    reply = honest(params)
+    return {"subnetID": _foreign_id(reply["subnetID"])} if lies.foreign_conversion else reply
 
 
 def _add_chain(honest: Method, params: Params, lies: NodeBehaviour) -> Any:
-    answer = honest(params)
+    reply = honest(params)
     if not lies.foreign_conversion:
-        return answer
-    return {"blockchainIDs": [*answer["blockchainIDs"], _foreign_id(json.dumps(answer))]}
+        return reply
+    return {"blockchainIDs": [*reply["blockchainIDs"], _foreign_id(json.dumps(reply))]}
 
 
 def _foreign_id(text: str) -> str:

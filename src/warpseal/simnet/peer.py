@@ -92,7 +92,7 @@ class PeerSession:
         self._requests = RequestHandler(context.requests, validator, self)
         self._ping_is_out = False
         self._unanswered_pings = 0
-        self.finished = False
+        self.is_finished = False
         self.closed = False
 
     @property
@@ -122,10 +122,10 @@ class PeerSession:
             self._take(body)
         return bool(bodies) or self._frames.in_body != was_in_body
 
-    def report_violation(self, fault: ViolationKind, detail: str = "", *, close: bool = False) -> None:
+    def report_violation(self, kind: ViolationKind, detail: str = "", *, close: bool = False) -> None:
         """Count a violation of the peer. close: also close the connection, as a node does."""
         now = self._context.settings.clock()
-        self._context.violations.add(fault, self._leaf.node_id, self._validator.node_id, detail, now)
+        self._context.violations.add(kind, self._leaf.node_id, self._validator.node_id, detail, now)
         if close:
             self.close()
 
@@ -151,7 +151,7 @@ class PeerSession:
         try:
             self._handle(message)
         except MessageRejected as refused:
-            self.report_violation(refused.fault, refused.detail, close=True)
+            self.report_violation(refused.kind, refused.detail, close=True)
 
     def _handle(self, message: p2p.Message) -> None:
         match message.WhichOneof("message"):
@@ -167,12 +167,12 @@ class PeerSession:
                 self._get_peer_list(message.get_peer_list)
             case None:
                 self.report_violation(ViolationKind.UNKNOWN_MESSAGE)
-            case kind if not self.finished:
+            case kind if not self.is_finished:
                 self.report_violation(ViolationKind.EARLY_MESSAGE, kind)
             case "app_request":
                 self._requests.handle(message.app_request)
             case "app_response" | "app_error" as kind:
-                self.report_violation(ViolationKind.UNSOLICITED_ANSWER, kind)
+                self.report_violation(ViolationKind.UNSOLICITED_RESPONSE, kind)
             case kind:
                 self.report_violation(ViolationKind.UNWANTED_MESSAGE, kind)
 
@@ -204,19 +204,19 @@ class PeerSession:
         if self._handshake_seen is None:
             self.report_violation(ViolationKind.EARLY_PEER_LIST)
             return
-        if not self.finished:
-            self.finished = True
+        if not self.is_finished:
+            self.is_finished = True
             self._validator.counts.finished_handshakes += 1
         for ignored in check_peer_list(message.claimed_ip_ports, self._context.settings, self._wants):
-            self.report_violation(ignored.fault, ignored.detail)
+            self.report_violation(ignored.kind, ignored.detail)
 
     def _get_peer_list(self, message: p2p.GetPeerList) -> None:
-        if not self.finished or self._handshake_seen is None:
+        if not self.is_finished or self._handshake_seen is None:
             self.report_violation(ViolationKind.EARLY_MESSAGE, "get_peer_list")
             return
         peer_filter = check_get_peer_list(message)
-        asked = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
-        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, asked, peer_filter)
+        handshake = self._handshake_seen.with_all_subnets(all_subnets=message.all_subnets)
+        claims = self._context.gossip.claims_for(self._validator, self._leaf.node_id, handshake, peer_filter)
         if claims:
             self._transport.write(_peer_list_frame(claims))
 
@@ -226,11 +226,11 @@ class PeerSession:
         return validator is not None and (validator.address is None or signed_at > validator.address.signed_at)
 
     def _tick(self) -> None:
-        if self.finished and self._handshake_seen is not None:
+        if self.is_finished and self._handshake_seen is not None:
             try:
                 check_version(self._handshake_seen.version, self._context.settings)
             except MessageRejected as refused:
-                self.report_violation(refused.fault, refused.detail, close=True)
+                self.report_violation(refused.kind, refused.detail, close=True)
                 return
         if self._unanswered_pings >= self._context.settings.unanswered_pings:
             self.report_violation(ViolationKind.UNANSWERED_PINGS, f"{self._unanswered_pings} pings without a pong")

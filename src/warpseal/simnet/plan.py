@@ -54,7 +54,7 @@ class L1Plan:
     unconverted: a subnet without validators, whose nodes track it, so that it can be converted while the network runs.
     manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
     spare: the number of additional nodes that track it without validating it.
-    idle: its chains build no blocks with those of the P-Chain. warp: what its genesis says (None: no Warp messages);
+    idle: its chains build no blocks with the P-Chain's. warp: what its genesis says (None: no Warp messages);
     warp_upgrades: later rules.
     """
 

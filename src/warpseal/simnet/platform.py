@@ -51,7 +51,7 @@ class Platform:
 
     def methods(self) -> dict[str, Method]:
         """Return the calls by name."""
-        answers: dict[str, Callable[[Params], Any]] = {
+        replies: dict[str, Callable[[Params], Any]] = {
             "getHeight": self._height,
             "getProposedHeight": self._proposed_height,
             "getTimestamp": self._timestamp,
@@ -70,7 +70,7 @@ class Platform:
             "validatedBy": self._validated_by,
             "validates": self._validates,
         }
-        return {f"platform.{name}": answer for name, answer in answers.items()}
+        return {f"platform.{name}": reply for name, reply in replies.items()}
 
     def _height(self, _: Params) -> Any:
         return {"height": str(self._view().height)}
@@ -311,8 +311,8 @@ def _subnet_argument(params: Params) -> SubnetID:
     return SubnetID(id_argument(params, "subnetID"))
 
 
-def _beyond(current: int, asked: int) -> str:
-    return f"current P-chain height ({current}) < requested P-Chain height ({asked})"
+def _beyond(current: int, height: int) -> str:
+    return f"current P-chain height ({current}) < requested P-Chain height ({height})"
 
 
 def _hex(raw: bytes) -> str:

@@ -81,7 +81,7 @@ class ProposerVM:
 
     @property
     def epochs(self) -> dict[int, int]:
-        """The P-Chain height of every epoch so far, that of the next block included, by number."""
+        """The P-Chain height of every epoch so far, the next block's included, by number."""
         epochs = [*(block.epoch for block in self._blocks), self.next_epoch]
         return {epoch.number: epoch.p_chain_height for epoch in epochs if epoch != NO_EPOCH}
 

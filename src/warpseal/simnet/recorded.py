@@ -85,14 +85,14 @@ class RecordedSigner:
 
     state: ChainState
     shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
-    answers: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
+    replies: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(default_factory=dict)
 
-    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
         """Return the recorded share or refusal, or the refusal that the chain's rules give."""
         message = request.message
         key = (validator.node_id, chain.chain_id, message.raw, request.justification)
-        if key in self.answers:
-            return self.answers[key]
+        if key in self.replies:
+            return self.replies[key]
         share = self.shares.get((validator.node_id, message.id))
         if share is not None and message.source_chain_id == chain.chain_id:
             return share
@@ -126,7 +126,7 @@ class _Rebuilder:
         self._add_validations()
         self._add_sets()
         self._add_shares()
-        self._add_wire_answers()
+        self._add_wire_responses()
         self._add_blocks()
 
     @cached_property
@@ -235,18 +235,18 @@ class _Rebuilder:
             key = (self._nodes[name].node_id, MessageID(parse_id(params[0])))
             self.signer.shares[key] = bytes.fromhex(result[2:])
 
-    def _add_wire_answers(self) -> None:
-        asked: dict[tuple[str, int], p2p.AppRequest] = {}
+    def _add_wire_responses(self) -> None:
+        requests: dict[tuple[str, int], p2p.AppRequest] = {}
         for line in self._recording.lines("wire"):
             if line.get("message") == "app_request":
                 request = _message_of(line).app_request
-                asked[line["node"], request.request_id] = request
+                requests[line["node"], request.request_id] = request
             elif line.get("message") in ("app_response", "app_error"):
-                answer = _message_of(line)
-                request_id = getattr(answer, line["message"]).request_id
-                self._record_response(line["node"], asked[line["node"], request_id], answer)
+                reply = _message_of(line)
+                request_id = getattr(reply, line["message"]).request_id
+                self._record_response(line["node"], requests[line["node"], request_id], reply)
 
-    def _record_response(self, name: str, request: p2p.AppRequest, answer: p2p.Message) -> None:
+    def _record_response(self, name: str, request: p2p.AppRequest, reply: p2p.Message) -> None:
         signature_request = parse_signature_request(request.app_bytes.removeprefix(bytes([HANDLER_ID])))
         if isinstance(signature_request, Refusal):
             return
@@ -256,11 +256,11 @@ class _Rebuilder:
             signature_request.message.raw,
             signature_request.justification,
         )
-        if answer.HasField("app_error"):
-            self.signer.answers[key] = Refusal(answer.app_error.error_code, answer.app_error.error_message)
+        if reply.HasField("app_error"):
+            self.signer.replies[key] = Refusal(reply.app_error.error_code, reply.app_error.error_message)
         else:
-            response = sdk.SignatureResponse.FromString(answer.app_response.app_bytes)
-            self.signer.answers[key] = response.signature
+            response = sdk.SignatureResponse.FromString(reply.app_response.app_bytes)
+            self.signer.replies[key] = response.signature
             self._add_message(signature_request.message, signature_request.justification)
 
     def _add_blocks(self) -> None:

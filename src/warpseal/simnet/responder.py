@@ -1,4 +1,4 @@
-"""The bytes of the reply to a signature request: the honest response, or that of a misbehaviour."""
+"""The bytes of the reply to a signature request: the honest response, or the response of a misbehaviour."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Responder:
             return behaviour.refusal
         if behaviour.signs_after_s and self._is_too_early(request):
             return _NOT_YET_P if request.chain.kind is ChainKind.P else _NOT_YET_EVM
-        return self.signer.answer(request.validator, request.chain, request.signature_request)
+        return self.signer.respond(request.validator, request.chain, request.signature_request)
 
     def _is_too_early(self, request: ReceivedRequest) -> bool:
         now = self._state.clock()
@@ -103,7 +103,7 @@ class Responder:
             case ReplyKind.WRONG:
                 return self._sign(request, b"not what was asked for" + request.signature_request.message.raw)
             case ReplyKind.STOLEN:
-                return self.signer.answer(self._next_validator(request), request.chain, request.signature_request)
+                return self.signer.respond(self._next_validator(request), request.chain, request.signature_request)
             case ReplyKind.SHORT:
                 return self._sign(request, request.signature_request.message.raw)[:-1]
             case ReplyKind.LONG:

@@ -21,7 +21,7 @@ Params = Mapping[str, Any]
 # Returns a JSON-serializable result, or bytes of JSON.
 Method = Callable[[Params], Any]
 # Takes a body; returns the name of the method (empty if there is none) and the response.
-EvmAnswer = Callable[[bytes], tuple[str, bytes]]
+EvmHandler = Callable[[bytes], tuple[str, bytes]]
 Report = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PARSE_ERROR: Final = -32700
@@ -35,7 +35,7 @@ _MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 
 
 class RpcError(Exception):
-    """The error response of a method; the text is that of a node."""
+    """The error response of a method; it has the text of a node."""
 
 
 class BadArgument(RpcError):
@@ -71,7 +71,7 @@ class RpcServer:
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
         self._methods: dict[str, dict[str, Method]] = {}
-        self._evm: dict[str, EvmAnswer] = {}
+        self._evm: dict[str, EvmHandler] = {}
         # Base paths of chains that the node does not run.
         self.absent: set[str] = set()
         self.calls: Counter[str] = Counter()
@@ -83,10 +83,10 @@ class RpcServer:
         for path in paths:
             self._methods[path] = dict(methods)
 
-    def serve_evm(self, paths: tuple[str, ...], answer: EvmAnswer) -> None:
+    def serve_evm(self, paths: tuple[str, ...], reply: EvmHandler) -> None:
         """Serve an EVM chain under each of `paths`."""
         for path in paths:
-            self._evm[path] = answer
+            self._evm[path] = reply
 
     def application(self, reports: Mapping[str, Report]) -> web.Application:
         """Return the HTTP application. reports: additional GET handlers by path."""
@@ -108,19 +108,19 @@ class RpcServer:
         content_type = request.headers.get("content-type", "")
         if content_type.partition(";")[0].strip().lower() != "application/json":
             return web.Response(status=415, text=f"rpc: unrecognized Content-Type: {content_type}", headers=headers)
-        method, answer = self._respond(request.path, await request.read())
+        method, reply = self._respond(request.path, await request.read())
         outage = await self._outage(method, request)
         if outage is not None:
             return outage
-        return web.Response(body=answer, content_type="application/json", charset="utf-8", headers=headers)
+        return web.Response(body=reply, content_type="application/json", charset="utf-8", headers=headers)
 
     def _respond(self, path: str, body: bytes) -> tuple[str, bytes]:
         if path not in self._evm:
             return self._call(path, body)
-        name, answer = self._evm[path](body)
+        name, reply = self._evm[path](body)
         if name:
             self.calls[name] += 1
-        return name, answer
+        return name, reply
 
     def _call(self, path: str, body: bytes) -> tuple[str, bytes]:
         try:

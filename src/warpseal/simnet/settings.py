@@ -1,4 +1,4 @@
-"""Timeouts and limits of simulated validators; the defaults are those of a node."""
+"""Timeouts and limits of simulated validators; the defaults are a node's."""
 
 from __future__ import annotations
 

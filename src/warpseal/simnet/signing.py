@@ -44,7 +44,7 @@ class SignatureRequest:
 class Signer(Protocol):
     """Returns a share of 96 bytes, or a refusal."""
 
-    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
+    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal: ...
 
 
 @lru_cache(maxsize=256)
@@ -66,7 +66,7 @@ class LiveSigner:
     def __init__(self, state: ChainState) -> None:
         self._state = state
 
-    def answer(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
+    def respond(self, validator: SimValidator, chain: SimChain, request: SignatureRequest) -> bytes | Refusal:
         """Return the validator's share, or the refusal of a node."""
         message = request.message
         share = known_share(validator, message)
@@ -96,7 +96,7 @@ class LiveSigner:
 
 
 def validator_state(state: ChainState, validator: SimValidator) -> StateAt:
-    """Return the P-Chain state of a validator: that of the tip unless the validator lags."""
+    """Return the P-Chain state of a validator: the tip's unless the validator lags."""
     behaviour = validator.behaviour
     height = state.heights.current - behaviour.lag_blocks
     if behaviour.behind_s:

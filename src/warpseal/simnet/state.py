@@ -32,14 +32,14 @@ class ChainState:
         ledger: Ledger,
         fees: FeeConfig | None = None,
     ) -> None:
-        """Start without chains and validators. fees: None for those of the network."""
+        """Start without chains and validators. fees: None for the network's."""
         self.network_id = network_id
         self.heights = heights
         self.clock = clock
         self.ledger = ledger
         self.fees = FeeHistory(fees or fee_config(network_id), heights)
         # The time of the next block, and the fee accrued until then, once its transactions are executed.
-        self._begun: tuple[float, int] | None = None
+        self._block_start: tuple[float, int] | None = None
         self.validators: list[SimValidator] = []
         self._by_node: dict[NodeID, SimValidator] = {}
         self._l1_positions: dict[ValidationID, tuple[SubnetID, int]] = {}
@@ -65,13 +65,13 @@ class ChainState:
         self.registrations: dict[ValidationID, RegisterL1Validator] = {}
         self.manager_chains: dict[SubnetID, ChainID] = {}
         # Messages of managers by chain, in order.
-        self.sent: dict[ChainID, list[SentMessage]] = {}
+        self.sent_messages: dict[ChainID, list[SentMessage]] = {}
         self.on_block: list[Callable[[int], None]] = []
 
     def add_chain(
         self, chain: SimChain, rule: EpochRule, *, is_idle: bool = False, warp: WarpConfig | None = None
     ) -> None:
-        """Add a chain. is_idle: whether it builds no blocks with those of the P-Chain; warp: None for the default."""
+        """Add a chain. is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default."""
         self.chains[chain.chain_id] = chain
         self.proposervm[chain.chain_id] = ProposerVM(self.heights, rule, is_idle=is_idle)
         if chain.kind is ChainKind.EVM:
@@ -128,11 +128,11 @@ class ChainState:
         return validation_id in self._l1_positions
 
     def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
-        """Return a validation's subnet and its index among those of the subnet; the index is None if it is unknown."""
+        """Return a validation's subnet and its index among the subnet's; the index is None if it is unknown."""
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
     def has_validation_history(self, subnet_id: SubnetID) -> bool:
-        """Return whether past validations of a subnet are recorded, as those of L1s are."""
+        """Return whether past validations of a subnet are recorded, as an L1's are."""
         return subnet_id != PRIMARY_NETWORK
 
     def validation_of(self, subnet_id: SubnetID, node_id: NodeID) -> Validation:
@@ -150,11 +150,11 @@ class ChainState:
             self.messages.append(message)
             self.known_messages.add(message.unsigned.id)
 
-    def send(self, chain_id: ChainID, sent: SentMessage) -> None:
+    def send(self, chain_id: ChainID, message: SentMessage) -> None:
         """Add a message that a contract emits; the validators of its chain sign it from now on."""
-        if sent.unsigned.id not in self.known_messages:
-            self.sent.setdefault(chain_id, []).append(sent)
-            self.known_messages.add(sent.unsigned.id)
+        if message.unsigned.id not in self.known_messages:
+            self.sent_messages.setdefault(chain_id, []).append(message)
+            self.known_messages.add(message.unsigned.id)
 
     def record_sets(self, height: int) -> None:
         """Record the validator sets from `height` on."""
@@ -166,18 +166,18 @@ class ChainState:
     @property
     def next_time(self) -> int:
         """The time of the next P-Chain block, unix seconds."""
-        return int(max(self.clock(), self.heights.made_at[-1]) if self._begun is None else self._begun[0])
+        return int(max(self.clock(), self.heights.made_at[-1]) if self._block_start is None else self._block_start[0])
 
     def begin_block(self) -> int:
         """Begin the next block: L1 validators pay for the time until then, and those that cannot become inactive.
 
         Returns the accrued fee, from which the transactions of the block count balances.
         """
-        if self._begun is None:
+        if self._block_start is None:
             made_at = max(self.clock(), self.heights.made_at[-1])
-            self._begun = (made_at, self.fees.at_time(int(made_at)).accrued)
-            self._deactivate_below(self._begun[1] + 1)
-        return self._begun[1]
+            self._block_start = (made_at, self.fees.at_time(int(made_at)).accrued)
+            self._deactivate_below(self._block_start[1] + 1)
+        return self._block_start[1]
 
     def advance(self, blocks: int = 1) -> int:
         """Accept `blocks` blocks; earlier changes take effect with the first one. Return the height."""
@@ -191,8 +191,8 @@ class ChainState:
 
     def _end_block(self, height: int) -> None:
         """Deactivate the L1 validators that cannot pay for another second, and accept the block."""
-        assert self._begun is not None
-        (made_at, _), self._begun = self._begun, None
+        assert self._block_start is not None
+        (made_at, _), self._block_start = self._block_start, None
         paid = replace(self.fees.at_time(int(made_at)), active=self.count_active())
         self._deactivate_below(paid.after(self.fees.config, 1).accrued)
         self.record_sets(height)
@@ -221,7 +221,7 @@ class ChainState:
 
 
 class StateAt:
-    """The state after the block at `height`, below 0 that of block 0; at the tip the state itself, whatever changes."""
+    """The state after the block at `height`, below 0 after block 0; at the tip the state itself, whatever changes."""
 
     def __init__(self, state: ChainState, height: int) -> None:
         self.state = state

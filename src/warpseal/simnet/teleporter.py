@@ -24,22 +24,22 @@ class Messenger:
 
     def __init__(self, chain_id: ChainID) -> None:
         self._chain_id = chain_id
-        self._received = set[bytes]()
+        self._received_ids = set[bytes]()
 
     def receive(self, message: UnsignedMessage) -> bool:
         """Take a verified message; return whether it is new. Messages for other contracts or chains are always new."""
         message_id = self.id_of(message)
         if message_id is None:
             return True
-        is_new = message_id not in self._received
-        self._received.add(message_id)
+        is_new = message_id not in self._received_ids
+        self._received_ids.add(message_id)
         return is_new
 
     def call(self, data: bytes) -> bytes:
         """Return the result of a call; empty if the contract has no such function."""
         if data[:4] != _MESSAGE_RECEIVED or len(data) != 4 + _WORD_BYTES:
             return b""
-        return int(data[4:] in self._received).to_bytes(_WORD_BYTES, "big")
+        return int(data[4:] in self._received_ids).to_bytes(_WORD_BYTES, "big")
 
     def id_of(self, message: UnsignedMessage) -> bytes | None:
         """Return the Teleporter ID of a message for this chain; None of other messages."""

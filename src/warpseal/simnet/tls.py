@@ -120,7 +120,7 @@ def make_context(identity: Identity) -> SSL.Context:
     context.use_privatekey(identity.tls_key)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verified)
     # pyOpenSSL cannot set the number of tickets to 0. These two leave tickets that hold nothing and cannot be
-    # resumed; clients read them away, as they do with those of a node.
+    # resumed; clients read them away, as they do with a node's.
     context.set_options(SSL.OP_NO_TICKET)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(_RELEASE_BUFFERS)

@@ -66,7 +66,7 @@ class TxDraft:
     """The content of a transaction without its inputs and outputs.
 
     body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
-    authorisation_signatures: how many signatures a credential behind that of the input has (None: there is none).
+    authorisation_signatures: how many signatures a credential behind the input's has (None: there is none).
     """
 
     kind: str
@@ -186,9 +186,9 @@ def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int, chains: Seq
         for utxo in utxos
     )
     supply = sum(utxo.amount_navax for utxo in utxos)
-    made = (pack_u32(len(chains)), *(raw[2:] for raw in chains))
+    chain_bytes = (pack_u32(len(chains)), *(raw[2:] for raw in chains))
     return pack_versioned(
-        pack_u32(len(utxos)), *outputs, pack_u32(0), *made, pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
+        pack_u32(len(utxos)), *outputs, pack_u32(0), *chain_bytes, pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
     )
 
 

@@ -101,11 +101,11 @@ class TxExecutor:
         require(not is_early, "warp message not yet allowed", RefusalCode.EARLY_REGISTRATION)
         is_new = not self._state.was_registered(message.validation_id)
         require(is_new, "warp message already issued", RefusalCode.ALREADY_DELIVERED)
-        taken = any(
+        has_validator = any(
             validation.node_id == message.node_id and validation.present and validation.is_l1
             for validation in validations
         )
-        require(not taken, "an L1 validator of this node exists")
+        require(not has_validator, "an L1 validator of this node exists")
         self.check_capacity(balance_navax > 0)
         require(
             sum(validation.weight for validation in validations if validation.present) + message.weight <= _MAX_UINT64,

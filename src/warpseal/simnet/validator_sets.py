@@ -115,16 +115,16 @@ class ValidationHistory:
         seats = self._seats.setdefault(subnet_id, [])
         old = seats[-1] if seats else ()
         unchanged = len(before)
-        made = tuple(
+        seat = tuple(
             old[place] if place < unchanged and before[place] == states[place] else copy(validation)
             for place, validation in enumerate(validations)
         )
         heights = self._heights.setdefault(subnet_id, [])
         if heights and heights[-1] == height:
-            seats[-1] = made
+            seats[-1] = seat
         else:
             heights.append(height)
-            seats.append(made)
+            seats.append(seat)
         self._last[subnet_id] = list(states)
 
     def at(self, subnet_id: SubnetID, height: int) -> tuple[Validation, ...]:

@@ -28,7 +28,7 @@ class ChainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimChain:
-    """A blockchain and the subnet that validates it. evm_chain_id: of its EVM."""
+    """A blockchain and the subnet that validates it. evm_chain_id: ID of its EVM."""
 
     chain_id: ChainID
     subnet_id: SubnetID

@@ -37,7 +37,7 @@ class ViolationKind(StrEnum):
     UNKNOWN_MESSAGE = "unknown_message"
     EARLY_MESSAGE = "early_message"
     EARLY_PEER_LIST = "early_peer_list"
-    UNSOLICITED_ANSWER = "unsolicited_answer"
+    UNSOLICITED_RESPONSE = "unsolicited_answer"
     UNWANTED_MESSAGE = "unwanted_message"
     # Handshake: closed, in the order in which a node looks.
     SECOND_HANDSHAKE = "second_handshake"
@@ -84,7 +84,7 @@ class ViolationKind(StrEnum):
 class Violation:
     """One violation. peer and validator: NodeID texts; at: unix seconds."""
 
-    fault: ViolationKind
+    kind: ViolationKind
     peer: str
     validator: str
     detail: str
@@ -92,7 +92,7 @@ class Violation:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "kind": self.fault.value,
+            "kind": self.kind.value,
             "peer": self.peer,
             "validator": self.validator,
             "detail": self.detail,
@@ -107,11 +107,11 @@ class Violations:
         self._counts: Counter[tuple[str, ViolationKind]] = Counter()
         self._latest: list[Violation] = []
 
-    def add(self, fault: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
+    def add(self, kind: ViolationKind, peer: NodeID | None, validator: NodeID, detail: str, at: float) -> None:
         """Count one violation; peer is None if no certificate arrived."""
         name = UNKNOWN_PEER if peer is None else node_id_text(peer)
-        self._counts[name, fault] += 1
-        self._latest.append(Violation(fault, name, node_id_text(validator), detail[:200], at))
+        self._counts[name, kind] += 1
+        self._latest.append(Violation(kind, name, node_id_text(validator), detail[:200], at))
         del self._latest[:-_MAX_LATEST]
 
     @property
@@ -127,15 +127,15 @@ class Violations:
     def by_kind(self) -> dict[str, int]:
         """Return the number of violations by kind."""
         kinds: Counter[str] = Counter()
-        for (_, fault), count in self._counts.items():
-            kinds[fault.value] += count
+        for (_, kind), count in self._counts.items():
+            kinds[kind.value] += count
         return dict(kinds)
 
     def by_peer(self) -> dict[str, dict[str, int]]:
         """Return the counts by kind by the peer's NodeID."""
         peers: dict[str, dict[str, int]] = {}
-        for (name, fault), count in self._counts.items():
-            peers.setdefault(name, {})[fault.value] = count
+        for (name, kind), count in self._counts.items():
+            peers.setdefault(name, {})[kind.value] = count
         return peers
 
     def clear(self) -> None:

@@ -86,8 +86,8 @@ class WarpConfig:
 
     def at(self, unix_s: int) -> WarpRule | None:
         """Return the rule that holds in a block of this time; None if the chain takes no messages."""
-        begun = [rule for rule in (self.genesis, *self.upgrades) if rule is not None and rule.since <= unix_s]
-        return None if not begun or begun[-1].is_disabled else begun[-1]
+        rules = [rule for rule in (self.genesis, *self.upgrades) if rule is not None and rule.since <= unix_s]
+        return None if not rules or rules[-1].is_disabled else rules[-1]
 
 
 def chain_config(chain: SimChain, warp: WarpConfig) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Access of commands to a store: to read it beside a daemon, or to write it with or without one."""
+"""Access of commands to a store: to read it while a daemon runs, or to write it with or without a daemon."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _USERS: Final = text(
 
 @contextmanager
 def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
-    """Open a connection that reads; a daemon may run meanwhile. Raises StoreUnusable, also for errors inside.
+    """Open a connection that reads; a daemon may run at the same time. Raises StoreUnusable, also for errors inside.
 
     kind: of StoreUnusable.
     """
@@ -46,7 +46,7 @@ def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
 
 @contextmanager
 def open_shared(url: StoreUrl) -> Iterator[Connection]:
-    """Open one short transaction that writes beside a daemon. Raises StoreUnusable, also for errors inside."""
+    """Open one short transaction that writes while a daemon may run. Raises StoreUnusable, also for errors inside."""
     with _opened(url, writing_engine, is_short=True) as engine, engine.begin() as connection:
         yield connection
 

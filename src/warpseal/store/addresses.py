@@ -49,7 +49,7 @@ class Addresses:
         return [row for row, _ in rows]
 
     async def replace(self, rows: Iterable[AddressRow]) -> bool:
-        """Store exactly these addresses beside those of other daemons; return whether that succeeded."""
+        """Store exactly these addresses, and keep the addresses of other daemons; return whether that succeeded."""
         now = time.time()
         rows_by_key = {(row.node_id, row.kind): row for row in rows}
         changed = [row for key, row in rows_by_key.items() if self._is_due(key, row, now)]

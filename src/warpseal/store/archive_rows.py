@@ -116,9 +116,9 @@ def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
         if is_valid is None:
             rows += _write_shares(connection, updates)
         else:
-            judged = [(update.message_id, update.public_key, update.signature) for update in updates]
-            (MARK if is_valid else REJECT).run(connection, judged)
-            rows += len(judged)
+            keys = [(update.message_id, update.public_key, update.signature) for update in updates]
+            (MARK if is_valid else REJECT).run(connection, keys)
+            rows += len(keys)
     to_count = {*batch.pinned, *batch.to_recount, *batch.signed_ids, *(update.message_id for update in batch.updates)}
     # Of evictable messages only the newest few signatures stay; then the sizes are counted again.
     for statement in (TRIM_SIGNATURES, RECOUNT):
@@ -181,7 +181,7 @@ MESSAGE_BYTES: Final = 250
 _SHARE_BYTES: Final = 170
 _SIGNED_BYTES: Final = 250
 _MAX_LOADED_SIGNATURES: Final = 16
-# Of an evictable message, only the newest signatures are kept.
+# Only the newest signatures of an evictable message are kept.
 MAX_EVICTABLE_SIGNATURES: Final = 4
 _ANY_NUMBER: Final = 10**9
 
@@ -211,7 +211,7 @@ def _used_again(statement: Insert, **values: Any) -> Insert:
 def _unpacked(statement: Insert, *, verified: int) -> Insert:
     """Insert `count` shares of one message from its joined keys and signatures: one statement instead of a hundred.
 
-    It takes half the time, and other threads run meanwhile because the interpreter's lock is not taken for each row.
+    It takes half the time, and other threads run because the interpreter's lock is not taken for each row.
     """
     numbers = select(_literal(0).label("n")).cte("numbers", recursive=True)
     following = select(numbers.c.n + _literal(1)).where(numbers.c.n + _literal(1) < bindparam("count", type_=Integer))

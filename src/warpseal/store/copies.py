@@ -26,9 +26,9 @@ _PAGES_PER_STEP: Final = 1_000
 
 
 def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = lambda *_: None) -> None:
-    """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write meanwhile.
+    """Write the store at `path`, as it is at one moment, to a private file, and flush it. A daemon may write.
 
-    progress: called with the copied and all pages. The copy has no log beside it. Raises StoreUnusable for a damaged
+    progress: called with the copied and all pages. The copy has no log file. Raises StoreUnusable for a damaged
     store, sqlite3.Error, OSError.
     """
     try:
@@ -55,7 +55,7 @@ def copy_store(path: Path, target: Path, progress: Callable[[int, int], None] = 
 
 
 def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
-    """Check the pages of a store that no process uses, and leave no log beside it.
+    """Check the pages of a store that no process uses, and leave no log file.
 
     advice: what an operator does about damage. Raises StoreUnusable.
     """

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """A database; this class is that of a store that is off. reason: why it is off.
+    """A database; this class stands for a store that is off. reason: why it is off.
 
     settings: as given. queue: the writes that may wait.
     """

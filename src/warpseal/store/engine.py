@@ -93,7 +93,7 @@ def create_private(path: Path) -> None:
 
 
 def lone_log_reason(path: Path) -> str | None:
-    """Return why a database file must not be opened: it is missing or empty beside its log, which SQLite would drop."""
+    """Return why a database file must not be opened: it is missing or empty but has a log, which SQLite would drop."""
     log_path = path.with_name(path.name + "-wal")
     if _size(path) or not _size(log_path):
         return None
@@ -175,7 +175,7 @@ def _sqlite(path: Path, connections: int, mode: str, page_bytes: int = PAGE_BYTE
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,
-        # Each connection has its own cache of pages; that of the last used connection is the most useful one.
+        # Each connection has its own cache of pages; the cache of the last used connection is the most useful one.
         pool_use_lifo=True,
         pool_reset_on_return="rollback" if mode == "rwc" else None,
         hide_parameters=True,

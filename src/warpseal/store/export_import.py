@@ -103,7 +103,7 @@ def read_network_id(connection: Connection) -> int | None:
 
 
 class MessageRows(Struct, frozen=True):
-    """The row of a message and those of its signatures and shares, read at one moment."""
+    """The rows of a message, its signatures and its shares, read at one moment."""
 
     message: Row[Any]
     signatures: Sequence[Row[Any]]
@@ -144,7 +144,7 @@ class Importer(Struct):
     """Verifies each line and writes the valid records, some hundred in one transaction.
 
     on_bad_line: called with the number of a line and its error. for_ever: keep every message for ever. network_id: of
-    the store; None: that of the first message. Records that were written before an interruption stay; the same file may
+    the store; None: the first message's. Records that were written before an interruption stay; the same file may
     be imported again.
     """
 

@@ -38,18 +38,18 @@ class IntegrityReport(Struct):
 
 
 class IntegrityCheck(Struct):
-    """One check of all rows; a daemon may run meanwhile.
+    """One check of all rows; a daemon may run at the same time.
 
-    on_fault: called with each fault. progress: called with the rows of each step.
+    on_error: called with each error. progress: called with the rows of each step.
     """
 
     connection: Connection
-    on_fault: Callable[[str], None]
+    on_error: Callable[[str], None]
     progress: Progress = ignore_progress
     report: IntegrityReport = field(default_factory=IntegrityReport)
 
     def run(self) -> IntegrityReport:
-        """Check everything; a fault does not end the check."""
+        """Check everything; an error does not end the check."""
         for check in (
             self._check_database,
             self._check_messages,
@@ -63,9 +63,9 @@ class IntegrityCheck(Struct):
                 self._report(f"the database cannot be read: {error.orig}")
         return self.report
 
-    def _report(self, fault: str) -> None:
+    def _report(self, error: str) -> None:
         self.report.faults += 1
-        self.on_fault(fault)
+        self.on_error(error)
 
     def _check_database(self) -> None:
         """Report the faults that the database itself finds. A server checks pages as it reads them: all are read."""
@@ -105,8 +105,8 @@ class IntegrityCheck(Struct):
             self._report(f"{name}: the number of its unverified shares is not the counted one")
         for signature in rows.signatures:
             self.report.signatures += 1
-            if fault := _signature_fault(row.raw, signature):
-                self._report(f"{name}: a signature of {len(signature.public_keys) // 48} keys: {fault}")
+            if signature_error := _signature_error(row.raw, signature):
+                self._report(f"{name}: a signature of {len(signature.public_keys) // 48} keys: {signature_error}")
         for share in rows.shares:
             self.report.shares += 1
             if _is_valid_share(row.raw, share):
@@ -147,7 +147,7 @@ class IntegrityCheck(Struct):
             before = row
 
 
-def _signature_fault(raw: bytes, row: Row[Any]) -> str | None:
+def _signature_error(raw: bytes, row: Row[Any]) -> str | None:
     try:
         keys = [parse_key(key) for key in split_keys(row.public_keys)]
     except BadLine as error:

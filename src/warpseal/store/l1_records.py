@@ -137,7 +137,7 @@ def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any
 
 
 def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:
-    """Add a range to those of a chain, merged with all that it touches. Raises BlockRangesMismatch."""
+    """Add a range to the ranges of a chain, merged with all that it touches. Raises BlockRangesMismatch."""
     if read.low > read.high:
         raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
     if connection.dialect.name == "postgresql":

@@ -1,7 +1,7 @@
 """Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL database; leader election.
 
-An upgrade or an import locks either exclusively. A SQLite file has a lock file beside it with the pid of its holder. A
-server has advisory locks, and releases those of a session when the session ends.
+An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its holder. A
+server has advisory locks, and releases the locks of a session when the session ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _POLL_S: Final = 2.0
 _RECONNECT: Final = Backoff(_POLL_S, _POLL_S)
-_ANSWER_WAIT_S: Final = 3.0
+_REPLY_WAIT_S: Final = 3.0
 _CONNECT_WAIT_S: Final = 5.0
 # The first of the two numbers of Warpseal's advisory locks; the second is a hash of the lock's name.
 _LOCK_CLASS: Final = 0x57_41_52_50
@@ -123,7 +123,7 @@ class AdvisoryLock:
 
     async def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         session = await self._connected()
-        async with asyncio.timeout(_ANSWER_WAIT_S):
+        async with asyncio.timeout(_REPLY_WAIT_S):
             return await (await session.execute(query.encode(), values)).fetchall()
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:

@@ -52,7 +52,7 @@ _ALEMBIC: Final = ThreadLock()
 class Migrations(Struct, frozen=True):
     """The schema versions: the program's, and more in tests.
 
-    head: the newest. tables: those of the newest, which an empty database gets at once; None: it gets all versions.
+    head: the newest. tables: the newest version's, which an empty database gets at once; None: it gets all versions.
     """
 
     folders: tuple[Path, ...] = (VERSIONS,)
@@ -199,8 +199,8 @@ def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Mig
 
 def _record_upgrade(connection: Connection, version: str) -> None:
     if inspect(connection).has_table(UPGRADES.name):
-        made = {"schema_version": version, "program_version": __version__, "upgraded_at": time.time()}
-        connection.execute(insert(UPGRADES).values(made))
+        row = {"schema_version": version, "program_version": __version__, "upgraded_at": time.time()}
+        connection.execute(insert(UPGRADES).values(row))
 
 
 def _versions(migrations: Migrations) -> ScriptDirectory:

@@ -153,7 +153,7 @@ EAGER_TASKS: Final = Table(
     Index("eager_tasks_due", "due_at"),
 )
 
-# digest: SHA-256 of the key's text. units: of each caller, 0 for any number.
+# digest: SHA-256 of the key's text. units: units a minute of each caller, 0 for any number.
 API_KEYS: Final = Table(
     "api_keys",
     METADATA,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     postgresql = LazyModule("sqlalchemy.dialects.postgresql")
 
-# That of PostgreSQL has `on_conflict_do_nothing` and `on_conflict_do_update`, too, which mean the same.
+# PostgreSQL's `Insert` also has `on_conflict_do_nothing` and `on_conflict_do_update`, which mean the same.
 Insert = sqlite.Insert
 InsertInto = Callable[[Table], Insert]
 

@@ -33,7 +33,7 @@ class MalformedStoreUrl(ValueError):
 
 
 class StoreUrl(Struct, frozen=True):
-    """One store. path: of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
+    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
 
     kind: StoreKind
     text: str

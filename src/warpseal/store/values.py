@@ -55,7 +55,7 @@ class BlockRange(Struct, frozen=True):
 class L1Transaction(Struct, frozen=True):
     """A transaction about an L1 that the P-Chain accepted.
 
-    position: within its block, from 0. time: of the block, Unix seconds. kind: the name of its type,
+    position: within its block, from 0. time: time of the block, Unix seconds. kind: the name of its type,
     such as "RegisterL1ValidatorTx". raw: the signed bytes.
     """
 

@@ -220,11 +220,11 @@ class WriteQueue:
                 if timeout_s <= 0:
                     break
                 self._changed.wait(timeout_s)
-            taken, self._urgent = self._urgent, WriteBatch()
+            batch, self._urgent = self._urgent, WriteBatch()
             if self._is_gathered():
-                self._gathered.extend(taken)
-                taken, self._gathered, self._gathering_since = self._gathered, WriteBatch(), None
-            return taken
+                self._gathered.extend(batch)
+                batch, self._gathered, self._gathering_since = self._gathered, WriteBatch(), None
+            return batch
 
     def put_back(self, batch: WriteBatch) -> None:
         """Put back a batch that could not be written, before all newer entries and without its calls."""

@@ -24,7 +24,7 @@ _NAMES: Final = dict(zip(LABELS, UsageLabels._fields, strict=True))
 class BucketReader:
     """Reads the buckets of one query.
 
-    If the query has groups and no filters, the sums of the rest beside the busiest groups are the total without them.
+    If the query has groups and no filters, the sums of all but the busiest groups are the total without them.
     """
 
     def __init__(self, connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle) -> None:
@@ -96,7 +96,7 @@ class BucketReader:
 
 
 class _UsageRow(NamedTuple):
-    """A stored row. value: of the label by which the query groups."""
+    """A stored row. value: value of the label by which the query groups."""
 
     start: int
     value: str

@@ -51,7 +51,7 @@ class CallOutcome(StrEnum):
 
 
 class UsageLabels(NamedTuple):
-    """Labels of calls. path: of the route, with the primary alias of its chain. status: HTTP; 101 on WebSockets.
+    """Labels of calls. path: path of the route, with the primary alias of its chain. status: HTTP; 101 on WebSockets.
 
     api_key: name of the key; "" without one. country: ISO 3166-1 alpha-2, XX or T1. user_agent: product name.
     """

@@ -23,7 +23,7 @@ _INVALID_CODES: Final = frozenset({-32700, -32600, -32601, -32602})
 _INTERNAL_ERROR: Final = -32603
 _FAILED_CODES: Final = frozenset({_INTERNAL_ERROR, -32002, -32003, -32005})
 _SERVER_ERROR: Final = -32000
-# Texts of server errors. Those of a node's own methods, such as reverts, begin otherwise.
+# Texts of server errors. Errors of a node's own methods, such as reverts, begin otherwise.
 _INVALID_TEXTS: Final = (
     "rpc: can't find service ",
     "rpc: can't find method ",

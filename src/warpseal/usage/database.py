@@ -1,6 +1,6 @@
-"""The metrics database: a SQLite file beside the store, or a schema of its own in a PostgreSQL database.
+"""The metrics database: a SQLite file in the folder of the store, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run as those of the store are. The daemon starts, signs and forwards
+Source of truth for the versions: migrations/, run like the store's. The daemon starts, signs and forwards
 without it: it is prepared by the first use that reaches it, and again when it has failed.
 """
 
@@ -38,7 +38,7 @@ MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
-    """Return the URL of the metrics database, by default beside the file of the store.
+    """Return the URL of the metrics database, by default in the folder of the store.
 
     folder: the network's folder of a daemon. None: there is no place for it. Raises StartupError for a malformed URL.
     """
@@ -59,7 +59,7 @@ class MetricsDatabase:
         self._reading_engine = reading_engine(url, settings.reading_threads)
         self._writer = StoreReader(self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare)
         self._reader = StoreReader(self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down)
-        # Of the file that the connections have open; 0 of a server.
+        # Inode of the file that the connections have open; 0 for a server.
         self._inode: int | None = None
         self._was_prepared = False
         self.reason: str | None = None

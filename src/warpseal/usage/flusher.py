@@ -37,7 +37,7 @@ MinuteSums = Mapping[int, Mapping[UsageLabels, UsageTotals]]
 _RUN_BYTES: Final = 16
 # Memory of a combination besides the counts of its sketch.
 _COMBINATION_BYTES: Final = 700
-# Of the bound, so that not every flush folds.
+# Part of the bound, so that not every flush folds.
 _FOLDED_SHARE: Final = 0.5
 # Combinations of a flush: its encoding holds the interpreter for less than a millisecond.
 _FLUSHED_COMBINATIONS: Final = 1_000
@@ -109,10 +109,10 @@ class UsageFlusher:
         # Work that was cancelled before it begins would lose the sums that were taken for it.
         await asyncio.shield(asyncio.wrap_future(self._thread.submit(work)))
 
-    def _gather(self, taken: MinuteSums) -> None:
+    def _gather(self, minute_sums: MinuteSums) -> None:
         """Add sums to those that wait, and number them unless others are numbered already."""
         throttle = Throttle()
-        for minute, sums in taken.items():
+        for minute, sums in minute_sums.items():
             _add(self._waiting.setdefault(minute * MINUTE_S, {}), sums, throttle)
         if not self._numbered:
             self._number()

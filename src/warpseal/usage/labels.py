@@ -18,7 +18,7 @@ from warpseal.usage.recorder import NO_AGENT
 MAX_AGENT_CHARACTERS: Final = 64
 
 _AGENT: Final = b"user-agent"
-# Of a header: what comes later can at most name another family of browsers.
+# Part of a header: what comes later can at most name another family of browsers.
 _PARSED_BYTES: Final = 512
 _MAX_CACHED: Final = 4_096
 _MOZILLA: Final = b"Mozilla/"

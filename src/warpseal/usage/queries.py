@@ -1,7 +1,7 @@
 """Queries of usage: the buckets of a range, filtered and grouped by a label.
 
 The sums of one label, or of none, are stored for each bucket. A query that concerns no other label reads only those;
-the rest beside the busiest groups is the total without them. Other queries read all label combinations.
+the rest is the total without the busiest groups. Other queries read all label combinations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UsageQuery(Struct, frozen=True):
 
 
 class UsageSums(NamedTuple):
-    """Sums of calls. median_ms: of the times within 1 %; 0 without any."""
+    """Sums of calls. median_ms: median time within 1 %; 0 without any."""
 
     requests: int
     invalid: int

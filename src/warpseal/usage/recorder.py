@@ -23,7 +23,7 @@ _MINUTE_S: Final = 60
 _MINUTES_PER_HOUR: Final = 60
 _MINUTES_PER_DAY: Final = 1_440
 _MOST_DEFERRED: Final = 1_024
-# The bound of one minute holds for each of so many minutes that were not taken yet, on average.
+# The bound of one minute holds, on average, for each of this number of minutes that were not taken yet.
 _UNTAKEN_MINUTES: Final = 4
 
 
@@ -36,7 +36,7 @@ class UsageBounds(Struct, frozen=True):
 
 
 class MethodUsage(Struct):
-    """Sums of one method on one path since the start. time_ms: of the calls whose times count."""
+    """Sums of one method on one path since the start. time_ms: total time of the calls whose times count."""
 
     requests: int = 0
     invalid: int = 0
@@ -57,7 +57,7 @@ class MethodUsage(Struct):
 class UsageRecorder:
     """Sums calls. now: Unix time. agents: admitted today.
 
-    A minute is that of the clock at the end of a call, so a clock that steps loses and doubles nothing.
+    The clock at the end of a call gives the minute, so a clock that steps loses and doubles nothing.
     """
 
     def __init__(self, bounds: UsageBounds | None = None, now: Callable[[], float] = time.time) -> None:
@@ -136,11 +136,11 @@ class UsageRecorder:
     def take(self) -> Mapping[int, Mapping[UsageLabels, UsageTotals]]:
         """Return the sums since the last call by Unix minute, and begin new ones."""
         self._record_deferred()
-        taken = {minute: totals for minute, totals in self._minutes.items() if totals}
+        minute_totals = {minute: totals for minute, totals in self._minutes.items() if totals}
         self._current = {}
         self._minutes = {self._minute: self._current}
         self._untaken = 0
-        return taken
+        return minute_totals
 
     def _record_deferred(self) -> None:
         """Record the deferred calls in the minute in which they ended."""

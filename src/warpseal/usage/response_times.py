@@ -44,7 +44,7 @@ def time_of(bucket: int) -> float:
 
 
 def percentile_ms(times: Mapping[int, int], percent: int) -> float:
-    """Return the least time that so many percent of counts by bucket do not exceed, within 1 %; 0 without any."""
+    """Return the least time that this percentage of counts by bucket does not exceed, within 1 %; 0 without any."""
     left = -(-sum(times.values()) * percent // 100)
     for bucket in sorted(times):
         left -= times[bucket]

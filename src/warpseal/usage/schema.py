@@ -32,7 +32,7 @@ USAGE: Final = Table(
     _bytes("times"),
     sqlite_with_rowid=False,
 )
-# The buckets that have rows. combinations: rows of all labels. size_bytes: of all rows, about.
+# The buckets that have rows. combinations: rows of all labels. size_bytes: size of all rows, about.
 BUCKETS: Final = Table(
     "usage_buckets",
     METADATA,

@@ -37,7 +37,7 @@ def metrics_url(value: Any, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UsageSettings:
-    """url: empty: metrics.db beside the store. max_bytes: of all stored sums. max_waiting_bytes: while it is down.
+    """url: empty: metrics.db next to the store. max_bytes: bound of stored sums. max_waiting_bytes: while it is down.
 
     max_combinations: of labels in a bucket.
     """

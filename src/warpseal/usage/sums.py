@@ -136,7 +136,7 @@ def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -
 
 
 def read_kept_flushes(connection: Connection) -> list[Flush]:
-    """Return some of the flushes that are yet to be added, none if there are none."""
+    """Return some of the flushes that are yet to be added, empty if all are added."""
     columns = (FLUSHES.c.run, FLUSHES.c.sequence, FLUSHES.c.minute, FLUSHES.c.sums)
     rows = connection.execute(select(*columns).where(FLUSHES.c.sums.is_not(None)).limit(_FLUSHES_AT_ONCE))
     return [Flush(bytes(run), sequence, minute, bytes(sums)) for run, sequence, minute, sums in rows]
@@ -274,7 +274,7 @@ class _Bucket:
 
 @cache
 def _text_by_keys(count: int, mark: str) -> str:
-    """Return the query of so many keys.
+    """Return the query of this number of keys.
 
     With a list of keys in the condition, or another join, SQLite would read all rows of the level.
     """

@@ -205,5 +205,5 @@ class ValidatorSets:
         return ParsedValidatorSet(validators, keys)
 
 
-def _log_fields(key: SetKey, answer: str) -> dict[str, object]:
-    return {"subnet_id": id_text(key[0]), "height": key[1], "answer": answer}
+def _log_fields(key: SetKey, text: str) -> dict[str, object]:
+    return {"subnet_id": id_text(key[0]), "height": key[1], "answer": text}

@@ -21,7 +21,7 @@ def subnet_id(value: Any, path: str) -> SubnetID:
 class ValidatorSettings:
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
-    max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, beside the Primary
+    max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, like the Primary
     Network. current_refresh_s: interval of reading the current validators of a tracked subnet; a result is served for
     twice as long. forecast_ttl_s: for how long a forecast is served again. forecast_refresh_s: interval of the
     forecasts of tracked subnets; forecast_stale_after_s: age at which one of them is dropped.

@@ -47,7 +47,7 @@ class SubnetReadiness(Struct, frozen=True):
 
     is_known: whether the validator set was fetched; the weights are 0 until then.
     missing: validators without a connected node, heaviest first.
-    failure: reason if no set could be read for as long as a height may be stale; the weights are those of the last set.
+    failure: reason if no set could be read for as long as a height may be stale; the weights come from the last set.
     """
 
     subnet_id: SubnetID

@@ -27,8 +27,8 @@ L1_PATH: Final = f"/v1/chains/{L1.evm_chain_id}"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer of the API. body: decoded, None if it is empty."""
+class HttpResponse:
+    """A response of the API. body: decoded, None if it is empty."""
 
     status: int
     headers: Any
@@ -67,12 +67,12 @@ async def evm_setup(
             yield replace(DataApiSetup(index=None), evm=services)
 
 
-async def ask(setup: DataApiSetup, path: str, method: str = "GET", **params: Any) -> Answer:
+async def ask(setup: DataApiSetup, path: str, method: str = "GET", **params: Any) -> HttpResponse:
     """Send one request. Names in `params` that begin with `header_` are headers."""
     headers = {name.removeprefix("header_"): params.pop(name) for name in list(params) if name.startswith("header_")}
-    async with client_of(setup) as client, client.request(method, path, params=params, headers=headers) as answer:
-        body = await answer.json() if await answer.read() else None
-        return Answer(answer.status, answer.headers, body)
+    async with client_of(setup) as client, client.request(method, path, params=params, headers=headers) as response:
+        body = await response.json() if await response.read() else None
+        return HttpResponse(response.status, response.headers, body)
 
 
 def l1_node(chain: ServedChain = L1, **fields: Any) -> EvmReplayNode:

@@ -41,12 +41,12 @@ from warpseal.warp.ids import ChainID, id_text
 
 SETTINGS: Final = IndexSettings()
 ZERO: Final = bytes(20)
-_MADE: Final = MadeUpChain(seed=12, evm_chain_id=54_321)
-ALICE, BOB, CAROL = (_MADE.address(name) for name in ("alice", "bob", "carol"))
+_BUILDER: Final = MadeUpChain(seed=12, evm_chain_id=54_321)
+ALICE, BOB, CAROL = (_BUILDER.address(name) for name in ("alice", "bob", "carol"))
 CATS, ITEMS, COIN, PLAIN, FACTORY, CHILD = (
-    _MADE.address(name) for name in ("cats", "items", "coin", "plain", "factory", "child")
+    _BUILDER.address(name) for name in ("cats", "items", "coin", "plain", "factory", "child")
 )
-DOGS: Final = _MADE.address("dogs")
+DOGS: Final = _BUILDER.address("dogs")
 """An ERC-721 collection whose tokens have one metadata status each."""
 STATUSES: Final = tuple(MetadataStatus)
 FIELDS: Final = NftFields(
@@ -65,7 +65,7 @@ FETCHED_AT: Final = s.NOW - 60
 
 
 def _make_chain() -> ServedChain:
-    made = _MADE
+    builder = _BUILDER
 
     def deploy(contract: bytes, sender: bytes = ALICE) -> Tx:
         return Tx(sender, None, gas_used=900_000, created=contract)
@@ -73,24 +73,24 @@ def _make_chain() -> ServedChain:
     def call(sender: bytes, to: bytes, *logs: Log) -> Tx:
         return Tx(sender, to, logs, gas_used=80_000)
 
-    made.add([deploy(CATS), deploy(ITEMS), deploy(DOGS, BOB)])
-    made.add(
+    builder.add([deploy(CATS), deploy(ITEMS), deploy(DOGS, BOB)])
+    builder.add(
         [
             call(ALICE, CATS, *(erc721_transfer(CATS, ZERO, ALICE, token) for token in (1, 2, 3))),
             call(ALICE, ITEMS, erc1155_batch(ITEMS, ZERO, ALICE, [(1, 10), (2, 20)])),
             call(BOB, DOGS, *(erc721_transfer(DOGS, ZERO, BOB, token) for token in range(len(STATUSES)))),
         ]
     )
-    made.add(
+    builder.add(
         [
             call(ALICE, CATS, erc721_transfer(CATS, ALICE, BOB, 2)),
             call(ALICE, ITEMS, erc1155_transfer(ITEMS, ALICE, BOB, 1, 4), erc1155_transfer(ITEMS, ALICE, ALICE, 2, 5)),
             call(CAROL, FACTORY),
         ]
     )
-    made.add([deploy(COIN), deploy(PLAIN), call(ALICE, CATS, erc721_transfer(CATS, ALICE, ZERO, 3))])
-    made.add([])
-    return made.chain
+    builder.add([deploy(COIN), deploy(PLAIN), call(ALICE, CATS, erc721_transfer(CATS, ALICE, ZERO, 3))])
+    builder.add([])
+    return builder.chain
 
 
 CHAIN: Final = _make_chain()

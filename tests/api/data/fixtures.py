@@ -130,9 +130,9 @@ async def client_of(setup: DataApiSetup, **options: Any) -> AsyncIterator[aiohtt
 
 async def get(setup: DataApiSetup, path: str, status: int = 200, **params: Any) -> Any:
     """Ask once and return the decoded body; the status must be `status`."""
-    async with client_of(setup) as client, client.get(path, params=params) as answer:
-        assert answer.status == status, await answer.text()
-        return await answer.json()
+    async with client_of(setup) as client, client.get(path, params=params) as response:
+        assert response.status == status, await response.text()
+        return await response.json()
 
 
 def indexed(**parts: Any) -> DataApiSetup:

@@ -127,20 +127,20 @@ class MemoryIndex:
             (after,) = page.after
             assert isinstance(after, int)
             places = [place for place in places if (place < after if order is SortOrder.DESC else place > after)]
-        taken = _taken([(place, weight(items[place])) for place in places], page.size)
-        more = len(taken) < len(places)
-        return Page(tuple(items[place] for place in taken), (taken[-1],) if more else None)
+        page_places = _first_page([(place, weight(items[place])) for place in places], page.size)
+        more = len(page_places) < len(places)
+        return Page(tuple(items[place] for place in page_places), (page_places[-1],) if more else None)
 
 
-def _taken(places: Iterable[tuple[int, int]], size: int) -> list[int]:
-    taken: list[int] = []
+def _first_page(places: Iterable[tuple[int, int]], size: int) -> list[int]:
+    page_places: list[int] = []
     total = 0
     for place, weight in places:
-        if len(taken) == size or (taken and total + weight > MAX_UTXOS):
+        if len(page_places) == size or (page_places and total + weight > MAX_UTXOS):
             break
-        taken.append(place)
+        page_places.append(place)
         total += weight
-    return taken
+    return page_places
 
 
 def _within(time: int, times: TimeRange) -> bool:
@@ -171,7 +171,7 @@ def _validations_of(tx: Transaction) -> set[bytes]:
 
 @dataclass
 class MemoryNode:
-    """The answers of a node."""
+    """The responses of a node."""
 
     blockchains: list[Blockchain] = field(default_factory=list)
     active: list[Validation] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from tests.api.data import samples as s
-from tests.api.data.evm_fixtures import Answer
+from tests.api.data.evm_fixtures import HttpResponse
 from tests.api.data.fixtures import Clock, DataApiSetup
 from tests.forwarding.evm.evm import SETTINGS
 from tests.index.evm.histories import made_block
@@ -127,11 +127,11 @@ async def metrics_setup(
         yield replace(setup, evm=services, metrics=database)
 
 
-async def request(client: aiohttp.ClientSession, path: str, **params: Any) -> Answer:
+async def request(client: aiohttp.ClientSession, path: str, **params: Any) -> HttpResponse:
     """Send one request. Names in `params` that begin with `header_` are headers."""
     headers = {name.removeprefix("header_"): params.pop(name) for name in list(params) if name.startswith("header_")}
-    async with client.get(path, params=params, headers=headers) as answer:
-        return Answer(answer.status, answer.headers, await answer.json())
+    async with client.get(path, params=params, headers=headers) as response:
+        return HttpResponse(response.status, response.headers, await response.json())
 
 
 async def walk(client: aiohttp.ClientSession, path: str, key: str, params: Mapping[str, Any], *, alone: bool) -> Any:

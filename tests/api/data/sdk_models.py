@@ -32,11 +32,11 @@ RewardKind = Literal["VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"]
 Number = int | float
 
 
-class Camel(Struct, rename="camel", kw_only=True):
+class CamelCaseStruct(Struct, rename="camel", kw_only=True):
     """Keys in camel case; a field with a default may be absent, and must be right where it is not."""
 
 
-class Asset(Camel, kw_only=True):
+class Asset(CamelCaseStruct, kw_only=True):
     asset_id: str
     name: str
     symbol: str
@@ -45,7 +45,7 @@ class Asset(Camel, kw_only=True):
     amount: str
 
 
-class PUtxo(Camel, kw_only=True):
+class PUtxo(CamelCaseStruct, kw_only=True):
     addresses: list[str]
     asset: Asset
     consumed_on_chain_id: str
@@ -71,12 +71,12 @@ class PUtxo(Camel, kw_only=True):
     staked: bool = False
 
 
-class Credential(Camel, kw_only=True):
+class Credential(CamelCaseStruct, kw_only=True):
     signature: str = ""
     public_key: str = ""
 
 
-class XUtxo(Camel, kw_only=True):
+class XUtxo(CamelCaseStruct, kw_only=True):
     addresses: list[str]
     asset: Asset
     consumed_on_chain_id: str
@@ -96,23 +96,23 @@ class XUtxo(Camel, kw_only=True):
     payload: str = ""
 
 
-class Bls(Camel, kw_only=True):
+class Bls(CamelCaseStruct, kw_only=True):
     public_key: str
     proof_of_possession: str
 
 
-class Owner(Camel, kw_only=True):
+class Owner(CamelCaseStruct, kw_only=True):
     locktime: Number
     threshold: Number
     addresses: list[str]
 
 
-class Manager(Camel, kw_only=True):
+class Manager(CamelCaseStruct, kw_only=True):
     blockchain_id: str
     contract_address: str
 
 
-class L1(Camel, kw_only=True):
+class L1(CamelCaseStruct, kw_only=True):
     validation_id: str
     validation_id_hex: str
     node_id: str
@@ -123,13 +123,13 @@ class L1(Camel, kw_only=True):
     bls_credentials: dict[str, Any] = {}
 
 
-class NewChain(Camel, kw_only=True):
+class NewChain(CamelCaseStruct, kw_only=True):
     chain_name: str
     vm_id: str
     genesis_data: dict[str, Any] = {}
 
 
-class PTx(Camel, kw_only=True):
+class PTx(CamelCaseStruct, kw_only=True):
     tx_hash: str
     tx_type: PType
     block_timestamp: Number
@@ -160,13 +160,13 @@ class PTx(Camel, kw_only=True):
     blockchain_info: NewChain | Literal[""] = ""
 
 
-class Vertex(Camel, kw_only=True):
+class Vertex(CamelCaseStruct, kw_only=True):
     hash: str
     height: Number
     timestamp: Number
 
 
-class AssetCreated(Camel, kw_only=True):
+class AssetCreated(CamelCaseStruct, kw_only=True):
     asset_id: str
     name: str
     symbol: str
@@ -176,7 +176,7 @@ class AssetCreated(Camel, kw_only=True):
     cap: Literal["fixed", "variable"]
 
 
-class _XTx(Camel, kw_only=True, tag_field="chainFormat"):
+class _XTx(CamelCaseStruct, kw_only=True, tag_field="chainFormat"):
     tx_hash: str
     timestamp: Number
     tx_type: XType
@@ -199,18 +199,18 @@ class NonLinearTx(_XTx, kw_only=True, tag="non-linear"):
     vertices: list[Vertex]
 
 
-class EvmInput(Camel, kw_only=True):
+class EvmInput(CamelCaseStruct, kw_only=True):
     from_address: str
     asset: Asset
     credentials: list[Credential]
 
 
-class EvmOutput(Camel, kw_only=True):
+class EvmOutput(CamelCaseStruct, kw_only=True):
     to_address: str
     asset: Asset
 
 
-class _CTx(Camel, kw_only=True, tag_field="txType"):
+class _CTx(CamelCaseStruct, kw_only=True, tag_field="txType"):
     tx_hash: str
     block_height: Number
     block_hash: str
@@ -232,30 +232,30 @@ class ImportTx(_CTx, kw_only=True, tag="ImportTx"):
     consumed_utxos: list[XUtxo]
 
 
-class ChainInfo(Camel, kw_only=True):
+class ChainInfo(CamelCaseStruct, kw_only=True):
     chain_name: Literal["p-chain", "x-chain", "c-chain"]
     network: Network
 
 
-class PPage(Camel, kw_only=True):
+class PPage(CamelCaseStruct, kw_only=True):
     transactions: list[PTx]
     chain_info: ChainInfo
     next_page_token: str = "-"
 
 
-class XPage(Camel, kw_only=True):
+class XPage(CamelCaseStruct, kw_only=True):
     transactions: list[LinearTx | NonLinearTx]
     chain_info: ChainInfo
     next_page_token: str = "-"
 
 
-class CPage(Camel, kw_only=True):
+class CPage(CamelCaseStruct, kw_only=True):
     transactions: list[ExportTx | ImportTx]
     chain_info: ChainInfo
     next_page_token: str = "-"
 
 
-class Proposer(Camel, kw_only=True):
+class Proposer(CamelCaseStruct, kw_only=True):
     proposer_id: str = ""
     proposer_parent_id: str = ""
     proposer_node_id: str = ""
@@ -263,7 +263,7 @@ class Proposer(Camel, kw_only=True):
     proposer_timestamp: Number = 0
 
 
-class Block(Camel, kw_only=True):
+class Block(CamelCaseStruct, kw_only=True):
     block_number: str
     block_hash: str
     parent_hash: str
@@ -278,13 +278,13 @@ class Block(Camel, kw_only=True):
     proposer_details: Proposer | Literal[""] = ""
 
 
-class BlockPage(Camel, kw_only=True):
+class BlockPage(CamelCaseStruct, kw_only=True):
     blocks: list[Block]
     chain_info: ChainInfo
     next_page_token: str = "-"
 
 
-class Blockchain(Camel, kw_only=True):
+class Blockchain(CamelCaseStruct, kw_only=True):
     create_block_timestamp: Number
     create_block_number: str
     blockchain_id: str
@@ -295,16 +295,16 @@ class Blockchain(Camel, kw_only=True):
     genesis_data: dict[str, Any] = {}
 
 
-class Interaction(Camel, kw_only=True):
+class Interaction(CamelCaseStruct, kw_only=True):
     address: str
     blockchain_ids: list[ChainId]
 
 
-class Interactions(Camel, kw_only=True):
+class Interactions(CamelCaseStruct, kw_only=True):
     addresses: list[Interaction]
 
 
-class Price(Camel, kw_only=True):
+class Price(CamelCaseStruct, kw_only=True):
     currency_code: str
     value: Number
 
@@ -313,7 +313,7 @@ class RewardAsset(Asset, kw_only=True):
     historical_price: Price | Literal[""] = ""
 
 
-class Reward(Camel, kw_only=True):
+class Reward(CamelCaseStruct, kw_only=True):
     addresses: list[str]
     tx_hash: str
     amount_staked: str
@@ -327,26 +327,26 @@ class Reward(Camel, kw_only=True):
     reward_tx_hash: str
 
 
-class RewardPage(Camel, kw_only=True):
+class RewardPage(CamelCaseStruct, kw_only=True):
     historical_rewards: list[Reward]
     next_page_token: str = "-"
 
 
-class Rewards(Camel, kw_only=True):
+class Rewards(CamelCaseStruct, kw_only=True):
     validation_reward_amount: str
     delegation_reward_amount: str
     reward_addresses: list[str] = []
     reward_tx_hash: str = ""
 
 
-class Health(Camel, kw_only=True):
+class Health(CamelCaseStruct, kw_only=True):
     reachability_percent: Number
     benched_p_chain_requests_percent: Number
     benched_x_chain_requests_percent: Number
     benched_c_chain_requests_percent: Number
 
 
-class Geolocation(Camel, kw_only=True):
+class Geolocation(CamelCaseStruct, kw_only=True):
     city: str
     country: str
     country_code: str
@@ -354,7 +354,7 @@ class Geolocation(Camel, kw_only=True):
     longitude: Number
 
 
-class _Validation(Camel, kw_only=True, tag_field="validationStatus"):
+class _Validation(CamelCaseStruct, kw_only=True, tag_field="validationStatus"):
     tx_hash: str
     node_id: str
     subnet_id: str
@@ -392,7 +392,7 @@ class Removed(_Validation, kw_only=True, tag="removed"):
     remove_timestamp: Number
 
 
-class ValidatorPage(Camel, kw_only=True):
+class ValidatorPage(CamelCaseStruct, kw_only=True):
     validators: list[Pending | Active | Completed | Removed]
     next_page_token: str = "-"
 
@@ -409,7 +409,7 @@ LinkType = Literal[
 ]  # fmt: skip
 
 
-class NativeToken(Camel, kw_only=True):
+class NativeToken(CamelCaseStruct, kw_only=True):
     name: str
     symbol: str
     decimals: Number
@@ -417,11 +417,11 @@ class NativeToken(Camel, kw_only=True):
     description: str = ""
 
 
-class Utilities(Camel, kw_only=True):
+class Utilities(CamelCaseStruct, kw_only=True):
     multicall: str = ""
 
 
-class EvmChain(Camel, kw_only=True):
+class EvmChain(CamelCaseStruct, kw_only=True):
     chain_id: str
     status: Literal["OK", "UNAVAILABLE"]
     chain_name: str
@@ -441,11 +441,11 @@ class EvmChain(Camel, kw_only=True):
     enabled_features: list[Literal["nftIndexing", "webhooks", "teleporter"]] = []
 
 
-class EvmChainList(Camel, kw_only=True):
+class EvmChainList(CamelCaseStruct, kw_only=True):
     chains: list[EvmChain]
 
 
-class EvmBlock(Camel, kw_only=True):
+class EvmBlock(CamelCaseStruct, kw_only=True):
     chain_id: str
     block_number: str
     block_hash: str
@@ -460,7 +460,7 @@ class EvmBlock(Camel, kw_only=True):
     tx_count: Number
 
 
-class Holder(Camel, kw_only=True):
+class Holder(CamelCaseStruct, kw_only=True):
     address: str
     name: str = ""
     symbol: str = ""
@@ -468,7 +468,7 @@ class Holder(Camel, kw_only=True):
     decimals: Number = 0
 
 
-class Metadata(Camel, kw_only=True):
+class Metadata(CamelCaseStruct, kw_only=True):
     index_status: IndexStatus
     metadata_last_updated_timestamp: Number = 0
     name: str = ""
@@ -483,7 +483,7 @@ class Metadata(Camel, kw_only=True):
     properties: str = ""
 
 
-class MovedToken(Camel, kw_only=True):
+class MovedToken(CamelCaseStruct, kw_only=True):
     address: str
     erc_type: Literal["ERC-1155"]
     token_id: str
@@ -491,7 +491,7 @@ class MovedToken(Camel, kw_only=True):
     metadata: Metadata
 
 
-class Erc1155Transfer(Camel, kw_only=True):
+class Erc1155Transfer(CamelCaseStruct, kw_only=True):
     block_number: str
     block_timestamp: Number
     block_hash: str
@@ -503,12 +503,12 @@ class Erc1155Transfer(Camel, kw_only=True):
     erc1155_token: MovedToken
 
 
-class Erc1155Page(Camel, kw_only=True):
+class Erc1155Page(CamelCaseStruct, kw_only=True):
     transactions: list[Erc1155Transfer]
     next_page_token: str = "-"
 
 
-class Erc721Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-721"):
+class Erc721Token(CamelCaseStruct, kw_only=True, tag_field="ercType", tag="ERC-721"):
     address: str
     name: str
     symbol: str
@@ -518,7 +518,7 @@ class Erc721Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-721"):
     owner_address: str = ""
 
 
-class Erc1155Token(Camel, kw_only=True, tag_field="ercType", tag="ERC-1155"):
+class Erc1155Token(CamelCaseStruct, kw_only=True, tag_field="ercType", tag="ERC-1155"):
     address: str
     token_id: str
     token_uri: str
@@ -534,33 +534,33 @@ class Erc1155Balance(Erc1155Token, kw_only=True, tag_field="ercType", tag="ERC-1
     balance: str
 
 
-class CollectiblePage(Camel, kw_only=True):
+class CollectiblePage(CamelCaseStruct, kw_only=True):
     collectible_balances: list[Erc721Balance | Erc1155Balance]
     next_page_token: str = "-"
 
 
-class TokenPage(Camel, kw_only=True):
+class TokenPage(CamelCaseStruct, kw_only=True):
     tokens: list[Erc721Token | Erc1155Token]
     next_page_token: str = "-"
 
 
-class Image(Camel, kw_only=True):
+class Image(CamelCaseStruct, kw_only=True):
     asset_id: str = ""
     image_uri: str = ""
 
 
-class Link(Camel, kw_only=True):
+class Link(CamelCaseStruct, kw_only=True):
     type: LinkType
     url: str
 
 
-class Deployment(Camel, kw_only=True):
+class Deployment(CamelCaseStruct, kw_only=True):
     tx_hash: str
     deployer_address: str
     deployer_contract_address: str = ""
 
 
-class Contract(Camel, kw_only=True, tag_field="ercType", tag="UNKNOWN"):
+class Contract(CamelCaseStruct, kw_only=True, tag_field="ercType", tag="UNKNOWN"):
     address: str
     name: str = ""
     description: str = ""
@@ -586,7 +586,7 @@ class Erc20Contract(Erc721Contract, kw_only=True, tag_field="ercType", tag="ERC-
     decimals: Number
 
 
-class ContractPage(Camel, kw_only=True):
+class ContractPage(CamelCaseStruct, kw_only=True):
     contracts: list[Contract | Erc721Contract | Erc1155Contract | Erc20Contract]
     next_page_token: str = "-"
 
@@ -604,7 +604,7 @@ def read_transactions(body: bytes) -> PPage | XPage | CPage:
 
 
 def read(body: bytes, kind: type[Any]) -> Any:
-    """Return an answer as the SDKs take it. Raises ValidationError."""
+    """Return a response as the SDKs take it. Raises ValidationError."""
     page = msgspec.json.decode(body, type=kind)
     # With an empty token one of the SDKs would ask for ever.
     if getattr(page, "next_page_token", "-") == "":

@@ -56,7 +56,7 @@ def model(*chains: MadeChain) -> dict[int, float]:
 
 
 def points(values: dict[int, float]) -> list[dict[str, Any]]:
-    """Return the values as results of an answer."""
+    """Return the values as results of a response."""
     return [{"timestamp": day * DAY, "value": pytest.approx(value)} for day, value in values.items()]
 
 
@@ -66,10 +66,10 @@ CHAINS = (made_chain(1), made_chain(2, 9, ended_days=4), made_chain(3, 1, ended_
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the indexes of the chains; tests only read them."""
-    made = tmp_path_factory.mktemp("tps")
+    path = tmp_path_factory.mktemp("tps")
     for chain in CHAINS:
-        write_chain(file_urls(made)[0], chain, NOW - 7)
-    return made
+        write_chain(file_urls(path)[0], chain, NOW - 7)
+    return path
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -98,7 +98,7 @@ async def test_each_day_of_a_chain_and_of_all_chains_is_that_of_the_model(folder
 async def test_today_is_the_first_point_unless_the_index_lacks_blocks(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
         responses = [await request(client, f"/v1/avg_tps/{chain.evm_chain_id}") for chain in CHAINS]
-    first_points = [answer.body["results"][0] for answer in responses]
+    first_points = [response.body["results"][0] for response in responses]
     assert [point["timestamp"] // DAY for point in first_points] == [TODAY, TODAY, CHAINS[2].blocks[-1].time // DAY]
     assert first_points[1]["value"] == 0
     assert "lag=0" in responses[1].headers["x-warpseal-index"]
@@ -146,11 +146,11 @@ async def test_start_keys_are_page_tokens_by_another_name(folder: Path) -> None:
 )
 async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
     async with metrics_setup(*file_urls(folder), *CHAINS) as setup, client_of(setup) as client:
-        answer = await request(client, f"/v1/avg_tps/{CHAINS[0].evm_chain_id}", **params)
-    assert (answer.status, answer.body["detail"]["field"]) == (400, field)
-    (message,) = answer.body["message"]
+        response = await request(client, f"/v1/avg_tps/{CHAINS[0].evm_chain_id}", **params)
+    assert (response.status, response.body["detail"]["field"]) == (400, field)
+    (message,) = response.body["message"]
     assert isinstance(message, str)
-    assert (answer.body["error"], answer.body["statusCode"]) == ("Bad Request", 400)
+    assert (response.body["error"], response.body["statusCode"]) == ("Bad Request", 400)
 
 
 async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> None:
@@ -158,20 +158,20 @@ async def test_chains_without_an_index_or_a_block_are_named(tmp_path: Path) -> N
     for chain in (empty, started):
         write_chain(file_urls(tmp_path)[0], chain, NOW)
     async with metrics_setup(*file_urls(tmp_path), plain) as setup, client_of(setup) as client:
-        answers = [
+        responses = [
             await request(client, f"/v1/avg_tps/{name}") for name in ("total", "0x" + plain.blockchain_id.hex(), "1")
         ]
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [
+    assert [(response.status, response.body["code"]) for response in responses] == [
         (404, "index_not_enabled"),
         (404, "index_not_enabled"),
         (404, "unknown_chain"),
     ]
     async with metrics_setup(*file_urls(tmp_path), empty) as setup, client_of(setup) as client:
-        answer = await request(client, "/v1/avg_tps/total")
-    assert (answer.status, answer.body["code"]) == (503, "index_not_ready")
+        response = await request(client, "/v1/avg_tps/total")
+    assert (response.status, response.body["code"]) == (503, "index_not_ready")
     async with metrics_setup(*file_urls(tmp_path), plain, empty, started) as setup, client_of(setup) as client:
-        answer = await request(client, "/v1/avg_tps/total")
-    assert (answer.status, answer.body) == (200, {"results": [], "status": 200, "lastRun": NOW})
+        response = await request(client, "/v1/avg_tps/total")
+    assert (response.status, response.body) == (200, {"results": [], "status": 200, "lastRun": NOW})
 
 
 async def test_keys_do_not_count_and_limits_are_those_of_the_address(folder: Path) -> None:
@@ -191,7 +191,7 @@ async def test_keys_do_not_count_and_limits_are_those_of_the_address(folder: Pat
             third = await request(client, path, **{"header_x-glacier-api-key": "wrong"})
             clock.now += 60
             later = await request(client, path)
-    assert [answer.status for answer in (first, second, third, later)] == [200, 200, 429, 200]
+    assert [response.status for response in (first, second, third, later)] == [200, 200, 429, 200]
     assert second.headers["ratelimit-policy"] == "45;w=60"
     assert second.headers["ratelimit-remaining"] == "5"
     assert (third.body["code"], len(third.body["message"])) == ("rate_limited", 1)

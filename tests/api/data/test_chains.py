@@ -273,12 +273,12 @@ async def test_without_an_index_there_is_no_history(path: str) -> None:
 
 def test_the_genesis_of_a_recorded_l1_is_read() -> None:
     text = recorded_result("platform.getTx", txID=id_text(L1_CHAIN), encoding="hex")["tx"]
-    made = parse_p_tx(bytes.fromhex(text[2:])[:-4]).unsigned
-    assert isinstance(made, CreateChainTx)
-    genesis = evm_genesis(made.genesis)
+    creation = parse_p_tx(bytes.fromhex(text[2:])[:-4]).unsigned
+    assert isinstance(creation, CreateChainTx)
+    genesis = evm_genesis(creation.genesis)
     assert genesis is not None
     assert isinstance(genesis.config, GenesisConfig)
-    assert chain_id_of(genesis) == json.loads(made.genesis)["config"]["chainId"]
+    assert chain_id_of(genesis) == json.loads(creation.genesis)["config"]["chainId"]
     assert isinstance(genesis.config.fee_config, FeeConfig)
     assert isinstance(genesis.config.fee_config.min_base_fee, int)
     assert genesis.alloc

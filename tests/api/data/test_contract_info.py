@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_used_is_named_and_the_others_count(
     assert other.name == "right"
 
 
-def test_what_is_no_file_of_an_address_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_name_no_address_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, "1", "cats", FULL)
     os.mkfifo(tmp_path / "1" / f"{CONTRACT}.json")
     with caplog.at_level(logging.WARNING):

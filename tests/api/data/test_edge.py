@@ -33,18 +33,18 @@ EVERYWHERE = [
 
 
 @pytest.mark.parametrize("path", EVERYWHERE)
-async def test_every_answer_has_the_freshness_header(path: str) -> None:
-    async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as answer:
-        assert answer.status == 200
-        assert answer.headers["x-warpseal-index"] == INDEX_HEADER
+async def test_every_response_has_the_freshness_header(path: str) -> None:
+    async with client_of(indexed(blockchains=[s.EVM_CHAIN])) as client, client.get(path) as response:
+        assert response.status == 200
+        assert response.headers["x-warpseal-index"] == INDEX_HEADER
 
 
-async def test_errors_have_the_freshness_header_and_no_answer_without_an_index_has() -> None:
-    async with client_of(DataApiSetup()) as client, client.get(P_TXS + "?pageSize=0") as answer:
-        assert (answer.status, answer.headers["x-warpseal-index"]) == (400, INDEX_HEADER)
-        assert answer.headers["cache-control"] == "no-store"
-    async with client_of(DataApiSetup(index=None)) as client, client.get(EVERYWHERE[-1]) as answer:
-        assert (answer.status, "x-warpseal-index" in answer.headers) == (200, False)
+async def test_errors_have_the_freshness_header_and_no_response_without_an_index_has() -> None:
+    async with client_of(DataApiSetup()) as client, client.get(P_TXS + "?pageSize=0") as response:
+        assert (response.status, response.headers["x-warpseal-index"]) == (400, INDEX_HEADER)
+        assert response.headers["cache-control"] == "no-store"
+    async with client_of(DataApiSetup(index=None)) as client, client.get(EVERYWHERE[-1]) as response:
+        assert (response.status, "x-warpseal-index" in response.headers) == (200, False)
 
 
 def test_the_lag_is_the_age_of_the_newest_block_unless_a_reliable_node_has_no_newer_one() -> None:
@@ -63,10 +63,10 @@ async def test_a_chain_that_is_going_to_be_indexed_is_not_ready() -> None:
     rewards = f"{NETWORK}/rewards?nodeIds={node_id_text(s.NODE)}"
     async with client_of(setup) as client:
         for path in (P_TXS, P_BLOCKS, rewards, completed):
-            async with client.get(path) as answer:
-                body = await answer.json()
-                assert (answer.status, body["code"], body["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
-                assert answer.headers["retry-after"] == "10"
+            async with client.get(path) as response:
+                body = await response.json()
+                assert (response.status, body["code"], body["detail"]) == (503, "index_not_ready", {"chain": "p-chain"})
+                assert response.headers["retry-after"] == "10"
 
 
 async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
@@ -76,24 +76,24 @@ async def test_rewards_without_an_indexed_p_chain_are_an_error() -> None:
     assert (body["code"], body["detail"]["missing"]) == ("index_not_enabled", "the p-chain")
 
 
-async def test_answers_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
+async def test_responses_of_a_chain_beyond_the_allowed_lag_are_refused() -> None:
     setup = indexed().with_data(max_index_lag_s=30.0)
     x_txs = NETWORK + "/blockchains/x-chain/transactions"
     async with client_of(setup) as client:
-        async with client.get(x_txs) as answer:
-            body = await answer.json()
-            assert (answer.status, body["code"], answer.headers["retry-after"]) == (503, "index_stale", "10")
+        async with client.get(x_txs) as response:
+            body = await response.json()
+            assert (response.status, body["code"], response.headers["retry-after"]) == (503, "index_stale", "10")
             assert body["detail"] == {"chain": "x-chain", "lagSeconds": 40, "allowedSeconds": 30.0}
-            assert answer.headers["x-warpseal-index"] == INDEX_HEADER
-        async with client.get(P_TXS) as answer:
-            assert answer.status == 200
+            assert response.headers["x-warpseal-index"] == INDEX_HEADER
+        async with client.get(P_TXS) as response:
+            assert response.status == 200
     await get(setup, EVERYWHERE[3], 503)
     assert await get(setup.with_data(max_index_lag_s=40.0), x_txs)
 
 
 async def headers_of(setup: DataApiSetup, path: str, **headers: str) -> tuple[int, Any, bytes]:
-    async with client_of(setup, auto_decompress=False) as client, client.get(path, headers=headers) as answer:
-        return answer.status, answer.headers, await answer.read()
+    async with client_of(setup, auto_decompress=False) as client, client.get(path, headers=headers) as response:
+        return response.status, response.headers, await response.read()
 
 
 async def test_a_response_that_the_client_has_cached_is_not_sent_again() -> None:
@@ -112,7 +112,7 @@ async def test_a_response_that_the_client_has_cached_is_not_sent_again() -> None
     assert other != body
 
 
-async def test_final_answers_may_be_cached() -> None:
+async def test_final_responses_may_be_cached() -> None:
     setup = indexed(all_blocks=BLOCKS, blockchains=[s.EVM_CHAIN], txs=[s.p_tx(1), s.p_tx(2)])
     token = (await get(setup, P_BLOCKS, pageSize=2))["nextPageToken"]
     final = [f"{P_BLOCKS}?pageToken={token}", f"{P_BLOCKS}?endTimestamp=1005", EVERYWHERE[2]]
@@ -122,7 +122,7 @@ async def test_final_answers_may_be_cached() -> None:
         assert (await headers_of(setup, path))[1]["cache-control"] == "public, no-cache"
 
 
-async def test_long_answers_are_compressed_for_clients_that_accept_it() -> None:
+async def test_long_responses_are_compressed_for_clients_that_accept_it() -> None:
     setup = indexed(all_blocks=BLOCKS)
     _, plain_headers, plain = await headers_of(setup, P_BLOCKS, **{"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain_headers
@@ -157,8 +157,8 @@ async def test_head_has_the_headers_of_get() -> None:
     setup = indexed(all_blocks=BLOCKS)
     async with serving(setup.app(), setup.settings) as server:
         request = f"HEAD {P_BLOCKS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-        answer = await exchange(server.port, request.encode())
-        head, _, body = answer.partition(b"\r\n\r\n")
+        response = await exchange(server.port, request.encode())
+        head, _, body = response.partition(b"\r\n\r\n")
     _, headers, whole = await headers_of(setup, P_BLOCKS, **{"Accept-Encoding": "identity"})
     assert head.startswith(b"HTTP/1.1 200 OK")
     assert f"content-length: {len(whole)}".encode() in head.lower()
@@ -175,40 +175,40 @@ async def test_a_preflight_allows_the_requested_headers() -> None:
     }
     async with client_of(setup) as client:
         for path in (P_TXS, "/v1/nowhere"):
-            async with client.options(path, headers=preflight) as answer:
-                assert answer.status == 204
-                assert answer.headers["access-control-allow-origin"] == "*"
-                assert "GET" in answer.headers["access-control-allow-methods"]
-                granted = answer.headers["access-control-allow-headers"]
-                assert granted == "cache-control,expires,pragma,x-glacier-api-key"
-        async with client.options(P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}) as answer:
-            assert "x-service-api-key" in answer.headers["access-control-allow-headers"]
+            async with client.options(path, headers=preflight) as response:
+                assert response.status == 204
+                assert response.headers["access-control-allow-origin"] == "*"
+                assert "GET" in response.headers["access-control-allow-methods"]
+                allowed_headers = response.headers["access-control-allow-headers"]
+                assert allowed_headers == "cache-control,expires,pragma,x-glacier-api-key"
+        async with client.options(P_TXS, headers={**preflight, "Access-Control-Request-Headers": "a(b"}) as response:
+            assert "x-service-api-key" in response.headers["access-control-allow-headers"]
 
 
 async def test_a_web_page_may_read_responses_and_errors_with_their_headers() -> None:
     async with client_of(indexed()) as client:
         for path, status in ((P_TXS, 200), ("/v1/nowhere", 404)):
-            async with client.get(path, headers=CONSOLE) as answer:
-                assert answer.status == status
-                assert answer.headers["access-control-allow-origin"] == "*"
-                exposed = answer.headers["access-control-expose-headers"]
+            async with client.get(path, headers=CONSOLE) as response:
+                assert response.status == status
+                assert response.headers["access-control-allow-origin"] == "*"
+                exposed = response.headers["access-control-expose-headers"]
                 assert {"x-warpseal-index", "ratelimit-remaining", "retry-after"} <= set(exposed.split(", "))
 
 
 async def test_web_pages_of_other_origins_read_no_response() -> None:
     setup = DataApiSetup().with_data(http_allowed_origins=("https://Console.example/",))
     async with client_of(setup) as client:
-        async with client.get(P_TXS, headers=CONSOLE) as answer:
-            assert answer.headers["access-control-allow-origin"] == CONSOLE["Origin"]
-            assert "Origin" in answer.headers.getall("vary")
+        async with client.get(P_TXS, headers=CONSOLE) as response:
+            assert response.headers["access-control-allow-origin"] == CONSOLE["Origin"]
+            assert "Origin" in response.headers.getall("vary")
         for headers in ({"Origin": "https://evil.example"}, {}):
-            async with client.get(P_TXS, headers=headers) as answer:
-                assert answer.status == 200
-                assert "access-control-allow-origin" not in answer.headers
+            async with client.get(P_TXS, headers=headers) as response:
+                assert response.status == 200
+                assert "access-control-allow-origin" not in response.headers
     async with client_of(DataApiSetup().with_data(http_allowed_origins=())) as client:
         preflight = {**CONSOLE, "Access-Control-Request-Method": "GET"}
-        async with client.options(P_TXS, headers=preflight) as answer:
-            assert answer.status != 204
+        async with client.options(P_TXS, headers=preflight) as response:
+            assert response.status != 204
 
 
 async def test_a_daemon_without_a_network_id_answers_an_error_after_a_timeout() -> None:

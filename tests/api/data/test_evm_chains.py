@@ -41,9 +41,9 @@ def block_with_transactions() -> int:
 async def test_a_chain_is_described_by_its_node_and_the_p_chain() -> None:
     async with evm_setup(l1_node()) as setup:
         setup = replace(setup, node=MemoryNode(blockchains=[OWN]))
-        answer = await ask(setup, L1_PATH, header_host="api.example:8080")
+        response = await ask(setup, L1_PATH, header_host="api.example:8080")
     path = f"/ext/bc/{id_text(L1.blockchain_id)}"
-    assert answer.body == {
+    assert response.body == {
         "chainId": str(L1.evm_chain_id),
         "status": "OK",
         "chainName": "my chain",
@@ -57,7 +57,7 @@ async def test_a_chain_is_described_by_its_node_and_the_p_chain() -> None:
         "networkToken": {"name": "", "symbol": "", "decimals": 18},
         "enabledFeatures": [],
     }
-    assert "x-warpseal-index" not in answer.headers
+    assert "x-warpseal-index" not in response.headers
 
 
 async def test_configured_fields_win() -> None:
@@ -114,7 +114,7 @@ async def test_a_chain_is_found_by_evm_chain_id_blockchain_id_and_alias_and_no_o
         chain_ids = [(await ask(setup, f"/v1/chains/{name}")).body["chainId"] for name in names]
         missing = [await ask(setup, f"/v1/chains/{name}") for name in ("1", "p-chain", "C", "x" * 100)]
     assert chain_ids == [str(L1.evm_chain_id)] * 4
-    assert [(answer.status, answer.body["code"]) for answer in missing] == [(404, "unknown_chain")] * 4
+    assert [(response.status, response.body["code"]) for response in missing] == [(404, "unknown_chain")] * 4
 
 
 async def test_the_c_chain_pays_in_avax_and_has_its_name_and_subnet() -> None:
@@ -136,14 +136,14 @@ async def test_the_c_chain_pays_in_avax_and_has_its_name_and_subnet() -> None:
 async def test_a_chain_is_unavailable_while_no_node_answers() -> None:
     dead = l1_node(is_down=True)
     async with evm_setup(dead) as setup:
-        answer = await ask(setup, "/v1/chains/" + id_text(L1.blockchain_id))
-    assert (answer.status, answer.body["status"], answer.body["chainId"]) == (200, "UNAVAILABLE", "")
+        response = await ask(setup, "/v1/chains/" + id_text(L1.blockchain_id))
+    assert (response.status, response.body["status"], response.body["chainId"]) == (200, "UNAVAILABLE", "")
 
 
 async def test_multicall_is_named_where_it_has_code() -> None:
-    async with evm_setup(l1_node(answers={"eth_getCode": "0x60"})) as setup:
+    async with evm_setup(l1_node(replies={"eth_getCode": "0x60"})) as setup:
         with_code = await get(setup, L1_PATH)
-    async with evm_setup(l1_node(answers={"eth_getCode": (-32000, "no")})) as setup:
+    async with evm_setup(l1_node(replies={"eth_getCode": (-32000, "no")})) as setup:
         unknown = await get(setup, L1_PATH)
     assert with_code["utilityAddresses"] == {"multicall": MULTICALL}
     assert "utilityAddresses" not in unknown
@@ -152,11 +152,11 @@ async def test_multicall_is_named_where_it_has_code() -> None:
 async def test_own_addresses_stand_in_for_those_of_nodes() -> None:
     ws = (NodeEndpoint("ws://10.0.0.1/key"),)
     async with evm_setup(l1_node(), ws=ws) as setup:
-        answer = await ask(setup, L1_PATH, header_host="api.example")
+        response = await ask(setup, L1_PATH, header_host="api.example")
         proxied = await ask(setup, L1_PATH, **{"header_host": "api.example", "header_x-forwarded-proto": "https"})
         broken = await ask(setup, L1_PATH, header_host="[::")
     path = f"/ext/bc/{id_text(L1.blockchain_id)}"
-    assert (answer.body["rpcUrl"], answer.body["wsUrl"]) == (
+    assert (response.body["rpcUrl"], response.body["wsUrl"]) == (
         f"http://api.example{path}/rpc",
         f"ws://api.example{path}/ws",
     )
@@ -186,11 +186,11 @@ async def test_a_node_gives_the_blocks_of_a_chain_without_an_index(has_block_rec
     expected = header(height)
     receipts = json.loads(L1.receipts[height])
     async with evm_setup(l1_node(has_block_receipts=has_block_receipts)) as setup:
-        answer = await ask(setup, f"{L1_PATH}/blocks/{height}")
+        response = await ask(setup, f"{L1_PATH}/blocks/{height}")
         by_hash = await get(setup, f"{L1_PATH}/blocks/{expected['hash'].upper().replace('0X', '0x')}")
         for_sdk = await get(setup.with_data(compat=Compat.SDK), f"{L1_PATH}/blocks/{height}")
     spent = [int(item["gasUsed"], 16) * int(item["effectiveGasPrice"], 16) for item in receipts]
-    assert answer.body == {
+    assert response.body == {
         "chainId": str(L1.evm_chain_id),
         "blockNumber": str(height),
         "blockHash": expected["hash"],
@@ -203,9 +203,9 @@ async def test_a_node_gives_the_blocks_of_a_chain_without_an_index(has_block_rec
         "gasCost": str(int(expected["blockGasCost"], 16)),
         "feesSpent": str(sum(spent)),
     }
-    assert answer.headers["x-warpseal-source"] == "node"
-    assert by_hash == answer.body
-    assert for_sdk == {**answer.body, "cumulativeTransactions": "0"}
+    assert response.headers["x-warpseal-source"] == "node"
+    assert by_hash == response.body
+    assert for_sdk == {**response.body, "cumulativeTransactions": "0"}
     sdk.read(json.dumps(for_sdk).encode(), sdk.EvmBlock)
 
 
@@ -232,26 +232,26 @@ async def test_fees_that_a_header_does_not_have_are_zero() -> None:
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_block_beyond_the_head_is_not_found(is_async: bool) -> None:
     async with evm_setup(l1_node(is_async=is_async)) as setup:
-        answers = [await ask(setup, f"{L1_PATH}/blocks/{block}") for block in (L1.tip + 1, "0x" + "ab" * 32)]
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [(404, "block_not_found")] * 2
+        responses = [await ask(setup, f"{L1_PATH}/blocks/{block}") for block in (L1.tip + 1, "0x" + "ab" * 32)]
+    assert [(response.status, response.body["code"]) for response in responses] == [(404, "block_not_found")] * 2
 
 
 @pytest.mark.parametrize("block", ["-1", "latest", "0x10", "1.5", "9" * 20, "0x" + "g" * 64, "%20", "²"])
 async def test_a_block_that_is_neither_number_nor_hash_is_refused(block: str) -> None:
     async with evm_setup(l1_node()) as setup:
-        answer = await ask(setup, f"{L1_PATH}/blocks/{block}")
-    assert (answer.status, answer.body["detail"]["field"]) == (400, "blockId")
+        response = await ask(setup, f"{L1_PATH}/blocks/{block}")
+    assert (response.status, response.body["detail"]["field"]) == (400, "blockId")
 
 
 async def test_foreign_receipts_are_not_shown_and_another_node_is_asked() -> None:
     height = block_with_transactions()
     liar = l1_node(receipts={height: L1.receipts[0]}, headers={1: L1.headers[2]})
-    pruned = l1_node(answers={"eth_getBlockReceipts": UNFINALIZED})
+    pruned = l1_node(replies={"eth_getBlockReceipts": UNFINALIZED})
     async with evm_setup(liar) as setup:
         alone = [await ask(setup, f"{L1_PATH}/blocks/{block}") for block in (height, 1)]
     async with evm_setup(liar, pruned, l1_node()) as setup:
         corrected = await ask(setup, f"{L1_PATH}/blocks/{height}")
-    assert [(answer.status, answer.body["code"]) for answer in alone] == [(502, "node_unavailable")] * 2
+    assert [(response.status, response.body["code"]) for response in alone] == [(502, "node_unavailable")] * 2
     assert (corrected.status, corrected.body["blockHash"]) == (200, L1.hashes[height])
 
 
@@ -260,5 +260,5 @@ async def test_a_node_that_hangs_is_reported_as_such() -> None:
     async with evm_setup(node) as setup:
         assert (await ask(setup, f"{L1_PATH}/blocks/1")).status == 200
         node.delay_s = 60.0
-        answer = await ask(setup, f"{L1_PATH}/blocks/2")
-    assert (answer.status, answer.body["detail"]) == (502, {"nodes": [{"position": 0, "failure": "timeout"}]})
+        response = await ask(setup, f"{L1_PATH}/blocks/2")
+    assert (response.status, response.body["detail"]) == (502, {"nodes": [{"position": 0, "failure": "timeout"}]})

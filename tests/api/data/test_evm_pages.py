@@ -1,4 +1,4 @@
-"""Endpoints 10 to 14 over the index of an EVM chain, as the indexer writes it, and what each answer says about it."""
+"""Endpoints 10 to 14 over the index of an EVM chain, as the indexer writes it, and what each response says about it."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ OF_ERC1155 = {"decimals": 3, "properties": '{"size":1}'}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the chain's index; tests only read it."""
-    made = tmp_path_factory.mktemp("evm")
-    with h.open_writer(made) as writer:
+    path = tmp_path_factory.mktemp("evm")
+    with h.open_writer(path) as writer:
         h.write_history(writer)
-    return made
+    return path
 
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No indexer runs here, so that waiting for what a page lacks is in vain."""
+    """No indexer runs here, so waiting for missing parts of a page never ends."""
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 
@@ -69,9 +69,9 @@ async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> 
     async with client_of(setup) as client:
         while token is not None or not pages:
             page = params if token is None else {**params, "pageToken": token}
-            async with client.get(path, params=page) as answer:
-                body = await answer.json()
-                assert answer.status == 200, body
+            async with client.get(path, params=page) as response:
+                body = await response.json()
+                assert response.status == 200, body
             pages.append(body[key])
             token = body.get("nextPageToken")
     return pages
@@ -80,10 +80,10 @@ async def all_pages(setup: DataApiSetup, path: str, key: str, **params: Any) -> 
 async def test_a_block_comes_from_the_index_and_counts_all_transactions(folder: Path) -> None:
     header = json.loads(h.CHAIN.headers[3])
     async with h.indexed_setup(folder, nodes=()) as setup:
-        answer = await ask(setup, f"{h.PATH}/blocks/3")
+        response = await ask(setup, f"{h.PATH}/blocks/3")
         by_hash = await get(setup, f"{h.PATH}/blocks/{h.CHAIN.hashes[3]}")
-    assert answer.body == by_hash
-    assert answer.body == {
+    assert response.body == by_hash
+    assert response.body == {
         "chainId": str(h.CHAIN.evm_chain_id),
         "blockNumber": "3",
         "blockHash": h.CHAIN.hashes[3],
@@ -94,14 +94,14 @@ async def test_a_block_comes_from_the_index_and_counts_all_transactions(folder: 
         "gasLimit": str(int(header["gasLimit"], 16)),
         "baseFee": str(int(header["baseFeePerGas"], 16)) if "baseFeePerGas" in header else "0",
         "gasCost": str(int(header["blockGasCost"], 16)) if "blockGasCost" in header else "0",
-        "feesSpent": answer.body["feesSpent"],
+        "feesSpent": response.body["feesSpent"],
         "cumulativeTransactions": "9",
     }
-    assert "x-warpseal-source" not in answer.headers
-    assert answer.headers["cache-control"] == "public, max-age=86400"
+    assert "x-warpseal-source" not in response.headers
+    assert response.headers["cache-control"] == "public, max-age=86400"
 
 
-async def test_every_answer_has_the_freshness_of_its_chain_only(folder: Path) -> None:
+async def test_every_response_has_the_freshness_of_its_chain_only(folder: Path) -> None:
     paths = ("", "/blocks/1", TRANSFERS.format(ALICE).removeprefix(h.PATH))
     async with h.indexed_setup(folder) as setup:
         values = [(await ask(setup, h.PATH + path)).headers["x-warpseal-index"] for path in paths]
@@ -114,10 +114,10 @@ async def test_freshness_tells_a_late_beginning_a_silent_indexer_and_missing_tra
         writer.write_status(h.status_of(h.CHAIN, node_height=9, reported_at=s.NOW - 100))
     lag = s.NOW - h.block_time(5)
     async with h.indexed_setup(tmp_path) as setup:
-        answer = await ask(setup, TOKENS.format(CATS))
+        response = await ask(setup, TOKENS.format(CATS))
         refused = await ask(setup.with_data(max_index_lag_s=lag - 1), TOKENS.format(CATS))
     item = f"{h.CHAIN.evm_chain_id};height=5;node=9;lag={lag};first=2;stale;internal=none"
-    assert (answer.status, answer.headers["x-warpseal-index"]) == (200, item)
+    assert (response.status, response.headers["x-warpseal-index"]) == (200, item)
     assert (refused.status, refused.body["code"], refused.headers["x-warpseal-index"]) == (503, "index_stale", item)
 
 
@@ -127,12 +127,12 @@ async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Pat
         writer.traces.write(0, 5, [], [3, 4])
         writer.write_status(h.status_of(h.CHAIN, node_height=5, reported_at=s.NOW))
     async with h.indexed_setup(tmp_path) as setup:
-        answer = await ask(setup, TOKENS.format(CATS))
+        response = await ask(setup, TOKENS.format(CATS))
     item = f"{h.CHAIN.evm_chain_id};height=5;node=5;lag=0;internal=2;gap=3"
-    assert answer.headers["x-warpseal-index"] == item
+    assert response.headers["x-warpseal-index"] == item
 
 
-async def test_what_the_index_lacks_comes_from_a_node(tmp_path: Path) -> None:
+async def test_data_missing_in_the_index_comes_from_a_node(tmp_path: Path) -> None:
     with h.open_writer(tmp_path, first=2) as writer:
         h.write_blocks(writer, first=2)
     async with h.indexed_setup(tmp_path) as setup:
@@ -158,7 +158,7 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
     async with h.indexed_setup(folder) as setup:
         body = await get(setup, TRANSFERS.format(ALICE.lower()))
         ascending = await get(setup, TRANSFERS.format(ALICE), sortOrder="asc")
-        received = await get(setup, TRANSFERS.format(BOB))
+        page = await get(setup, TRANSFERS.format(BOB))
     transfers = [
         (item["blockNumber"], item["logIndex"], item["erc1155Token"]["tokenId"], item["value"], item["to"]["address"])
         for item in body["transactions"]
@@ -170,7 +170,7 @@ async def test_transfers_of_an_address_newest_first_one_per_token_and_once_to_on
         ("2", 3, "1", "10", ALICE),
     ]
     assert ascending["transactions"] == body["transactions"][::-1]
-    assert received["transactions"] == [body["transactions"][1]]
+    assert page["transactions"] == [body["transactions"][1]]
     assert body["transactions"][1] == {
         "blockNumber": "3",
         "blockTimestamp": h.block_time(3),
@@ -373,8 +373,8 @@ async def test_malformed_values_are_refused_by_the_name_of_their_parameter(
     folder: Path, path: str, params: dict[str, Any], field: str
 ) -> None:
     async with h.indexed_setup(folder) as setup:
-        answer = await ask(setup, path, **params)
-    assert (answer.status, answer.body["detail"]["field"]) == (400, field)
+        response = await ask(setup, path, **params)
+    assert (response.status, response.body["detail"]["field"]) == (400, field)
 
 
 async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_ready(tmp_path: Path) -> None:
@@ -382,9 +382,9 @@ async def test_a_chain_without_an_index_says_so_and_one_without_blocks_is_not_re
     paths.append(TOKENS.format(CATS) + "/1")
 
     async def outcomes(setup: DataApiSetup) -> set[tuple[int, str]]:
-        answers = [await ask(setup, path) for path in paths]
-        answers.append(await ask(setup, TOKENS.format(CATS) + "/1:reindex", "POST"))
-        return {(answer.status, answer.body["code"]) for answer in answers}
+        responses = [await ask(setup, path) for path in paths]
+        responses.append(await ask(setup, TOKENS.format(CATS) + "/1:reindex", "POST"))
+        return {(response.status, response.body["code"]) for response in responses}
 
     async with evm_setup(EvmReplayNode(h.CHAIN), chain_id=h.CHAIN.blockchain_id) as setup:
         assert await outcomes(setup) == {(404, "index_not_enabled")}
@@ -497,7 +497,7 @@ async def test_an_index_in_postgresql_answers_as_one_in_a_file(folder: Path, tmp
                 assert (from_server.status, from_server.body) == (from_file.status, from_file.body)
                 assert from_server.headers["x-warpseal-index"] == from_file.headers["x-warpseal-index"]
             reindexed = [await ask(of_server, f"{TOKENS.format(CATS)}/1:reindex", "POST") for _ in range(2)]
-            assert [answer.status for answer in reindexed] == [201, 429]
+            assert [response.status for response in reindexed] == [201, 429]
             (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 10, s.NOW)
             assert (token.contract, token.token_id) == (h.CATS, 1)
 
@@ -537,7 +537,7 @@ async def test_an_indexed_chain_is_found_by_its_evm_chain_id_while_no_node_answe
     assert len(tokens["tokens"]) == 2
 
 
-async def test_the_examples_of_the_openapi_document_are_answers(folder: Path) -> None:
+async def test_the_examples_of_the_openapi_document_are_responses(folder: Path) -> None:
     pages = [operation for operation in OPERATIONS if operation.method == "GET"]
     # That of the holders of an ERC-20 token is in test_holders.py.
     operation_names = {operation.name for operation in pages if operation.tag in (EVM, METRICS_API)} - {
@@ -548,7 +548,7 @@ async def test_the_examples_of_the_openapi_document_are_answers(folder: Path) ->
     async with h.indexed_setup(folder, aliases=aliases) as setup:
         for request in example_requests():
             if request.name in operation_names:
-                answer = await ask(setup, request.path, header_host="localhost:8080")
-                assert (answer.status, answer.body) == (200, load_examples()[request.name].answer), request.name
+                response = await ask(setup, request.path, header_host="localhost:8080")
+                assert (response.status, response.body) == (200, load_examples()[request.name].answer), request.name
                 operation_names.remove(request.name)
     assert operation_names == set()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.api.data.fixtures import DataApiSetup, MemoryKeyStore, client_of, get
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, recorded_result
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, node_id, recorded_result
 from tests.validators.forecast.fixtures import AT, CURRENT, STATE, Observed, forecasting, l1_node, named
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
@@ -135,9 +135,9 @@ async def test_a_subnet_with_stakes_has_ends_and_no_balances() -> None:
     }
 
 
-async def test_faults_of_a_request_and_of_nodes_have_codes() -> None:
+async def test_errors_of_a_request_and_of_nodes_have_codes() -> None:
     def find_none(_: object) -> object:
-        raise RpcFault("not found")
+        raise RefusedCall("not found")
 
     unknown = RecordedNode({"platform.getSubnet": find_none})
     body = await forecast_of(unknown, id_text(SubnetID(bytes([9]) * 32)), status=404)
@@ -146,7 +146,7 @@ async def test_faults_of_a_request_and_of_nodes_have_codes() -> None:
     assert (body["code"], body["detail"]["field"]) == ("invalid_request", "subnetId")
 
     def refuse(_: object) -> object:
-        raise RpcFault("internal: see http://10.0.0.7:9650/secret")
+        raise RefusedCall("internal: see http://10.0.0.7:9650/secret")
 
     node = RecordedNode({STATE: refuse})
     body = await forecast_of(node, status=502)
@@ -174,7 +174,7 @@ async def test_keys_networks_and_parameters_are_those_of_the_other_routes() -> N
         assert statuses == [(200, "50"), (429, "50")]
 
 
-async def test_an_answer_that_did_not_change_is_not_sent_again() -> None:
+async def test_a_response_that_did_not_change_is_not_sent_again() -> None:
     async with forecasting(RecordedNode()) as service, client_of(DataApiSetup(forecasts=service)) as client:
         path = FORECAST.format(id_text(L1))
         async with client.get(path) as response:

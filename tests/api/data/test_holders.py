@@ -20,7 +20,7 @@ from tests.api.openapi.sample_requests import example_requests
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import START, ZERO, address, made_block
 from tests.index.evm.model import EvmModel
-from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, Model, Written, replaced
+from tests.index.evm.test_holders import TOKENS, WITH_HOLDERS, Blocks, IndexFiller, Model, replaced
 from warpseal.api.data import evm_context
 from warpseal.api.data.contract_info import ContractInfoFolder
 from warpseal.api.data.operations import TOKEN_HOLDERS
@@ -44,19 +44,19 @@ NFTS = tuple(address(number) for number in (1, 2, 3, 5, 6))
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No indexer runs here, so that waiting for names is in vain."""
+    """No indexer runs here, so waiting for names never ends."""
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of an index with ERC-20 balances; tests only read it."""
-    made = tmp_path_factory.mktemp("holders")
-    written = Written(file_urls(made)[0])
-    written.write(Blocks(4).take(COUNT))
-    written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
-    written.writer.close()
-    return made
+    path = tmp_path_factory.mktemp("holders")
+    filler = IndexFiller(file_urls(path)[0])
+    filler.write(Blocks(4).take(COUNT))
+    filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC721, "Cats", "CAT", None, COUNT)])
+    filler.writer.close()
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,9 @@ async def test_large_balances_are_whole_integers(folder: Path, models: tuple[Mod
     async with (
         metrics_setup(*file_urls(folder), CHAIN) as setup,
         client_of(setup) as client,
-        client.get(balances_path(TOKENS[0]), params={"threshold": "0"}) as answer,
+        client.get(balances_path(TOKENS[0]), params={"threshold": "0"}) as response,
     ):
-        text = await answer.text()
+        text = await response.text()
     first = entries_above(models[0], TOKENS[0], 0, None, None)[0]
     assert first["sortKey"] > 2**64
     assert f'"sortKey":{first["sortKey"]}}}' in text
@@ -155,7 +155,7 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
         nft = await request(client, balances_path(address(1)), threshold=0)
         token = await request(client, nfts_path(TOKENS[0]))
         unknown = await request(client, balances_path(address(99_999)), threshold=0)
-    assert [answer.body for answer in (nft, unknown)] == [{"addresses": []}] * 2
+    assert [response.body for response in (nft, unknown)] == [{"addresses": []}] * 2
     assert token.body == {
         "addresses": [],
         "nftCollectionName": "",
@@ -177,8 +177,8 @@ async def test_contracts_of_other_kinds_have_no_holders(folder: Path) -> None:
 )
 async def test_a_bad_request_names_the_parameter(folder: Path, params: dict[str, Any], reason: str) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), **params)
-    assert (answer.status, answer.body["message"]) == (400, [reason])
+        response = await request(client, balances_path(TOKENS[0]), **params)
+    assert (response.status, response.body["message"]) == (400, [reason])
 
 
 async def first_pages(client: aiohttp.ClientSession) -> list[tuple[str, str, list[Any]]]:
@@ -197,25 +197,25 @@ async def test_later_pages_show_the_block_of_the_first_one(
 ) -> None:
     url = request.getfixturevalue("postgres_url") if server else file_urls(tmp_path)[0]
     blocks = Blocks(6)
-    written = Written(url)
-    written.write(blocks.take(60))
+    filler = IndexFiller(url)
+    filler.write(blocks.take(60))
     metrics_url = url if server else file_urls(tmp_path)[1]
     async with metrics_setup(url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        begun = await first_pages(client)
-        written.write(blocks.take(60))
-        for path, token, rest in begun:
+        first_results = await first_pages(client)
+        filler.write(blocks.take(60))
+        for path, token, rest in first_results:
             later = await _rest(client, path, token)
             assert later == rest
             now = await walk(client, path, "addresses", {"threshold": "0"} if "balances" in path else {}, alone=True)
             assert [entry for page in now for entry in page][2:] != rest
-    written.writer.close()
+    filler.writer.close()
 
 
 async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> list[Any]:
     entries: list[Any] = []
     while token is not None:
-        async with client.get(path, params={"pageToken": token, "pageSize": "3"}) as answer:
-            body = await answer.json()
+        async with client.get(path, params={"pageToken": token, "pageSize": "3"}) as response:
+            body = await response.json()
         entries += body["addresses"]
         token = body.get("nextPageToken")
     return entries
@@ -223,14 +223,14 @@ async def _rest(client: aiohttp.ClientSession, path: str, token: str | None) -> 
 
 async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path: Path) -> None:
     index_url, metrics_url = file_urls(tmp_path)
-    Written(index_url).write(Blocks(6).take(60))
+    IndexFiller(index_url).write(Blocks(6).take(60))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        begun = await first_pages(client)
+        first_results = await first_pages(client)
     # The chain is indexed again, and has not come as far.
-    Written(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
+    IndexFiller(index_url, replace(WITH_HOLDERS, genesis_hash=b"h" * 32)).write(Blocks(6).take(30))
     async with metrics_setup(index_url, metrics_url, CHAIN) as setup, client_of(setup) as client:
-        refused = [await request(client, path, pageToken=token) for path, token, _ in begun]
-    assert [(answer.status, answer.body["code"]) for answer in refused] == [(400, "expired_page_token")] * 2
+        refused = [await request(client, path, pageToken=token) for path, token, _ in first_results]
+    assert [(response.status, response.body["code"]) for response in refused] == [(400, "expired_page_token")] * 2
 
 
 @pytest.mark.parametrize(
@@ -252,12 +252,12 @@ async def test_a_page_of_a_block_that_the_index_has_no_more_is_refused(tmp_path:
 )
 async def test_a_malformed_parameter_is_named(folder: Path, params: dict[str, str], field: str) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), **params)
-    assert (answer.status, answer.body["detail"]["field"]) == (400, field)
-    assert [type(text) for text in answer.body["message"]] == [str]
+        response = await request(client, balances_path(TOKENS[0]), **params)
+    assert (response.status, response.body["detail"]["field"]) == (400, field)
+    assert [type(text) for text in response.body["message"]] == [str]
 
 
-async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Path) -> None:
+async def test_data_missing_in_the_index_is_named(folder: Path, tmp_path: Path) -> None:
     plain = dataclasses.replace(CHAIN, indexing=EvmIndexing())
     later = MadeChain(4, [block_at(5, START, 1)], EvmIndexing(5, has_holders=True))
     off = MadeChain(5, indexing=None)
@@ -270,16 +270,16 @@ async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Pat
             f"{BASE}/0x12/nfts:listHolders",
             f"{BASE}/0x12/nothing",
         )
-        answers = [await request(client, path) for path in paths]
+        responses = [await request(client, path) for path in paths]
         served = await request(client, nfts_path(address(1)))
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [
+    assert [(response.status, response.body["code"]) for response in responses] == [
         (404, "index_not_enabled"),
         (404, "index_not_enabled"),
         (404, "unknown_chain"),
         (400, "invalid_request"),
         (404, "not_found"),
     ]
-    assert {type(answer.body["message"]) for answer in answers} == {list}
+    assert {type(response.body["message"]) for response in responses} == {list}
     assert served.status == 200
     async with metrics_setup(*file_urls(tmp_path), later) as setup, client_of(setup) as client:
         path = f"/v2/chains/{later.evm_chain_id}/contracts/0x{TOKENS[0].hex()}"
@@ -290,10 +290,10 @@ async def test_what_the_index_does_not_have_is_named(folder: Path, tmp_path: Pat
 
 
 async def test_balances_that_are_yet_to_be_indexed_are_not_ready(tmp_path: Path) -> None:
-    Written(file_urls(tmp_path)[0], IDENTITY).write(Blocks(6).take(30))
+    IndexFiller(file_urls(tmp_path)[0], IDENTITY).write(Blocks(6).take(30))
     async with metrics_setup(*file_urls(tmp_path), CHAIN) as setup, client_of(setup) as client:
-        answer = await request(client, balances_path(TOKENS[0]), threshold=0)
-    assert (answer.status, answer.body["code"]) == (503, "index_not_ready")
+        response = await request(client, balances_path(TOKENS[0]), threshold=0)
+    assert (response.status, response.body["code"]) == (503, "index_not_ready")
 
 
 async def test_sdks_get_texts_and_lists(folder: Path) -> None:
@@ -318,23 +318,23 @@ async def test_sdks_get_texts_and_lists(folder: Path) -> None:
     assert spec["nftCollectionName"] == "Cats"
 
 
-async def test_the_example_of_the_openapi_document_is_an_answer(tmp_path: Path) -> None:
+async def test_the_example_of_the_openapi_document_is_a_response(tmp_path: Path) -> None:
     moves = [
         Erc20Transfer(h.COIN, ZERO, h.ALICE, 25 * 10**17),
         Erc20Transfer(h.COIN, ZERO, h.CAROL, 10**18 + 1),
         Erc20Transfer(h.COIN, ZERO, h.BOB, 10**18),
     ]
     spent = [Erc20Transfer(h.COIN, h.CAROL, h.ALICE, 10**18 + 1)]
-    written = Written(file_urls(tmp_path)[0])
-    written.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
+    filler = IndexFiller(file_urls(tmp_path)[0])
+    filler.write([replaced(made_block(0), START, moves), replaced(made_block(1), START + 2, spent)])
     aliases = ChainAliases()
     aliases.add_primary_chains(s.CHAINS.x, CHAIN_ID)
     (example,) = (
         request_example for request_example in example_requests() if request_example.name == TOKEN_HOLDERS.name
     )
     async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
-        answer = await request(client, example.path)
-    assert (answer.status, answer.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)
+        response = await request(client, example.path)
+    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)
 
 
 async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:
@@ -352,10 +352,10 @@ async def test_each_endpoint_costs_its_units(folder: Path) -> None:
     async with metrics_setup(*file_urls(folder), CHAIN) as setup:
         setup = setup.with_data(rate_limit_loopback=True)
         async with client_of(setup) as client:
-            answers = [
+            responses = [
                 await request(client, f"/v1/avg_tps/{IDENTITY.evm_chain_id}"),
                 await request(client, balances_path(TOKENS[0]), threshold=0),
                 await request(client, nfts_path(address(1))),
             ]
-    assert [answer.headers["ratelimit-policy"] for answer in answers] == ["8000;w=60"] * 3
-    assert [int(answer.headers["ratelimit-remaining"]) for answer in answers] == [7_980, 6_980, 6_480]
+    assert [response.headers["ratelimit-policy"] for response in responses] == ["8000;w=60"] * 3
+    assert [int(response.headers["ratelimit-remaining"]) for response in responses] == [7_980, 6_980, 6_480]

@@ -35,16 +35,16 @@ PATH, OTHER_PATH = (f"/v1/avg_tps/{chain.evm_chain_id}" for chain in (CHAIN, OTH
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the indexes of both chains; tests only read them."""
-    made = tmp_path_factory.mktemp("tokens")
+    path = tmp_path_factory.mktemp("tokens")
     for chain in (CHAIN, OTHER):
-        write_chain(file_urls(made)[0], chain, s.NOW)
-    return made
+        write_chain(file_urls(path)[0], chain, s.NOW)
+    return path
 
 
 async def first_token(client: aiohttp.ClientSession, path: str = PATH, **params: str) -> str:
     """Return the token of the second page."""
-    answer = await request(client, path, **{"pageSize": "4", **params})
-    token: str = answer.body["nextPageToken"]
+    response = await request(client, path, **{"pageSize": "4", **params})
+    token: str = response.body["nextPageToken"]
     return token
 
 
@@ -62,7 +62,7 @@ async def test_a_token_is_enough_alone_and_after_a_restart(folder: Path, tmp_pat
     assert later.body["results"] == here.body["results"] == by_id.body["results"] == longer.body["results"][:4]
     assert [point["timestamp"] // DAY for point in here.body["results"]] == [until // DAY - day for day in (4, 5, 6, 7)]
     assert len(longer.body["results"]) == 9
-    assert len({answer.body["nextPageToken"] for answer in (here, later, by_id)}) == 3
+    assert len({response.body["nextPageToken"] for response in (here, later, by_id)}) == 3
 
 
 async def test_two_daemons_on_one_server_take_each_others_tokens(folder: Path, postgres_url: str) -> None:
@@ -99,7 +99,7 @@ async def test_another_request_an_unknown_and_an_expired_token_are_refused(folde
         last = await request(client, PATH, pageToken=token)
         clock.now += 1
         late = await request(client, PATH, pageToken=token)
-    codes = [(answer.status, answer.body["code"]) for answer in refused]
+    codes = [(response.status, response.body["code"]) for response in refused]
     assert codes == [(400, "page_token_mismatch")] * 2 + [(400, "invalid_page_token")] * 4
     assert last.status == 200
     assert (late.status, late.body["code"]) == (400, "expired_page_token")
@@ -115,9 +115,9 @@ async def test_without_the_database_only_pages_that_need_a_token_fail(folder: Pa
         second = await request(client, PATH, pageToken=str(UUID(int=5)))
         no_token = await request(client, PATH, pageToken="no uuid")
     assert (whole.status, len(whole.body["results"])) == (200, 30)
-    for answer in (first, second):
-        assert (answer.status, answer.body["code"]) == (503, "store_down")
-        assert int(answer.headers["retry-after"]) >= 1
+    for response in (first, second):
+        assert (response.status, response.body["code"]) == (503, "store_down")
+        assert int(response.headers["retry-after"]) >= 1
     assert no_token.status == 400
     async with metrics_setup(index_url, None, CHAIN) as setup, client_of(setup) as client:
         assert (await request(client, PATH)).status == 200

@@ -51,9 +51,9 @@ async def walk(client: aiohttp.ClientSession, path: str, params: dict[str, Any],
     items: list[str] = []
     query = dict(params)
     for _ in range(100):
-        async with client.get(path, params=query) as answer:
-            assert answer.status == 200, await answer.text()
-            page = await answer.json()
+        async with client.get(path, params=query) as response:
+            assert response.status == 200, await response.text()
+            page = await response.json()
         items += hashes(page)
         if "nextPageToken" not in page:
             return items

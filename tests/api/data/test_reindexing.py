@@ -38,21 +38,21 @@ def fetched(writer: EvmIndexWriter, reason: FetchReason) -> list[tuple[bytes, in
 @pytest.fixture
 def writer(tmp_path: Path) -> Any:
     """Return the writer of an index that has the whole chain."""
-    with h.open_writer(tmp_path) as made:
-        h.write_history(made)
-        yield made
+    with h.open_writer(tmp_path) as index_writer:
+        h.write_history(index_writer)
+        yield index_writer
 
 
 async def test_an_accepted_request_is_stored_and_answered_201_without_a_body(
     tmp_path: Path, writer: EvmIndexWriter
 ) -> None:
     async with h.indexed_setup(tmp_path) as setup:
-        answer = await ask(setup, REINDEX, "POST")
+        response = await ask(setup, REINDEX, "POST")
         assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
         writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.THROTTLED_TOKEN_URI, s.NOW + 3)])
         token = await ask(setup, f"{TOKENS}/1")
-    assert (answer.status, answer.body, answer.headers["content-length"]) == (201, None, "0")
-    assert answer.headers["x-warpseal-index"].startswith(str(h.CHAIN.evm_chain_id))
+    assert (response.status, response.body, response.headers["content-length"]) == (201, None, "0")
+    assert response.headers["x-warpseal-index"].startswith(str(h.CHAIN.evm_chain_id))
     metadata = token.body["metadata"]
     assert (metadata["indexStatus"], metadata["metadataLastUpdatedTimestamp"]) == ("throttled_token_uri", s.NOW + 3)
     assert metadata["name"] == "Cat 1"
@@ -68,8 +68,8 @@ async def test_a_token_is_reindexed_once_per_hour_over_all_daemons(tmp_path: Pat
         for setup, now in ((first, 0), (second, 600), (first, 3_599), (second, 3_600), (first, 3_601)):
             clock.now = s.NOW + now
             writer.write_status(h.status_of(h.CHAIN, written_at=int(clock.now), reported_at=int(clock.now)))
-            answer = await ask(setup, REINDEX, "POST")
-            statuses.append((answer.status, answer.headers.get("retry-after"), (answer.body or {}).get("code")))
+            response = await ask(setup, REINDEX, "POST")
+            statuses.append((response.status, response.headers.get("retry-after"), (response.body or {}).get("code")))
     assert statuses == [
         (201, None, None),
         (429, "3000", "reindexed_recently"),
@@ -118,15 +118,15 @@ async def test_an_unknown_token_is_not_found_or_not_yet_while_the_index_is_behin
         unknown = [await ask(setup, f"{TOKENS}/99:reindex", "POST"), await ask(setup, f"{TOKENS}/99")]
         writer.write_status(h.status_of(h.CHAIN, node_height=h.CHAIN.tip + 1))
         behind = [await ask(setup, f"{TOKENS}/99:reindex", "POST"), await ask(setup, f"{TOKENS}/99")]
-    assert [(answer.status, answer.body["code"]) for answer in unknown] == [(404, "token_not_found")] * 2
-    assert [(answer.status, answer.body["code"]) for answer in behind] == [(503, "index_behind")] * 2
+    assert [(response.status, response.body["code"]) for response in unknown] == [(404, "token_not_found")] * 2
+    assert [(response.status, response.body["code"]) for response in behind] == [(503, "index_behind")] * 2
 
 
 async def test_without_metadata_nothing_is_reindexed(tmp_path: Path, writer: EvmIndexWriter) -> None:
     async with h.indexed_setup(tmp_path, indexing=EvmIndexing(metadata=MetadataMode.OFF)) as setup:
-        answer = await ask(setup, REINDEX, "POST")
+        response = await ask(setup, REINDEX, "POST")
         tokens = await ask(setup, TOKENS)
-    assert (answer.status, answer.body["code"]) == (404, "index_not_enabled")
+    assert (response.status, response.body["code"]) == (404, "index_not_enabled")
     assert tokens.status == 200
 
 
@@ -135,18 +135,18 @@ async def test_too_many_waiting_requests_are_refused(tmp_path: Path) -> None:
         h.write_history(writer)
         patch.setattr(requests, "MAX_WAITING_REINDEXES", 1)
         async with h.indexed_setup(tmp_path) as setup:
-            answers = [await ask(setup, f"{TOKENS}/{token}:reindex", "POST") for token in (1, 2)]
+            responses = [await ask(setup, f"{TOKENS}/{token}:reindex", "POST") for token in (1, 2)]
             assert fetched(writer, FetchReason.REINDEX) == [(h.CATS, 1)]
             writer.documents.write([TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW, "x", NftFields())])
-            answers.append(await ask(setup, f"{TOKENS}/2:reindex", "POST"))
-    assert [answer.status for answer in answers] == [201, 503, 201]
+            responses.append(await ask(setup, f"{TOKENS}/2:reindex", "POST"))
+    assert [response.status for response in responses] == [201, 503, 201]
 
 
 @pytest.mark.parametrize("path", [f"{TOKENS}/x:reindex", f"{TOKENS}/{2**256}:reindex"])
 async def test_a_malformed_token_id_is_named(tmp_path: Path, writer: EvmIndexWriter, path: str) -> None:
     async with h.indexed_setup(tmp_path) as setup:
-        answer = await ask(setup, path, "POST")
-    assert (answer.status, answer.body["detail"]["field"]) == (400, "tokenId")
+        response = await ask(setup, path, "POST")
+    assert (response.status, response.body["detail"]["field"]) == (400, "tokenId")
 
 
 # Pages that wait.
@@ -178,8 +178,8 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
             return bool(tokens)
 
         async with running(indexer(fetch)):
-            answer = await ask(setup, TOKENS)
-    statuses = [(item["name"], item["metadata"]["indexStatus"]) for item in answer.body["tokens"]]
+            response = await ask(setup, TOKENS)
+    statuses = [(item["name"], item["metadata"]["indexStatus"]) for item in response.body["tokens"]]
     assert statuses == [("Cats", "indexed"), ("Cats", "unreachable_token_uri")]
 
 
@@ -198,11 +198,11 @@ async def test_a_page_is_answered_as_it_is_once_the_wait_is_over(
     monkeypatch.setattr(evm_context, "WAIT_S", 0.2)
     async with unresolved(tmp_path) as (setup, writer):
         started = asyncio.get_running_loop().time()
-        answer = await ask(setup, TOKENS)
+        response = await ask(setup, TOKENS)
         assert asyncio.get_running_loop().time() - started >= 0.2
         assert fetched(writer, FetchReason.SHOWN) == [(h.CATS, 1), (h.CATS, 2)]
     bare = [("", {"indexStatus": "unindexed"})] * 2
-    assert [(item["name"], item["metadata"]) for item in answer.body["tokens"]] == bare
+    assert [(item["name"], item["metadata"]) for item in response.body["tokens"]] == bare
 
 
 async def test_nothing_is_waited_for_if_the_indexer_is_silent_or_metadata_is_off(
@@ -226,16 +226,16 @@ async def test_a_page_does_not_fail_if_the_indexer_holds_the_database(
     async with unresolved(tmp_path) as (setup, writer):
         with writer._engine.begin() as connection:
             connection.exec_driver_sql("UPDATE chain_status SET body = body")
-            answer = await ask(setup, TOKENS)
-    assert (answer.status, len(answer.body["tokens"])) == (200, 2)
+            response = await ask(setup, TOKENS)
+    assert (response.status, len(response.body["tokens"])) == (200, 2)
 
 
 async def test_old_metadata_is_shown_at_once_and_asked_for(tmp_path: Path, writer: EvmIndexWriter) -> None:
     old = TokenDocument(h.CATS, 1, MetadataStatus.INDEXED, s.NOW - 86_401, "ipfs://cats/1", NftFields(name="old"))
     writer.documents.write([old])
     async with h.indexed_setup(tmp_path) as setup:
-        answer = await ask(setup, f"{TOKENS}/1")
-    assert answer.body["metadata"]["name"] == "old"
+        response = await ask(setup, f"{TOKENS}/1")
+    assert response.body["metadata"]["name"] == "old"
     assert fetched(writer, FetchReason.SHOWN) == [(h.CATS, 1)]
 
 
@@ -248,5 +248,5 @@ async def test_contracts_of_deployments_are_asked_for(tmp_path: Path) -> None:
             return bool(contracts)
 
         async with running(indexer(resolve)):
-            answer = await ask(setup, DEPLOYMENTS)
-    assert [item["ercType"] for item in answer.body["contracts"]] == ["UNKNOWN", "ERC-20", "ERC-1155", "ERC-721"]
+            response = await ask(setup, DEPLOYMENTS)
+    assert [item["ercType"] for item in response.body["contracts"]] == ["UNKNOWN", "ERC-20", "ERC-1155", "ERC-721"]

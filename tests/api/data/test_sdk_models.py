@@ -37,9 +37,9 @@ SDK = SETUP.with_data(compat=Compat.SDK)
 
 
 async def body_of(setup: DataApiSetup, path: str) -> bytes:
-    async with client_of(setup) as client, client.get(path) as answer:
-        assert answer.status == 200
-        return await answer.read()
+    async with client_of(setup) as client, client.get(path) as response:
+        assert response.status == 200
+        return await response.read()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ EVM_PAGES = {
 
 
 @pytest.mark.parametrize(("path", "kind"), EVM_PAGES.items(), ids=EVM_PAGES)
-async def test_sdks_accept_every_answer_about_an_evm_chain(evm_folder: Path, path: str, kind: type[Any]) -> None:
+async def test_sdks_accept_every_response_about_an_evm_chain(evm_folder: Path, path: str, kind: type[Any]) -> None:
     async with h.indexed_setup(evm_folder) as setup:
         assert sdk.read(await body_of(setup.with_data(compat=Compat.SDK), path), kind)
 

@@ -284,7 +284,7 @@ async def listed_hashes(setup: DataApiSetup, **params: Any) -> list[str]:
 
 
 async def test_an_active_validator_that_the_index_does_not_have_yet_comes_from_the_node() -> None:
-    # Complete or not: an empty list is never the answer while the node knows an active validation.
+    # Complete or not: an empty list is never the response while the node knows an active validation.
     for freshness in ({}, {"first_height": 50}):
         setup = partial_setup((), [s.ACTIVE], **freshness)
         (validator,) = (await get(setup, NODE))["validators"]
@@ -310,7 +310,7 @@ async def test_a_complete_index_does_not_ask_the_node_for_validations() -> None:
     assert len((await get(setup, NODE))["validators"]) == 1
 
 
-async def test_without_the_node_an_incomplete_index_answers_what_it_has_and_never_nothing() -> None:
+async def test_without_the_node_an_incomplete_index_returns_its_rows() -> None:
     setup = partial_setup((1,), several_validations(100, 200), first_height=50)
     setup.node.error = NodeUnavailable("validations")
     assert (await get(setup, NODE, 502))["code"] == "node_unavailable"  # The connectivity comes from the node.

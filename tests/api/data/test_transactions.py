@@ -188,7 +188,7 @@ async def test_x_chain_transactions_have_the_keys_of_the_specification_and_of_th
     assert "blockNumber" not in old
 
 
-async def test_atomic_transactions_have_accounts_beside_outputs() -> None:
+async def test_atomic_transactions_have_accounts_and_outputs() -> None:
     page = await get(indexed(txs=[s.EXPORT, s.IMPORT]), C_TXS, addresses="0x" + s.ACCOUNT.hex())
     imported, exported = page["transactions"]
     assert exported["evmInputs"][0]["fromAddress"] == "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
@@ -234,9 +234,9 @@ async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
 )
 async def test_sdks_are_recognized_by_default(headers: dict[str, str], index: int | str) -> None:
     """By their user agent, or where a browser sets that, by the header that avacloud-sdk adds."""
-    async with client_of(indexed(txs=[s.LINEAR_X])) as client, client.get(X_TXS, headers=headers) as answer:
-        (tx,) = (await answer.json())["transactions"]
-        assert "User-Agent, X-App-Component" in answer.headers.getall("vary")
+    async with client_of(indexed(txs=[s.LINEAR_X])) as client, client.get(X_TXS, headers=headers) as response:
+        (tx,) = (await response.json())["transactions"]
+        assert "User-Agent, X-App-Component" in response.headers.getall("vary")
     assert tx["consumedUtxos"][0]["outputIndex"] == index
 
 

@@ -141,7 +141,7 @@ async def test_the_range_is_of_whole_days(tmp_path: Path, params: dict[str, Any]
     assert starts == [TODAY + day * DAY_S for day in timestamps]
 
 
-async def test_all_hours_of_the_retention_fit_into_one_answer(tmp_path: Path) -> None:
+async def test_all_hours_of_the_retention_fit_into_one_response(tmp_path: Path) -> None:
     hours = [NOW - NOW % HOUR_S, NOW - NOW % HOUR_S - 90 * DAY_S + HOUR_S]
     async with recorded(tmp_path, [call(hour) for hour in hours]) as setup:
         body = await get(setup, PATH, **FUJI, timeInterval="hourly", startTimestamp=0)
@@ -219,8 +219,8 @@ async def test_readers_can_be_restricted(
 ) -> None:
     async with recorded(tmp_path, []) as setup:
         setup = replace(setup, usage_access=access, key_store=secrets_with())
-        async with client_of(setup) as client, client.get(PATH, params=FUJI, headers=headers) as answer:
-            assert answer.status == status
+        async with client_of(setup) as client, client.get(PATH, params=FUJI, headers=headers) as response:
+            assert response.status == status
 
 
 def test_the_success_rate_is_100_only_if_all_requests_succeeded() -> None:

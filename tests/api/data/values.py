@@ -485,18 +485,18 @@ def text_or_unset(raw: bytes | None) -> str | UnsetType:
 
 def atomic_amounts(tx: CTransaction) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
     """Return what an atomic transaction takes, and what it makes, accounts included."""
-    taken = _merged((*sums(tx.consumed), *(evm_input.amount for evm_input in tx.evm_inputs)))
-    made = _merged((*sums(tx.emitted), *(evm_output.amount for evm_output in tx.evm_outputs)))
-    return taken, made
+    inputs = _merged((*sums(tx.consumed), *(evm_input.amount for evm_input in tx.evm_inputs)))
+    outputs = _merged((*sums(tx.emitted), *(evm_output.amount for evm_output in tx.evm_outputs)))
+    return inputs, outputs
 
 
-def lost(taken: tuple[Amount, ...], made: tuple[Amount, ...]) -> tuple[Amount, ...]:
+def lost(inputs: tuple[Amount, ...], outputs: tuple[Amount, ...]) -> tuple[Amount, ...]:
     """Return what was taken and not made again, by asset."""
-    left = {item.asset: item.amount for item in made}
+    left = {item.asset: item.amount for item in outputs}
     return tuple(
         [
             Amount(entry.asset, entry.amount - left.get(entry.asset, 0))
-            for entry in taken
+            for entry in inputs
             if entry.amount > left.get(entry.asset, 0)
         ]
     )

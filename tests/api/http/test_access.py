@@ -31,8 +31,8 @@ def secrets_with(text: str = KEY, revoked_at: float | None = None, per_minute: i
 
 
 async def fetch(setup: DataApiSetup, path: str = P_TXS, **headers: str) -> tuple[int, Any, Any]:
-    async with client_of(setup) as client, client.get(path, headers=headers) as answer:
-        return answer.status, answer.headers, await answer.json()
+    async with client_of(setup) as client, client.get(path, headers=headers) as response:
+        return response.status, response.headers, await response.json()
 
 
 async def test_no_key_is_required_by_default_and_an_unknown_key_is_ignored() -> None:
@@ -68,8 +68,8 @@ async def test_malformed_keys_are_not_looked_up_and_valid_ones_are_cached() -> N
         assert secrets.looked_up == 1
         secrets.keys.clear()
         setup.clock.now += KEY_TTL_S + 1
-        async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as answer:
-            assert answer.status == 403
+        async with client.get(P_TXS, headers={"x-service-api-key": KEY}) as response:
+            assert response.status == 403
 
 
 async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required() -> None:
@@ -79,28 +79,28 @@ async def test_a_store_that_is_down_refuses_requests_only_if_a_key_is_required()
     assert (status, body["code"]) == (503, "store_down")
 
 
-async def test_a_key_has_its_own_limit_and_answers_show_the_rest() -> None:
+async def test_a_key_has_its_own_limit_and_responses_show_the_rest() -> None:
     setup = DataApiSetup(key_store=secrets_with())
     async with client_of(setup) as client:
 
         async def ask(path: str) -> tuple[int, str, str | None]:
-            async with client.get(path, headers={"x-glacier-api-key": KEY}) as answer:
-                return answer.status, answer.headers["ratelimit-remaining"], answer.headers.get("retry-after")
+            async with client.get(path, headers={"x-glacier-api-key": KEY}) as response:
+                return response.status, response.headers["ratelimit-remaining"], response.headers.get("retry-after")
 
         assert await ask(P_TXS) == (200, "200", None)
         assert await ask(P_BLOCKS) == (200, "180", None)
         assert await ask(NETWORK + "/rewards") == (400, "80", None)
-        async with client.get(P_TXS, headers={"x-glacier-api-key": KEY}) as answer:
-            body = await answer.json()
-            assert (answer.status, body["error"], body["code"]) == (429, "Too Many Requests", "rate_limited")
+        async with client.get(P_TXS, headers={"x-glacier-api-key": KEY}) as response:
+            body = await response.json()
+            assert (response.status, body["error"], body["code"]) == (429, "Too Many Requests", "rate_limited")
             assert body["detail"] == {"limitUnits": 300, "windowSeconds": 60}
-            assert {name: answer.headers[name] for name in answer.headers if name.startswith("ratelimit")} == {
+            assert {name: response.headers[name] for name in response.headers if name.startswith("ratelimit")} == {
                 "ratelimit-policy": "300;w=60",
                 "ratelimit-limit": "300",
                 "ratelimit-remaining": "80",
                 "ratelimit-reset": "4",
             }
-            assert answer.headers["retry-after"] == "4"
+            assert response.headers["retry-after"] == "4"
         setup.clock.now += 4
         assert await ask(P_TXS) == (200, "0", None)
 
@@ -109,13 +109,13 @@ async def test_loopback_clients_are_limited_only_by_a_setting() -> None:
     setup = DataApiSetup().with_data(rate_limit_per_minute=100)
     async with client_of(setup) as client:
         for _ in range(3):
-            async with client.get(P_TXS) as answer:
-                assert (answer.status, "ratelimit-limit" in answer.headers) == (200, False)
+            async with client.get(P_TXS) as response:
+                assert (response.status, "ratelimit-limit" in response.headers) == (200, False)
     async with client_of(setup.with_data(rate_limit_loopback=True)) as client:
         statuses = []
         for _ in range(3):
-            async with client.get(P_TXS) as answer:
-                statuses.append((answer.status, answer.headers["ratelimit-remaining"]))
+            async with client.get(P_TXS) as response:
+                statuses.append((response.status, response.headers["ratelimit-remaining"]))
     assert statuses == [(200, "0"), (429, "0"), (429, "0")]
 
 

@@ -44,10 +44,10 @@ class Lag:
         self.longest_s = 0.0
         self._loop = asyncio.get_running_loop()
 
-    async def measure(self, begun: Event | None = None) -> None:
+    async def measure(self, start_event: Event | None = None) -> None:
         before = time.process_time()
-        if begun is not None:
-            begun.set()
+        if start_event is not None:
+            start_event.set()
         while True:
             await asyncio.sleep(0)
             now = time.process_time()
@@ -55,10 +55,10 @@ class Lag:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure meanwhile, from another thread; the loop is busy only then."""
-        self.longest_s, begun = 0.0, Event()
-        measuring = asyncio.run_coroutine_threadsafe(self.measure(begun), self._loop)
-        assert begun.wait(TIMEOUT_S)
+        """Measure from another thread during the block; the loop is busy only then."""
+        self.longest_s, start_event = 0.0, Event()
+        measuring = asyncio.run_coroutine_threadsafe(self.measure(start_event), self._loop)
+        assert start_event.wait(TIMEOUT_S)
         try:
             yield
         finally:
@@ -110,36 +110,36 @@ def served() -> Iterator[tuple[int, Lag]]:
         gc.enable()
 
 
-def exchange(port: int, sent: bytes, until: bytes = b"") -> bytes:
+def exchange(port: int, request: bytes, until: bytes = b"") -> bytes:
     """Send bytes and return what comes until the server closes the connection, or until these bytes."""
-    received = b""
+    response = b""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
-        sending = Thread(target=lambda: _send(client, sent))
+        sending = Thread(target=lambda: _send(client, request))
         sending.start()
         with suppress(ConnectionError):
             while chunk := client.recv(65_536):
-                received += chunk
-                if until and until in received:
+                response += chunk
+                if until and until in response:
                     break
         sending.join(TIMEOUT_S)
-    return received
+    return response
 
 
-def _send(client: socket.socket, sent: bytes) -> None:
+def _send(client: socket.socket, request: bytes) -> None:
     with suppress(OSError):
-        client.sendall(sent)
+        client.sendall(request)
 
 
-def longest_lag(port: int, lag: Lag, sent: bytes, until: bytes = b"") -> tuple[float, bytes]:
+def longest_lag(port: int, lag: Lag, request: bytes, until: bytes = b"") -> tuple[float, bytes]:
     """Return the smallest of ten longest lags, since other work of the machine can only add to one, and the reply."""
-    lags, received = [], b""
+    lags, response = [], b""
     for _ in range(10):
         with lag.measured():
-            received = exchange(port, sent, until)
+            response = exchange(port, request, until)
         lags.append(lag.longest_s)
         if lags[-1] < LIMIT_S:
             break
-    return min(lags), received
+    return min(lags), response
 
 
 def post(path: str, body: bytes) -> bytes:
@@ -197,8 +197,8 @@ def test_no_body_holds_the_event_loop() -> None:
             (V1, MIB // 2),
         ):
             for name, body in hostile_json(size - 100).items():
-                longest_s, received = longest_lag(port, lag, post(path, body))
-                assert received.startswith(b"HTTP/1.1 "), (path, name)
+                longest_s, response = longest_lag(port, lag, post(path, body))
+                assert response.startswith(b"HTTP/1.1 "), (path, name)
                 held[f"{name}, {size} bytes at {path}"] = longest_s
     assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
 
@@ -215,8 +215,8 @@ def test_no_websocket_message_holds_the_event_loop() -> None:
         messages["empty frames"] = frame(b"") * 50_000
         messages["pings"] = b"\x89\x80" + bytes(4) + (b"\x89\x80" + bytes(4)) * 50_000
         for name, frames in messages.items():
-            longest_s, received = longest_lag(port, lag, handshake + frames + end)
-            assert received.startswith(b"HTTP/1.1 101"), name
+            longest_s, response = longest_lag(port, lag, handshake + frames + end)
+            assert response.startswith(b"HTTP/1.1 101"), name
             held[name] = longest_s
     assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
 
@@ -242,8 +242,8 @@ def test_no_header_query_or_chunk_holds_the_event_loop() -> None:
     }
     with served() as (port, lag):
         for name, request in requests.items():
-            longest_s, received = longest_lag(port, lag, request)
-            assert received.startswith(b"HTTP/1.1 "), name
+            longest_s, response = longest_lag(port, lag, request)
+            assert response.startswith(b"HTTP/1.1 "), name
             held[name] = longest_s
     assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
 

@@ -52,8 +52,8 @@ async def test_the_header_of_a_stream_arrives_before_its_body() -> None:
 
 async def test_a_response_without_a_body_is_followed_by_the_next_one() -> None:
     async with serving(Response("body", headers={"X-Name": "value"})) as server:
-        received = await exchange(server.port, HEAD + LAST)
-    first, rest = received.split(b"\r\n\r\n", 1)
+        response = await exchange(server.port, HEAD + LAST)
+    first, rest = response.split(b"\r\n\r\n", 1)
     assert b"x-name: value" in first
     assert b"content-length: 4" in first
     (reply,) = replies(rest)
@@ -62,9 +62,9 @@ async def test_a_response_without_a_body_is_followed_by_the_next_one() -> None:
 
 async def test_the_last_response_of_a_connection_may_have_no_body() -> None:
     async with serving(Response("body")) as server:
-        received = await exchange(server.port, LAST.replace(b"GET", b"HEAD"))
-    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert received.endswith(b"\r\n\r\n")
+        response = await exchange(server.port, LAST.replace(b"GET", b"HEAD"))
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert response.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("header", [(b"x-name", b"a\r\nx-other: b"), (b"x name", b"a"), (b"x-name\r\nx-other", b"b")])
@@ -73,8 +73,8 @@ async def test_a_header_that_would_end_its_line_is_not_sent(header: tuple[bytes,
         await send({"type": "http.response.start", "status": 200, "headers": [header]})
 
     async with serving(app) as server:
-        received = await exchange(server.port, GET)
-    assert received == b"", "the connection is closed"
+        response = await exchange(server.port, GET)
+    assert response == b"", "the connection is closed"
 
 
 async def test_a_header_that_waits_for_the_client_is_not_mixed_with_100_continue() -> None:

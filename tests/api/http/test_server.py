@@ -20,8 +20,8 @@ from warpseal.aggregation.service import Aggregation, AggregationRequest
 async def test_a_header_that_trickles_in_is_cut_off_at_the_absolute_deadline() -> None:
     async with quick_server() as server:
         pieces = [bytes([byte]) for byte in post() * 20]
-        received, pieces_sent = await trickle(server.port, pieces, 0.02)
-    (reply,) = replies(received)
+        output, pieces_sent = await trickle(server.port, pieces, 0.02)
+    (reply,) = replies(output)
     assert (reply.status, reply.json["code"]) == (400, "receive_timeout")
     assert reply.headers["connection"] == "close"
     assert 1 < pieces_sent < len(pieces)
@@ -33,8 +33,8 @@ async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(path:
         whole = post(bytes(2000), path)
         head = whole[: whole.index(b"\r\n\r\n") + 4]
         pieces = [head, *[b" "] * 1000]
-        received, pieces_sent = await trickle(server.port, pieces, 0.02)
-    (reply,) = replies(received)
+        output, pieces_sent = await trickle(server.port, pieces, 0.02)
+    (reply,) = replies(output)
     assert (reply.status, reply.json["code"]) == (400, "receive_timeout")
     assert "did not arrive" in reply.json[key]
     assert 1 < pieces_sent < len(pieces)
@@ -42,10 +42,10 @@ async def test_a_body_that_trickles_in_is_cut_off_at_the_absolute_deadline(path:
 
 async def test_a_silent_connection_is_closed_at_the_deadline() -> None:
     async with quick_server() as server:
-        received, _ = await trickle(server.port, [], 0)
-        assert received == b""
-        received, pieces_sent = await trickle(server.port, [b"\r\n"] * 500, 0.02)
-        assert received == b""
+        output, _ = await trickle(server.port, [], 0)
+        assert output == b""
+        output, pieces_sent = await trickle(server.port, [b"\r\n"] * 500, 0.02)
+        assert output == b""
         assert pieces_sent < 500
 
 
@@ -55,34 +55,34 @@ async def test_slow_clients_do_not_delay_a_fast_client() -> None:
         for _, writer in slow:
             writer.write(post()[:-1])
         async with aiohttp.ClientSession(server.url) as client:
-            answer = await finish(client.post(KEBAB, data=BODY))
-            assert answer.status == 200
+            response = await finish(client.post(KEBAB, data=BODY))
+            assert response.status == 200
         for _, writer in slow:
             writer.write(post()[-1:] + post(BODY, KEBAB, "Connection: close"))
-        received = [await finish(reader.read()) for reader, _ in slow]
+        output = [await finish(reader.read()) for reader, _ in slow]
         for _, writer in slow:
             writer.close()
-    assert [reply.status for raw in received for reply in replies(raw)] == [200] * 100
+    assert [reply.status for raw in output for reply in replies(raw)] == [200] * 100
 
 
 async def test_an_idle_keep_alive_connection_is_closed() -> None:
     async with quick_server() as server:
-        received, _ = await trickle(server.port, [post()], 0)
-        assert [reply.status for reply in replies(received)] == [200]
-        received, pieces_sent = await trickle(server.port, [post(), *[b"\r\n"] * 500], 0.02)
-        assert [reply.status for reply in replies(received)] == [200]
+        output, _ = await trickle(server.port, [post()], 0)
+        assert [reply.status for reply in replies(output)] == [200]
+        output, pieces_sent = await trickle(server.port, [post(), *[b"\r\n"] * 500], 0.02)
+        assert [reply.status for reply in replies(output)] == [200]
         assert pieces_sent < 501
 
 
-async def test_an_answer_may_take_longer_than_the_receive_deadline() -> None:
+async def test_a_response_may_take_longer_than_the_receive_deadline() -> None:
     async def slowly(request: AggregationRequest) -> Aggregation:
         await asyncio.sleep(1.0)
         return aggregation()
 
     setup = ApiSetup(QUICK, aggregator=ScriptedAggregator(slowly))
     async with quick_server(setup=setup) as server:
-        received = await exchange(server.port, post() + post(BODY, KEBAB, "Connection: close"))
-    assert [reply.status for reply in replies(received)] == [200, 200]
+        output = await exchange(server.port, post() + post(BODY, KEBAB, "Connection: close"))
+    assert [reply.status for reply in replies(output)] == [200, 200]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ async def test_trailers_count_as_header() -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [(KEBAB, 413), (V1, 400)])
-async def test_a_large_body_is_refused_and_its_sender_sees_the_answer(path: str, status: int) -> None:
+async def test_a_large_body_is_refused_and_its_sender_sees_the_response(path: str, status: int) -> None:
     async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
         for body in (bytes(4097), bytes(30_000)):
-            answer = await client.post(path, data=body)
-            assert (answer.status, (await answer.json())["code"]) == (status, "body_too_large")
-        answer = await client.post(path, data=BODY)
-        assert answer.status in (200, 201)
+            response = await client.post(path, data=body)
+            assert (response.status, (await response.json())["code"]) == (status, "body_too_large")
+        response = await client.post(path, data=BODY)
+        assert response.status in (200, 201)
 
 
 async def _chunks(count: int) -> AsyncIterator[bytes]:
@@ -157,25 +157,25 @@ async def _chunks(count: int) -> AsyncIterator[bytes]:
 
 async def test_a_large_body_is_refused_while_it_comes_in_chunks() -> None:
     async with quick_server() as server, aiohttp.ClientSession(server.url) as client:
-        answer = await client.post(KEBAB, data=_chunks(20))
-        assert (answer.status, (await answer.json())["code"]) == (413, "body_too_large")
-        async with client.post(KEBAB, data=_chunks(4)) as answer:
-            assert (await answer.json())["code"] == "undecodable_body"
+        response = await client.post(KEBAB, data=_chunks(20))
+        assert (response.status, (await response.json())["code"]) == (413, "body_too_large")
+        async with client.post(KEBAB, data=_chunks(4)) as response:
+            assert (await response.json())["code"] == "undecodable_body"
 
 
 async def test_an_endless_body_is_cut_off() -> None:
     async with quick_server(replace(QUICK, receive_timeout_s=5.0)) as server:
         head = b"POST /aggregate-signatures HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
         chunk = b"1000\r\n" + bytes(4096) + b"\r\n"
-        received, pieces_sent = await trickle(server.port, [head, *[chunk * 4] * 1000], 0.001)
-    assert replies(received)[0].json["code"] == "body_too_large"
+        output, pieces_sent = await trickle(server.port, [head, *[chunk * 4] * 1000], 0.001)
+    assert replies(output)[0].json["code"] == "body_too_large"
     assert pieces_sent < 1001
 
 
 async def test_the_body_of_a_refused_request_is_discarded() -> None:
     async with quick_server() as server:
-        received = await exchange(server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close"))
-    assert [reply.status for reply in replies(received)] == [404, 200]
+        output = await exchange(server.port, post(bytes(4000), "/nope") + post(BODY, KEBAB, "Connection: close"))
+    assert [reply.status for reply in replies(output)] == [404, 200]
 
 
 async def test_a_client_that_expects_100_continue_gets_it_before_it_sends_its_body() -> None:
@@ -206,21 +206,21 @@ async def test_an_upgrade_header_is_ignored_and_the_request_is_answered(pause_s:
     raw = post(BODY, KEBAB, *UPGRADE) + chunked + get + post(BODY, KEBAB, "Connection: close")
     async with quick_server(replace(QUICK, receive_timeout_s=8)) as server:
         pieces = [raw] if pause_s is None else [bytes([byte]) for byte in raw]
-        received, _ = await trickle(server.port, pieces, pause_s or 0)
-    assert [reply.status for reply in replies(received)] == [200, 200, 200, 200]
+        output, _ = await trickle(server.port, pieces, pause_s or 0)
+    assert [reply.status for reply in replies(output)] == [200, 200, 200, 200]
 
 
 async def test_pipelined_requests_are_answered_in_order_and_a_bad_one_ends_the_connection() -> None:
     async with quick_server() as server:
-        received = await exchange(server.port, post() + post(b"{}") + b"nonsense\r\n\r\n" + post())
-    assert [reply.status for reply in replies(received)][:1] == [200]
-    assert len(replies(received)) < 4
+        output = await exchange(server.port, post() + post(b"{}") + b"nonsense\r\n\r\n" + post())
+    assert [reply.status for reply in replies(output)][:1] == [200]
+    assert len(replies(output)) < 4
 
 
 async def test_a_flood_of_pipelined_requests_is_bounded() -> None:
     async with quick_server() as server:
-        received = await exchange(server.port, b"GET /health HTTP/1.1\r\n\r\n" * 5000)
-    assert len(replies(received)) < 100
+        output = await exchange(server.port, b"GET /health HTTP/1.1\r\n\r\n" * 5000)
+    assert len(replies(output)) < 100
 
 
 async def test_connections_are_limited() -> None:
@@ -281,10 +281,10 @@ def has_requests(setup: ApiSetup, count: int) -> bool:
 
 
 async def test_connections_with_a_request_do_not_count_as_idle() -> None:
-    setup, answering = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
+    setup, is_responding = ApiSetup(replace(QUICK, max_connections=8, keep_alive_s=1000.0)), asyncio.Event()
 
     async def act(_: object) -> Aggregation:
-        await answering.wait()
+        await is_responding.wait()
         return aggregation()
 
     setup.aggregator.act = act
@@ -294,10 +294,10 @@ async def test_connections_with_a_request_do_not_count_as_idle() -> None:
             clients.append(await asyncio.open_connection("127.0.0.1", server.port))
             clients[-1][1].write(post())
             await until(partial(has_requests, setup, number))
-        answering.set()
+        is_responding.set()
         for reader, _ in clients:
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        # Each has its answer; the first of them may not stay open without a request.
+        # Each has its response; the first of them may not stay open without a request.
         await until(lambda: len(server._state.connections) == 2)
         for _, writer in clients:
             writer.close()
@@ -337,16 +337,16 @@ def _mutated(rnd: random.Random) -> bytes:
 async def _send_and_leave(port: int, rnd: random.Random) -> None:
     raw, stays = _mutated(rnd), rnd.random() < 0.7
     try:
-        received = await exchange(port, raw, until_closed=stays)
+        output = await exchange(port, raw, until_closed=stays)
     except ConnectionError:
         return
-    assert received == b"" or received.startswith(b"HTTP/1.1 ")
+    assert output == b"" or output.startswith(b"HTTP/1.1 ")
 
 
 async def test_mutated_requests_neither_crash_the_server_nor_stay_open(caplog: pytest.LogCaptureFixture) -> None:
     async with quick_server() as server:
         for seed in range(0, 300, 50):
             await asyncio.gather(*(_send_and_leave(server.port, random.Random(seed + n)) for n in range(50)))
-        received = await exchange(server.port, post(BODY, KEBAB, "Connection: close"))
-    assert replies(received)[0].status == 200
+        output = await exchange(server.port, post(BODY, KEBAB, "Connection: close"))
+    assert replies(output)[0].status == 200
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -30,8 +30,8 @@ async def test_the_network_name_is_checked_as_soon_as_the_network_is_known() -> 
         request = asyncio.create_task(client.post(V1, json=BODY))
         await until(lambda: setup.gate.waits == 1)
         setup.open(1)
-        answer = await request
-        assert (answer.status, (await answer.json())["code"]) == (404, "network_not_served")
+        response = await request
+        assert (response.status, (await response.json())["code"]) == (404, "network_not_served")
     assert setup.aggregator.requests == []
 
 
@@ -40,18 +40,18 @@ async def test_a_request_that_times_out_gets_the_failures_of_the_nodes() -> None
     setup.gate.unavailable(NodeUnavailable("the network id", [NodeAttempt(0, PublicFailure.REFUSED)]))
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
-            answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
-            content = await answer.json()
-            assert (answer.status, content["code"]) == (502, "node_unavailable")
+            response = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
+            content = await response.json()
+            assert (response.status, content["code"]) == (502, "node_unavailable")
             assert content["detail"] == {"nodes": [{"position": 0, "failure": "refused"}]}
 
 
 async def test_a_request_that_times_out_before_any_node_answered_gets_starting() -> None:
     async with client_of(ApiSetup(network_id=None)) as client:
         for path in (V1, KEBAB):
-            answer = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
-            assert (answer.status, (await answer.json())["code"]) == (503, "starting")
-            assert int(answer.headers["Retry-After"]) >= 1
+            response = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
+            assert (response.status, (await response.json())["code"]) == (503, "starting")
+            assert int(response.headers["Retry-After"]) >= 1
 
 
 async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
@@ -63,7 +63,7 @@ async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:
 
 async def test_a_daemon_that_starts_is_down_and_not_ready() -> None:
     async with client_of(ApiSetup(network_id=None)) as client:
-        answer = await client.get("/health")
-        assert (answer.status, (await answer.json())["status"]) == (503, "down")
-        answer = await client.get("/ready")
-        assert (answer.status, (await answer.json())["ready"]) == (503, False)
+        response = await client.get("/health")
+        assert (response.status, (await response.json())["status"]) == (503, "down")
+        response = await client.get("/ready")
+        assert (response.status, (await response.json())["ready"]) == (503, False)

@@ -64,9 +64,9 @@ async def test_requests_that_outlive_the_grace_period_get_an_error(path: str) ->
         request = asyncio.create_task(client.post(path, data=BODY))
         await held.started.wait()
         server.stop()
-        answer = await request
-        assert (answer.status, (await answer.json())["code"]) == (503, "shutting_down")
-        assert "Retry-After" in answer.headers
+        response = await request
+        assert (response.status, (await response.json())["code"]) == (503, "shutting_down")
+        assert "Retry-After" in response.headers
     await finish(running)
 
 
@@ -80,8 +80,8 @@ async def test_cancelling_the_server_ends_everything_at_once() -> None:
 
 
 async def test_a_taken_port_is_a_startup_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(StartupError, match=str(port)):
             Listener("127.0.0.1", port)
 

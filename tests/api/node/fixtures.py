@@ -58,7 +58,7 @@ class FakeProfiler(Profiler):
     def __init__(self) -> None:
         super().__init__(Path())
         self.is_running = False
-        self.written: list[str] = []
+        self.kinds: list[str] = []
 
     async def start_cpu(self) -> None:
         if self.is_running:
@@ -71,13 +71,13 @@ class FakeProfiler(Profiler):
         self.is_running = False
 
     async def write_memory(self) -> None:
-        self.written.append("memory")
+        self.kinds.append("memory")
 
     async def write_locks(self) -> None:
-        self.written.append("locks")
+        self.kinds.append("locks")
 
     async def write_stacks(self) -> None:
-        self.written.append("stacks")
+        self.kinds.append("stacks")
 
 
 @dataclass
@@ -92,7 +92,7 @@ class FakePlugins:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer as it came."""
+    """An HTTP response as it came."""
 
     status: int
     headers: Mapping[str, str]

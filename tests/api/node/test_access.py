@@ -142,18 +142,18 @@ async def passed(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def status_behind(guard: AdminGuard, peer: str, headers: Mapping[str, str]) -> int:
     """Return what a request from an address is answered, as the server hands it over."""
-    sent: list[Message] = []
+    messages: list[Message] = []
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": ADMIN, "client": (peer, 1) if peer else None, "headers": raw}
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
     await guard(scope, receive, send)
-    status: int = sent[0]["status"]
+    status: int = messages[0]["status"]
     return status
 
 

@@ -62,9 +62,9 @@ async def test_deep_nesting_is_a_parse_error(body: bytes) -> None:
 async def test_a_slow_body_is_cut_off_with_a_plain_text_error() -> None:
     settings = replace(SETTINGS, receive_timeout_s=0.3)
     async with started_node_api(settings=settings) as node:
-        received = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
-        assert b" 400 " in received.split(b"\r\n", 1)[0]
-        assert b"text/plain" in received
+        response = await raw(node, b"POST /ext/health HTTP/1.1\r\nHost: localhost\r\n" + HEAD + b"{")
+        assert b" 400 " in response.split(b"\r\n", 1)[0]
+        assert b"text/plain" in response
         assert await is_served(node)
 
 
@@ -81,8 +81,8 @@ HEAD = b"content-type: application/json\r\ncontent-length: 100\r\n\r\n"
 )
 async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
     async with started_node_api() as node:
-        received = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
-        assert received.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
+        response = await raw(node, b"GET /ext/health/liveness HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
+        assert response.split(b"\r\n", 1)[0].split(b" ")[1] in (b"400", b"403")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ async def test_no_second_header_makes_a_foreign_name_pass(head: bytes) -> None:
 )
 async def test_no_spelling_of_a_path_reaches_administration_but_its_own(line: bytes) -> None:
     async with started_node_api() as node:
-        received = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert b"rpc: POST method required" not in received
+        response = await raw(node, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"rpc: POST method required" not in response
 
 
 async def test_an_absolute_request_target_does_not_override_the_host_header() -> None:
@@ -129,20 +129,20 @@ async def test_a_batch_is_refused_by_the_gorilla_dialect() -> None:
 
 async def test_an_upgrade_to_another_protocol_is_ignored() -> None:
     async with started_node_api() as node:
-        received = await raw(
+        response = await raw(
             node,
             b"GET /ext/health/liveness HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
             b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n",
         )
-        assert received.startswith(b"HTTP/1.1 200 ")
+        assert response.startswith(b"HTTP/1.1 200 ")
 
 
-async def raw(node: NodeApiSetup, sent: bytes) -> bytes:
+async def raw(node: NodeApiSetup, request: bytes) -> bytes:
     """Send bytes on a connection of their own and return all that comes back."""
     host, _, port = node.url.removeprefix("http://").rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(sent)
+        writer.write(request)
         return await finish(reader.read())
     finally:
         writer.close()

@@ -1,4 +1,4 @@
-"""Every recorded exchange with a node's administration and health gets the same answer, or is a listed deviation."""
+"""Every recorded exchange with a node's administration and health gets the same response, or is a listed deviation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDING = paths.LOCALNET / "node-api.jsonl"
 DOCUMENT = paths.DOCS / "node-interfaces.md"
 NODE_SPECIFIC_CHECKS = {"bls", "futureupgrade"}
 EXTRA_KEYS = {"vm"}
-"""Of a chain's message: null at most nodes, an object here; the specification calls it nullable."""
+"""A chain's message is null at most nodes and an object here; the specification calls it nullable."""
 
 
 def recorded(*sources: str) -> Iterator[dict[str, Any]]:
@@ -38,10 +38,10 @@ OWN = [item for item in recorded("admin", "health", "health-get", "http") if ite
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[NodeApiSetup]:
-    async with started_node_api() as made:
-        recorded_checks(made.registry, tmp_path)
-        await made.registry.run_checks(name for name, passes in made.registry.results().items() if not passes)
-        yield made
+    async with started_node_api() as setup:
+        recorded_checks(setup.registry, tmp_path)
+        await setup.registry.run_checks(name for name, passes in setup.registry.results().items() if not passes)
+        yield setup
 
 
 async def ask(node: NodeApiSetup, exchange: dict[str, Any]) -> Reply:
@@ -63,7 +63,7 @@ async def test_every_recorded_exchange_is_answered_as_the_node_answered_it(node:
 
 
 def deviation(exchange: dict[str, Any]) -> str | None:
-    """Return which of the listed deviations the answer to a request is."""
+    """Return which of the listed deviations the response to a request is."""
     if exchange["http"] == "OPTIONS":
         return NO_CREDENTIALS
     if "admin.dbGet" in (exchange["request"] or ""):

@@ -39,7 +39,7 @@ class Node:
     calls: int = 0
     uri: str = ""
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def respond(self, request: web.Request) -> web.Response:
         self.calls += 1
         if self.status != 200:
             return web.Response(status=self.status)
@@ -67,7 +67,7 @@ async def chain(*nodes: Node) -> AsyncIterator[NodeApiSetup]:
 async def serve(node: Node, stack: AsyncExitStack) -> None:
     """Serve a node on a loopback port until the stack is left."""
     app = web.Application()
-    app.router.add_post(PATH, node.answer)
+    app.router.add_post(PATH, node.respond)
     runner = web.AppRunner(app)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -145,15 +145,15 @@ async def test_an_error_about_failed_nodes_contains_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [{"validators": [{}]}, {"validators": [{**LISTED[0][0], "weight": -1}]}, {"validators": 7}, [], None]
+    "response", [{"validators": [{}]}, {"validators": [{**LISTED[0][0], "weight": -1}]}, {"validators": 7}, [], None]
 )
-async def test_a_malformed_node_response_is_not_passed_on(answer: object) -> None:
+async def test_a_malformed_node_response_is_not_passed_on(response: object) -> None:
     node = Node()
 
     async def lie(request: web.Request) -> web.Response:
-        return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": answer})
+        return web.json_response({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": response})
 
-    node.answer = lie  # type: ignore[method-assign]
+    node.respond = lie  # type: ignore[method-assign]
     async with chain(node) as node_api:
         assert (await listed(node_api))[0] == -32000
 

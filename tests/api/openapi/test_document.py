@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.api.fixtures import DESTINATION, KEBAB, MESSAGE, SIGNED, V1, ApiSetup, client_of
-from tests.api.openapi.documented_answers import assert_valid
+from tests.api.openapi.documented_responses import assert_valid
 from tests.api.openapi.sample_requests import DOCUMENT, operations
 from warpseal.api import routes
 from warpseal.api.data.operations import OPERATIONS
@@ -182,7 +182,7 @@ def test_schemas_of_the_reference_dialect_are_the_others_in_kebab_case() -> None
         assert all(ref.startswith("Kebab") or "enum" in schemas[ref] for ref in refs), refs
 
 
-def test_no_object_is_without_a_schema_but_those_of_others() -> None:
+def test_every_object_has_a_schema_except_external_ones() -> None:
     untyped = set(untyped_parts(DOCUMENT["components"]["schemas"], ""))
     # JSON-RPC calls are those of nodes; a health check says what it likes.
     assert untyped == {
@@ -231,16 +231,18 @@ async def test_a_report_and_a_next_message_have_the_documented_names(
     setup = ApiSetup()
     setup.deliveries.next = following
     fields = {"destinationBlockchainId": id_text(DESTINATION), "report": "true"}
-    sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
-    async with client_of(setup) as client, client.request(method, path, **sent) as response:
-        answer = await response.json()
+    arguments: dict[str, Any] = (
+        {"params": fields} if method == "GET" else {"json": {"message": MESSAGE.raw.hex(), **fields}}
+    )
+    async with client_of(setup) as client, client.request(method, path, **arguments) as response:
+        reply = await response.json()
     described = DOCUMENT["paths"][documented][method.lower()]["responses"][str(response.status)]
     schema = json_schema_of(described["content"])
     assert schema is not None
-    assert_valid(schema, answer)
+    assert_valid(schema, reply)
     properties = properties_of(schema)
-    assert answer.keys() == properties.keys() - {"superseded"}
-    assert answer["next"].keys() < properties_of(properties["next"]).keys()
+    assert reply.keys() == properties.keys() - {"superseded"}
+    assert reply["next"].keys() < properties_of(properties["next"]).keys()
 
 
 def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def properties_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("operation", [item for *_, item in operations()], ids=lambda item: item["operationId"])
-def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_answer(operation: dict[str, Any]) -> None:
+def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_response(operation: dict[str, Any]) -> None:
     for parameter in operation["parameters"]:
         assert "example" in parameter or not parameter.get("required"), parameter["name"]
         if "example" in parameter:
@@ -262,14 +264,14 @@ def test_every_operation_has_a_request_that_can_be_sent_and_a_valid_answer(opera
             check_schema(body["schema"], example["value"])
     statuses = [status for status in operation["responses"] if status.startswith("2")]
     schemas = {status: json_schema_of(operation["responses"][status].get("content", {})) for status in statuses}
-    answers = [
+    responses = [
         (schema, operation["responses"][status]["content"]["application/json"]["example"])
         for status, schema in schemas.items()
         if schema is not None and "example" in operation["responses"][status]["content"]["application/json"]
     ]
-    assert len(answers) == any(schemas.values())
-    for schema, answer in answers:
-        check_schema(schema, answer)
+    assert len(responses) == any(schemas.values())
+    for schema, response in responses:
+        check_schema(schema, response)
 
 
 def test_every_example_belongs_to_an_operation() -> None:

@@ -63,8 +63,8 @@ async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_i
             async with client.get(DOCUMENT_PATH, headers={"If-None-Match": tag}) as reply:
                 body = await reply.json()
         assert example_of(body, path) == (name, MESSAGE.raw)
-        answer = body["paths"][path]["post"]["responses"]["201"]["content"]["application/json"]["example"]
-        assert answer == {"signedMessage": SIGNED.hex()}
+        response = body["paths"][path]["post"]["responses"]["201"]["content"]["application/json"]["example"]
+        assert response == {"signedMessage": SIGNED.hex()}
         verify = body["paths"][path.replace("aggregateSignatures", "verify")]["post"]["requestBody"]["content"]
         (example,) = verify["application/json"]["examples"].values()
         assert example["value"] == {"signedMessage": SIGNED.hex(), "destinationBlockchainId": "C"}

@@ -37,7 +37,7 @@ def parsed(body: bytes) -> RequestBody:
     return request
 
 
-def answer(body: bytes) -> bytes:
+def encode_reply(body: bytes) -> bytes:
     """Return the response of a node that knows two methods without arguments."""
     request = parse_request_body(body)
     if request.rejection is not None:
@@ -62,7 +62,7 @@ def test_every_recorded_body_gets_the_recorded_bytes(exchange: dict[str, Any]) -
     if any(name in exchange["request"] for name in ("feeConfig", "getBalance", "[1]}")):
         assert parsed(exchange["request"].encode()).calls[0].error is None, "the node checks the arguments of a method"
         return
-    assert answer(exchange["request"].encode()).decode() == exchange["body"]
+    assert encode_reply(exchange["request"].encode()).decode() == exchange["body"]
 
 
 def test_at_least_eighteen_bodies_were_recorded() -> None:
@@ -75,8 +75,8 @@ def batch(count: int) -> bytes:
 
 
 def test_a_batch_of_a_thousand_calls_is_answered_and_a_larger_one_is_refused() -> None:
-    assert len(json.loads(answer(batch(1000)))) == 1000
-    assert answer(batch(1001)) == (
+    assert len(json.loads(encode_reply(batch(1000)))) == 1000
+    assert encode_reply(batch(1001)) == (
         b'[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"batch too large"}}]'  # As recorded.
     )
 
@@ -84,9 +84,9 @@ def test_a_batch_of_a_thousand_calls_is_answered_and_a_larger_one_is_refused() -
 def test_a_batch_that_is_too_large_carries_the_id_of_its_first_call() -> None:
     notification = {"jsonrpc": "2.0", "method": "eth_chainId"}
     calls = [7, notification, {"jsonrpc": "1.0", "id": 5, "method": "x"}, {"jsonrpc": "2.0", "id": "a", "method": "x"}]
-    responses = json.loads(answer(json.dumps(calls + [notification] * 1000).encode()))
+    responses = json.loads(encode_reply(json.dumps(calls + [notification] * 1000).encode()))
     assert [response["id"] for response in responses] == ["a"]
-    responses = json.loads(answer(json.dumps([notification] * 1001).encode()))
+    responses = json.loads(encode_reply(json.dumps([notification] * 1001).encode()))
     assert [response["id"] for response in responses] == [None]
 
 
@@ -123,7 +123,7 @@ def test_responses_have_the_order_of_the_calls() -> None:
     ],
 )
 def test_notifications_and_responses_are_not_answered(body: bytes) -> None:
-    assert answer(body) == b""
+    assert encode_reply(body) == b""
 
 
 @pytest.mark.parametrize(
@@ -138,33 +138,33 @@ def test_notifications_and_responses_are_not_answered(body: bytes) -> None:
     ],
 )
 def test_a_malformed_call_is_an_invalid_request(body: bytes, call_id: int | None) -> None:
-    response = json.loads(answer(body))
+    response = json.loads(encode_reply(body))
     assert (response["id"], response["error"]) == (call_id, {"code": -32600, "message": "invalid request"})
 
 
 def test_a_call_with_a_null_id_is_answered() -> None:
-    assert json.loads(answer(b'{"jsonrpc":"2.0","id":null,"method":"eth_chainId"}'))["result"] == "0x3039"
+    assert json.loads(encode_reply(b'{"jsonrpc":"2.0","id":null,"method":"eth_chainId"}'))["result"] == "0x3039"
 
 
 def test_params_and_ids_are_forwarded_byte_for_byte() -> None:
     body = b'[{"jsonrpc":"2.0","id":1.0e2,"method":"eth_call","params":[{"a": 1e400, "b":"\\u00e9"}]}]'
-    sent = encode_calls(parsed(body).calls, is_batch=True)
-    assert b'"id":1.0e2' in sent
-    assert b'"params":[{"a": 1e400, "b":"\\u00e9"}]' in sent
+    encoding = encode_calls(parsed(body).calls, is_batch=True)
+    assert b'"id":1.0e2' in encoding
+    assert b'"params":[{"a": 1e400, "b":"\\u00e9"}]' in encoding
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"[", b"[{]", b"[1", b"[" * 1_000_000, b"[" * 70 + b"]" * 70, b'[{"a":' * 40 + b"}]" * 40, b"nope"]
 )
 def test_malformed_json_and_deep_nesting_are_parse_errors(body: bytes) -> None:
-    assert answer(body) == b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}'
+    assert encode_reply(body) == b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}'
 
 
 def test_a_body_of_the_largest_size_is_parsed() -> None:
     entry = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":["' + b"[" * 5_000 + b'"]}'
     body = b"[" + b",".join([entry] * 1000) + b"]"
     assert 5_000_000 < len(body) < MAX_BODY_BYTES
-    assert len(json.loads(answer(body))) == 1000
+    assert len(json.loads(encode_reply(body))) == 1000
 
 
 def test_the_error_about_a_long_body_has_the_recorded_text() -> None:
@@ -191,12 +191,12 @@ def test_content_types_of_json_are_accepted(content_type: str, accepted: bool) -
 
 @given(st.binary(max_size=80) | st.text(alphabet='[]{}",:0123 abc\\', max_size=40).map(str.encode))
 def test_no_bytes_crash_the_parser(body: bytes) -> None:
-    response = answer(body)
+    response = encode_reply(body)
     if response:
         json.loads(response)
 
 
-def test_what_is_not_utf_8_in_a_call_is_replaced_as_by_a_node() -> None:
+def test_invalid_utf_8_in_a_call_is_replaced_as_by_a_node() -> None:
     call = b'{"jsonrpc":"2.0","method":"eth_\xff","\xfe":1,"id":7}'
     for body in (call, b"[" + call + b"]"):
         (parsed_call,) = parsed(body).calls

@@ -46,7 +46,7 @@ def test_params_that_are_not_utf_8_are_of_a_wrong_type(params: bytes) -> None:
     assert (error.value.code, str(error.value)) == (-32000, BAD_ARGUMENT)
 
 
-def test_what_is_not_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
+def test_invalid_utf_8_in_a_request_is_replaced_as_by_a_node() -> None:
     request = parse(b'{"jsonrpc":"2.0","method":"admin.\xff","\xfe":1,"id":7}')
     assert (request.method, bytes(request.id or b"")) == ("admin.\ufffd", b"7")
 
@@ -166,5 +166,5 @@ def test_a_request_is_the_same_with_and_without_unusual_fields_and_when_it_is_se
     fields = {"jsonrpc": version, "method": method, "params": params, "id": request_id}
     request = parse(json.dumps(fields).encode())
     assert parse(json.dumps({**fields, "unknown": 0}).encode()) == request
-    sent = parse(request.encode())
-    assert (sent.method, sent.params, sent.id) == (request.method, request.params, request.id)
+    copy = parse(request.encode())
+    assert (copy.method, copy.params, copy.id) == (request.method, request.params, request.id)

@@ -257,7 +257,7 @@ def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "fault", "text"),
+    ("fields", "error_class", "text"),
     [
         ({}, NothingToSign, "Error unpacking warp message"),
         ({"message": ""}, NothingToSign, "Error unpacking warp message"),
@@ -284,14 +284,16 @@ def test_values_of_undocumented_types_are_undecodable(body: bytes) -> None:
         ({"message": "00" * 42, "justification": "0000"}, AllZeroes, "Must provide either message or justification"),
     ],
 )
-def test_faults_have_the_texts_of_the_reference(fields: dict[str, Any], fault: type[InvalidRequest], text: str) -> None:
+def test_errors_have_the_texts_of_the_reference(
+    fields: dict[str, Any], error_class: type[InvalidRequest], text: str
+) -> None:
     with pytest.raises(InvalidRequest) as error:
         parse(**fields)
-    assert type(error.value) is fault
+    assert type(error.value) is error_class
     assert reference_text_of(json.dumps(fields)) == text
 
 
-def test_faults_are_found_in_the_order_of_the_reference() -> None:
+def test_errors_are_found_in_the_order_of_the_reference() -> None:
     fields: dict[str, Any] = {
         "quorumPercentage": -1,
         "message": "zz",

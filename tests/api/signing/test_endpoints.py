@@ -56,47 +56,47 @@ def failing(error: Exception) -> ScriptedAggregator:
 async def test_v1_answers_201_with_bare_hex() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
-        answer = await client.post(V1, json=BODY, headers={"x-glacier-api-key": "k"})
-        assert answer.status == 201
-        assert answer.headers["content-type"] == "application/json"
-        assert await answer.json() == {"signedMessage": SIGNED.hex()}
+        response = await client.post(V1, json=BODY, headers={"x-glacier-api-key": "k"})
+        assert response.status == 201
+        assert response.headers["content-type"] == "application/json"
+        assert await response.json() == {"signedMessage": SIGNED.hex()}
     assert setup.aggregator.requests == [AggregationRequest(MESSAGE, b"", None, 67, 0, None, None)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 async def test_the_kebab_path_answers_200_to_post_and_put_as_the_reference_does(method: str) -> None:
     async with client_of(ApiSetup()) as client:
-        answer = await client.request(method, KEBAB, json=BODY)
-        assert answer.status == 200
-        assert answer.headers["content-type"] == "application/json"
-        assert await answer.text() == f'{{"signed-message":"{SIGNED.hex()}"}}'
+        response = await client.request(method, KEBAB, json=BODY)
+        assert response.status == 200
+        assert response.headers["content-type"] == "application/json"
+        assert await response.text() == f'{{"signed-message":"{SIGNED.hex()}"}}'
 
 
 async def test_both_paths_take_both_spellings() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
         for path, height_key in ((V1, "pchain-height"), (KEBAB, "pChainHeight")):
-            async with client.post(path, json={**BODY, height_key: 7}) as answer:
-                assert answer.ok
+            async with client.post(path, json={**BODY, height_key: 7}) as response:
+                assert response.ok
     assert [request.height for request in setup.aggregator.requests] == [7, 7]
 
 
-async def test_the_answer_names_the_height_and_subnet_that_were_used() -> None:
+async def test_the_response_names_the_height_and_subnet_that_were_used() -> None:
     async with client_of(ApiSetup()) as client:
-        answer = await client.post(KEBAB, json=BODY)
-        assert answer.headers["X-Warpseal-P-Chain-Height"] == "19"
-        assert answer.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
+        response = await client.post(KEBAB, json=BODY)
+        assert response.headers["X-Warpseal-P-Chain-Height"] == "19"
+        assert response.headers["X-Warpseal-Signing-Subnet-Id"] == id_text(SUBNET)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE"])
 async def test_a_probe_of_the_kebab_path_gets_the_400_of_the_reference(method: str) -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
-        answer = await client.request(method, KEBAB)
-        assert answer.status == 400
-        assert answer.headers["content-type"] == "application/json"
+        response = await client.request(method, KEBAB)
+        assert response.status == 400
+        assert response.headers["content-type"] == "application/json"
         if method != "HEAD":
-            assert (await answer.json())["error"].startswith("Could not decode request body: ")
+            assert (await response.json())["error"].startswith("Could not decode request body: ")
     assert setup.aggregator.requests == []
 
 
@@ -108,10 +108,10 @@ async def test_the_network_id_decides_which_network_names_are_served(network_id:
     setup = ApiSetup(network_id=network_id)
     async with client_of(setup) as client:
         for name in ("mainnet", "fuji", "testnet", "FUJI", "nope"):
-            async with client.post(V1.replace("fuji", name), json=BODY) as answer:
-                assert answer.status == (201 if name.lower() in served else 404)
-                if answer.status == 404:
-                    reply = await answer.json()
+            async with client.post(V1.replace("fuji", name), json=BODY) as response:
+                assert response.status == (201 if name.lower() in served else 404)
+                if response.status == 404:
+                    reply = await response.json()
                     assert reply["code"] == "network_not_served"
                     assert reply["detail"]["served"] == served
                     assert all(ours in reply["message"] for ours in served)
@@ -120,10 +120,10 @@ async def test_the_network_id_decides_which_network_names_are_served(network_id:
 async def test_the_network_names_can_be_configured() -> None:
     setup = ApiSetup(network_id=1).with_settings(network_names=("DevNet",))
     async with client_of(setup) as client:
-        async with client.post(V1.replace("fuji", "devnet"), json=BODY) as answer:
-            assert answer.status == 201
-        async with client.post(V1.replace("fuji", "mainnet"), json=BODY) as answer:
-            assert answer.status == 404
+        async with client.post(V1.replace("fuji", "devnet"), json=BODY) as response:
+            assert response.status == 201
+        async with client.post(V1.replace("fuji", "mainnet"), json=BODY) as response:
+            assert response.status == 404
 
 
 OUTCOMES: list[tuple[WarpsealError, int, int, str]] = [
@@ -151,27 +151,27 @@ async def test_errors_of_the_service_have_their_status_in_each_dialect(
 ) -> None:
     setup = ApiSetup(aggregator=failing(error))
     async with client_of(setup) as client:
-        async with client.post(V1, json=BODY) as answer:
-            reply = await answer.json()
-            assert (answer.status, reply["statusCode"], reply["error"]) == (v1, v1, answer.reason)
+        async with client.post(V1, json=BODY) as response:
+            reply = await response.json()
+            assert (response.status, reply["statusCode"], reply["error"]) == (v1, v1, response.reason)
             assert (reply["message"], reply["code"]) == (str(error), code)
             detail = reply["detail"]
             assert detail == json.loads(encode(ErrorDetail(**error.detail)))
-        async with client.post(KEBAB, json=BODY) as answer:
-            reply = await answer.json()
-            assert (answer.status, reply["code"]) == (kebab, code)
+        async with client.post(KEBAB, json=BODY) as response:
+            reply = await response.json()
+            assert (response.status, reply["code"]) == (kebab, code)
             assert set(reply["detail"]) == set(map(kebab_name, detail))
             assert set(reply) == {"error", "code", "detail"}
-            assert answer.headers["content-type"] == "application/json"
+            assert response.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("named_s", "sent"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
-async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, sent: str) -> None:
+@pytest.mark.parametrize(("named_s", "header"), [(None, "2"), (0.2, "1"), (7.3, "8"), (1000.0, "60")])
+async def test_a_retryable_error_has_a_retry_after_header(named_s: float | None, header: str) -> None:
     setup = ApiSetup(aggregator=failing(QuorumNotReached(shortfall(Verdict.WAIT, named_s), at_deadline=True)))
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
-            async with client.post(path, json=BODY) as answer:
-                assert answer.headers["Retry-After"] == sent
+            async with client.post(path, json=BODY) as response:
+                assert response.headers["Retry-After"] == header
 
 
 async def test_addresses_of_validators_are_hidden_from_other_machines() -> None:
@@ -192,12 +192,12 @@ async def test_an_internal_error_is_json_without_its_text_and_is_logged(
     setup = ApiSetup(aggregator=failing(RuntimeError("secret")))
     async with client_of(setup) as client:
         for path in (V1, KEBAB):
-            async with client.post(path, json=BODY, headers={"X-Request-Id": "abc"}) as answer:
-                text = await answer.text()
-                assert answer.status == 500
+            async with client.post(path, json=BODY, headers={"X-Request-Id": "abc"}) as response:
+                text = await response.text()
+                assert response.status == 500
                 assert "secret" not in text
                 assert "abc" in text
-                assert (await answer.json())["code"] == "internal_error"
+                assert (await response.json())["code"] == "internal_error"
     assert any(record.exc_info and "internal error" in record.message for record in caplog.records)
 
 
@@ -217,11 +217,11 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
     ]
     async with client_of(ApiSetup()) as client:
         for method, path, status, code in expected:
-            async with client.request(method, path) as answer:
-                reply = await answer.json()
-                assert (method, path, answer.status, reply["code"]) == (method, path, status, code)
+            async with client.request(method, path) as response:
+                reply = await response.json()
+                assert (method, path, response.status, reply["code"]) == (method, path, status, code)
                 assert ("statusCode" in reply) == path.startswith("/v1")
-                assert answer.headers["content-type"] == "application/json"
+                assert response.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ async def test_every_wrong_path_and_method_is_answered_in_json() -> None:
     ],
 )
 async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(method: str, path: str, near: str) -> None:
-    async with client_of(ApiSetup()) as client, client.request(method, path) as answer:
-        reply = await answer.json()
-    assert (answer.status, reply.get("message") or reply["error"]) == (
+    async with client_of(ApiSetup()) as client, client.request(method, path) as response:
+        reply = await response.json()
+    assert (response.status, reply.get("message") or reply["error"]) == (
         404,
         f"no such path{near}; /docs lists all paths",
     )
@@ -276,27 +276,27 @@ async def test_bodies_that_are_no_json_object_have_texts_of_their_own(
     verify = V1.replace("aggregateSignatures", "verify")
     async with client_of(ApiSetup()) as client:
         for path, key in ((V1, "message"), (KEBAB, "error"), (verify, "message")):
-            async with client.post(path, data=body, headers=headers) as answer:
-                reply = await answer.json()
-            assert (answer.status, reply["code"], reply["detail"]["field"]) == (400, "undecodable_body", "body")
+            async with client.post(path, data=body, headers=headers) as response:
+                reply = await response.json()
+            assert (response.status, reply["code"], reply["detail"]["field"]) == (400, "undecodable_body", "body")
             assert reply[key].partition(": ")[2] == reason, path
 
 
 async def test_an_encoding_that_a_plain_body_does_not_have_is_ignored() -> None:
     async with client_of(ApiSetup()) as client:
         body = {"message": MESSAGE.raw.hex()}
-        async with client.post(V1, json=body, headers={"Content-Encoding": "identity"}) as answer:
-            assert answer.status == 201
-        async with client.post(V1, json={**body, "x": 1}, headers={"Content-Encoding": "gzip"}) as answer:
-            assert (await answer.json())["code"] == "unknown_field"
+        async with client.post(V1, json=body, headers={"Content-Encoding": "identity"}) as response:
+            assert response.status == 201
+        async with client.post(V1, json={**body, "x": 1}, headers={"Content-Encoding": "gzip"}) as response:
+            assert (await response.json())["code"] == "unknown_field"
 
 
 @pytest.mark.parametrize(
     ("digits", "reason"), [("0x123", "an odd number of hex digits, 3: one is missing"), ("12g", "not hex")]
 )
 async def test_an_odd_number_of_hex_digits_is_named(digits: str, reason: str) -> None:
-    async with client_of(ApiSetup()) as client, client.post(V1, json={"message": digits}) as answer:
-        reply = await answer.json()
+    async with client_of(ApiSetup()) as client, client.post(V1, json={"message": digits}) as response:
+        reply = await response.json()
     assert (reply["code"], reply["message"]) == ("undecodable_message", f"message: {reason}")
 
 
@@ -309,14 +309,14 @@ async def test_a_request_id_is_echoed_and_reaches_the_service() -> None:
 
     setup = ApiSetup(aggregator=ScriptedAggregator(note))
     async with client_of(setup) as client:
-        async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}) as answer:
-            assert answer.headers["X-Request-Id"] == "my request/1"
-        async with client.get("/nope", headers={"X-Request-Id": "i" * 128}) as answer:
-            assert answer.headers["X-Request-Id"] == "i" * 128
+        async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": "my request/1"}) as response:
+            assert response.headers["X-Request-Id"] == "my request/1"
+        async with client.get("/nope", headers={"X-Request-Id": "i" * 128}) as response:
+            assert response.headers["X-Request-Id"] == "i" * 128
         for unusable in ("i" * 129, "caf\u00e9", ""):
-            async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": unusable}) as answer:
-                assert answer.headers["X-Request-Id"] not in ("", unusable)
-                assert answer.headers["X-Request-Id"] == seen[-1]
+            async with client.post(KEBAB, json=BODY, headers={"X-Request-Id": unusable}) as response:
+                assert response.headers["X-Request-Id"] not in ("", unusable)
+                assert response.headers["X-Request-Id"] == seen[-1]
     assert seen[0] == "my request/1"
     assert len(set(seen)) == 4
 
@@ -375,8 +375,8 @@ class Gate:
 
 
 async def _post(client: aiohttp.ClientSession, path: str) -> tuple[int, dict[str, Any]]:
-    async with client.post(path, json=BODY) as answer:
-        return answer.status, await answer.json()
+    async with client.post(path, json=BODY) as response:
+        return response.status, await response.json()
 
 
 async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
@@ -385,18 +385,18 @@ async def test_a_client_has_at_most_half_of_the_concurrent_requests() -> None:
     async with client_of(setup) as client:
         holding = [asyncio.create_task(_post(client, KEBAB)) for _ in range(4)]
         await gate.until_waiting(4)
-        async with client.post(V1, json=BODY) as answer:
-            reply = await answer.json()
-            assert (answer.status, reply["code"], reply["error"]) == (
+        async with client.post(V1, json=BODY) as response:
+            reply = await response.json()
+            assert (response.status, reply["code"], reply["error"]) == (
                 429,
                 "too_many_requests",
                 "Too Many Requests",
             )
             assert reply["detail"] == {"limit": 4, "scope": "client"}
-            assert int(answer.headers["Retry-After"]) >= 1
+            assert int(response.headers["Retry-After"]) >= 1
         assert (await _post(client, KEBAB))[0] == 429
-        async with client.get("/health") as answer:
-            assert answer.status == 200
+        async with client.get("/health") as response:
+            assert response.status == 200
         gate.open.set()
         assert {(await task)[0] for task in holding} == {200}
         assert (await _post(client, KEBAB))[0] == 200
@@ -420,7 +420,7 @@ async def test_all_clients_together_have_a_limit() -> None:
         assert {(await task)[0] for task in holding} == {200}
 
 
-async def test_requests_and_answers_are_counted() -> None:
+async def test_requests_and_responses_are_counted() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
         await _post(client, KEBAB)

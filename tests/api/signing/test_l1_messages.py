@@ -54,7 +54,7 @@ async def test_a_header_marks_a_message_that_no_node_has_checked() -> None:
     async with client_of(setup) as client:
         async with client.get(PATH) as response:
             assert "X-Warpseal-Unchecked" not in response.headers
-        setup.l1_messages.answer = replace(setup.l1_messages.answer, is_unchecked=True)
+        setup.l1_messages.message = replace(setup.l1_messages.message, is_unchecked=True)
         async with client.get(PATH) as response:
             assert (response.status, response.headers["X-Warpseal-Unchecked"]) == (201, "node_unavailable")
 
@@ -74,7 +74,7 @@ async def test_every_parameter_reaches_the_service() -> None:
     assert setup.l1_messages.requests == [L1Request(TX_ID, 80, 5, 17, bytes(32), b"\x0a\x24", 7.5)]
 
 
-async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() -> None:
+async def test_height_zero_means_the_proposed_height_and_no_height_the_epoch_height() -> None:
     setup = ApiSetup()
     async with client_of(setup) as client:
         for nonce in ("0", str(2**64 - 1)):
@@ -88,7 +88,7 @@ async def test_a_height_of_zero_means_the_proposed_one_and_none_the_epoch_s() ->
 async def test_a_superseded_message_is_returned_with_the_current_state() -> None:
     setup = ApiSetup()
     superseded = SupersededStatement(now=PresentStatement(registered=False))
-    setup.l1_messages.answer = replace(setup.l1_messages.answer, superseded=superseded)
+    setup.l1_messages.message = replace(setup.l1_messages.message, superseded=superseded)
     async with client_of(setup) as client, client.get(PATH) as response:
         assert response.status == 201
         assert await response.json() == {"signedMessage": SIGNED.hex(), "superseded": {"now": {"registered": False}}}

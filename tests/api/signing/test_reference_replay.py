@@ -45,10 +45,10 @@ async def test_responses_made_by_the_endpoint_match_the_table(position: int) -> 
     exchange, expected = EXCHANGES[position], EXPECTED[position]
     setup = ApiSetup()
     async with client_of(setup) as client:
-        answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
-        reply = await answer.json()
-    assert (answer.status, reply["code"]) == (expected.status, expected.code)
-    assert answer.headers["content-type"] == "application/json"
+        response = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
+        reply = await response.json()
+    assert (response.status, reply["code"]) == (expected.status, expected.code)
+    assert response.headers["content-type"] == "application/json"
     text = reply["message"] if exchange.path.startswith("/v1") else reply["error"]
     if expected.text is None:
         assert text.startswith(json.loads(exchange.body)["error"] + ": ")
@@ -62,23 +62,23 @@ async def test_a_signed_message_is_answered_byte_for_byte_as_the_reference_does(
     exchange = EXCHANGES[position]
     signed = bytes.fromhex(json.loads(exchange.body)["signed-message"])
 
-    async def answer_as_recorded(request: AggregationRequest) -> Aggregation:
+    async def result_as_recorded(request: AggregationRequest) -> Aggregation:
         assert request.message is not None
         assert signed.startswith(request.message.raw)
         return aggregation(signed)
 
-    async with client_of(ApiSetup(aggregator=ScriptedAggregator(answer_as_recorded))) as client:
-        answer = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
-        assert await answer.text() == exchange.body
-    assert (answer.status, answer.headers["content-type"]) == (exchange.status, exchange.content_type)
+    async with client_of(ApiSetup(aggregator=ScriptedAggregator(result_as_recorded))) as client:
+        response = await client.request(exchange.method, exchange.path, data=exchange.raw_request)
+        assert await response.text() == exchange.body
+    assert (response.status, response.headers["content-type"]) == (exchange.status, exchange.content_type)
 
 
 async def test_health_has_the_keys_of_the_reference() -> None:
     recorded = json.loads(EXCHANGES[63].body)
     async with client_of(ApiSetup()) as client:
-        answer = await client.get("/health")
-        reply = await answer.json()
-    assert answer.status == EXCHANGES[63].status
+        response = await client.get("/health")
+        reply = await response.json()
+    assert response.status == EXCHANGES[63].status
     assert reply["status"] == recorded["status"]
     name = "signature-aggregator-health"
     assert reply["details"][name].keys() == recorded["details"][name].keys()
@@ -88,9 +88,9 @@ async def test_the_metrics_page_has_every_series_of_the_reference_with_its_type_
     setup = ApiSetup()
     app = metrics_app(MetricsPage(setup.metrics), setup.settings, setup.metrics)
     async with serving(app) as server, aiohttp.ClientSession(server.url) as client:
-        answer = await client.get("/metrics")
-        page = (await answer.text()).splitlines()
+        response = await client.get("/metrics")
+        page = (await response.text()).splitlines()
     recorded = EXCHANGES[64].body.splitlines()
     assert len(recorded) == 34
     assert [line for line in recorded if line not in page] == []
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

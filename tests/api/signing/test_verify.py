@@ -12,7 +12,7 @@ from tests.api.fixtures import (
     CHAINS,
     MESSAGE,
     PREFLIGHT,
-    PREFLIGHT_ANSWER,
+    PREFLIGHT_BODY,
     SUBNET,
     ApiSetup,
     ScriptedPreflight,
@@ -131,7 +131,7 @@ async def test_a_padded_bit_set_is_well_formed() -> None:
         ({"call": {"to": "02" * 20, "TO": "03" * 20}}, "conflicting_spellings", "call.to"),
     ],
 )
-async def test_each_fault_of_a_request_has_its_code_and_names_the_field(
+async def test_each_error_of_a_request_has_its_code_and_names_the_field(
     changes: dict[str, Any], code: str, field: str
 ) -> None:
     setup = ApiSetup()
@@ -176,7 +176,7 @@ async def test_requests_in_flight_are_limited_together_with_the_others() -> None
 
     async def wait(_: PreflightRequest) -> PreflightAnswer:
         await release.wait()
-        return PREFLIGHT_ANSWER
+        return PREFLIGHT_BODY
 
     setup = ApiSetup(preflight=ScriptedPreflight(wait)).with_settings(max_requests_in_flight=2)
     async with client_of(setup) as client:
@@ -196,7 +196,7 @@ async def test_a_client_that_leaves_ends_its_preflight() -> None:
             await asyncio.sleep(60)
         finally:
             cancelled.set()
-        return PREFLIGHT_ANSWER
+        return PREFLIGHT_BODY
 
     setup = ApiSetup(preflight=ScriptedPreflight(hang))
     async with client_of(setup) as client:

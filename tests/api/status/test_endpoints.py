@@ -19,9 +19,9 @@ LOCAL = ("127.0.0.1", 1)
 
 
 def setup_with_document(*, public_page: bool = True) -> ApiSetup:
-    made = ApiSetup().with_settings(public_page=public_page)
-    made.status.document = DOCUMENT
-    return made
+    setup = ApiSetup().with_settings(public_page=public_page)
+    setup.status.document = DOCUMENT
+    return setup
 
 
 async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[str, str]) -> tuple[int, bytes]:
@@ -42,16 +42,16 @@ async def fetch(app: ASGIApp, path: str, client: tuple[str, int], headers: dict[
         "server": ("127.0.0.1", 8080),
         "state": {"is_complete": True},
     }
-    sent: list[Message] = []
+    messages: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
 
 
 @pytest.mark.parametrize(

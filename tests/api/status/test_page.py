@@ -250,8 +250,8 @@ def minute(started_at: str, outcomes: dict[str, int], *times: float) -> Aggregat
 def picture_of(html: str, section: str) -> str:
     """Return the first picture in a section; empty without one."""
     inner = html.partition(f'<div id="{section}">')[2].partition("</section>")[0]
-    drawn = re.search("<svg class=.picture.*?</svg>", inner, re.DOTALL)
-    return "" if drawn is None else drawn[0]
+    picture = re.search("<svg class=.picture.*?</svg>", inner, re.DOTALL)
+    return "" if picture is None else picture[0]
 
 
 async def test_the_last_hour_is_a_picture_with_a_text_alternative() -> None:
@@ -263,23 +263,23 @@ async def test_the_last_hour_is_a_picture_with_a_text_alternative() -> None:
         minute("2026-01-01T01:30:00Z", {"store_down": 4}),
     ]
     html, _ = await load(msgspec.structs.replace(late, aggregation_minutes=minutes))
-    drawn = picture_of(html, "hour")
+    picture = picture_of(html, "hour")
     counts = "Last hour: 4 signed, 4 store_down, 2 quorum_not_reached, 1 cancelled"
-    assert f'role="img" aria-label="{counts}; at most 6 a minute, p95 up to 1.5 s"' in drawn
+    assert f'role="img" aria-label="{counts}; at most 6 a minute, p95 up to 1.5 s"' in picture
     assert f"<p>{counts}</p>" in html
     # The minute an hour before this one is not in the picture.
-    assert re.findall("<title>(.*?)</title>", drawn) == [
+    assert re.findall("<title>(.*?)</title>", picture) == [
         "01:00 UTC: 3 signed, 2 quorum_not_reached, 1 cancelled, p50 20 ms, p95 1.5 s",
         "01:01 UTC: 1 signed, p50 10 ms, p95 10 ms",
         "01:30 UTC: 4 store_down",
     ]
-    bars = re.findall(r'<rect class="(\w+)" x="(\d+)" y="([\d.]+)" width="6" height="([\d.]+)"', drawn)
+    bars = re.findall(r'<rect class="(\w+)" x="(\d+)" y="([\d.]+)" width="6" height="([\d.]+)"', picture)
     assert [(kind, x) for kind, x, *_ in bars] == [
         *(("ok", "233"), ("bad", "233"), ("soft", "233")),
         *(("ok", "241"), ("bad", "473")),
     ]
     assert [float(height) for *_, height in bars] == [30, 20, 10, 10, 40]
-    assert re.findall(r'<path class="(p\d+)" d="([^"]*)"', drawn) == [
+    assert re.findall(r'<path class="(p\d+)" d="([^"]*)"', picture) == [
         ("p95", "M236 18.0L244 87.5"),
         ("p50", "M236 87.1L244 87.5"),
     ]
@@ -399,16 +399,17 @@ async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names
         FORECAST, quorum_impossible_at="2026-01-21T00:00:00Z", losses=losses, omitted_losses=4
     )
     html, _ = await load(msgspec.structs.replace(DOCUMENT, forecasts=[row]))
-    drawn = picture_of(html, "forecasts")
+    picture = picture_of(html, "forecasts")
     # The loss of 2030 comes long after the end of the quorum.
-    assert re.findall(r'<circle class="loss" cx="([\d.]+)"', drawn) == ["218.2", "436.4"]
-    assert 'class="weight" d="M0 44.4H218.2V57.6H436.4V97.2H480.0H480V150H0Z"' in drawn
-    assert 'class="quorum" d="M0 61.6H218.2V61.6H436.4V61.6H480.0H480"' in drawn
+    assert re.findall(r'<circle class="loss" cx="([\d.]+)"', picture) == ["218.2", "436.4"]
+    assert 'class="weight" d="M0 44.4H218.2V57.6H436.4V97.2H480.0H480V150H0Z"' in picture
+    assert 'class="quorum" d="M0 61.6H218.2V61.6H436.4V61.6H480.0H480"' in picture
     assert (
-        'aria-label="Weight that can sign: 80.0 % now, 0.0 % after the last loss listed; 67.0 % are required"' in drawn
+        'aria-label="Weight that can sign: 80.0 % now, 0.0 % after the last loss listed; 67.0 % are required"'
+        in picture
     )
-    assert ">2026-01-01</text>" in drawn
-    assert ">2026-01-23</text>" in drawn
+    assert ">2026-01-01</text>" in picture
+    assert ">2026-01-23</text>" in picture
     listed = [re.sub("<[^>]*>", "", item) for item in re.findall("<li>(.*?)</li>", html.partition("<ol>")[2])]
     space = "\N{NO-BREAK SPACE}"
     assert listed == [

@@ -28,9 +28,9 @@ UNKNOWN = SubnetReadiness(SUBNET, False, 0, 0, ())
 
 async def ask(readiness: ScriptedReadiness, path: str) -> tuple[int, dict[str, Any]]:
     async with client_of(ApiSetup(readiness=readiness)) as client:
-        answer = await client.get(path)
-        assert answer.headers["content-type"] == "application/json"
-        return answer.status, await answer.json()
+        response = await client.get(path)
+        assert response.headers["content-type"] == "application/json"
+        return response.status, await response.json()
 
 
 async def test_health_speaks_the_words_of_the_reference() -> None:
@@ -40,7 +40,7 @@ async def test_health_speaks_the_words_of_the_reference() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", check["timestamp"])
 
 
-async def test_health_is_503_while_the_daemon_cannot_sign_as_the_reference_has_it() -> None:
+async def test_health_is_503_while_the_daemon_cannot_sign_as_at_the_reference() -> None:
     status, body = await ask(ScriptedReadiness((READY, SHORT)), "/health")
     check = body["details"]["signature-aggregator-health"]
     assert (status, body["status"], check["status"]) == (503, "down", "down")
@@ -115,7 +115,7 @@ async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> 
     assert "top up their balance, or disable" in subnet["advice"]
 
 
-async def test_a_subnet_whose_validators_are_unknown_or_none_is_not_ready() -> None:
+async def test_a_subnet_without_known_validators_is_not_ready() -> None:
     for subnet in (UNKNOWN, SubnetReadiness(SUBNET, True, 0, 0, ())):
         status, body = await ask(ScriptedReadiness((subnet,)), "/ready")
         assert (status, body["ready"], len(body["faults"])) == (503, False, 1)
@@ -130,8 +130,8 @@ async def test_a_stale_proposed_height_fails_ready_and_health() -> None:
 
 async def test_health_is_503_while_nothing_is_known_yet() -> None:
     async with client_of(ApiSetup(network_id=None)) as client:
-        answer = await client.get("/health")
-        assert (answer.status, (await answer.json())["status"]) == (503, "down")
+        response = await client.get("/health")
+        assert (response.status, (await response.json())["status"]) == (503, "down")
 
 
 async def test_ready_answers_for_one_subnet() -> None:
@@ -151,21 +151,21 @@ async def test_ready_refuses_an_unreadable_subnet_and_one_that_is_not_followed()
 
 async def test_only_the_subnets_of_ready_subnets_count() -> None:
     async with client_of(ApiSetup(readiness=ScriptedReadiness((READY, SHORT)), counted=(PRIMARY_NETWORK,))) as client:
-        answer = await client.get("/ready")
-        assert (answer.status, len((await answer.json())["subnets"])) == (200, 2)
+        response = await client.get("/ready")
+        assert (response.status, len((await response.json())["subnets"])) == (200, 2)
         assert (await client.get("/health")).status == 200
     async with client_of(ApiSetup(readiness=ScriptedReadiness((READY,)), counted=(SUBNET,))) as client:
-        answer = await client.get("/ready")
-        assert answer.status == 503
-        assert id_text(SUBNET) in (await answer.json())["faults"][0]
+        response = await client.get("/ready")
+        assert response.status == 503
+        assert id_text(SUBNET) in (await response.json())["faults"][0]
 
 
 async def test_probes_may_use_head() -> None:
     async with client_of(ApiSetup()) as client:
         for path in ("/health", "/ready"):
-            answer = await client.head(path)
-            assert (answer.status, await answer.read()) == (200, b"")
-            assert int(answer.headers["content-length"]) > 10
+            response = await client.head(path)
+            assert (response.status, await response.read()) == (200, b"")
+            assert int(response.headers["content-length"]) > 10
 
 
 async def test_ready_reads_old_status_again_but_does_not_wait_long_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ async def test_ready_refuses_what_names_no_subnet(query: str, code: str) -> None
     assert ("did you mean subnetId?" in body["error"]) == (code == "unknown_field")
 
 
-async def test_probes_are_debug_lines_of_the_log_whatever_they_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_probes_are_debug_lines_of_the_log_with_any_status(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "warpseal.api")
     paths = ("/health", "/ready", "/ready?subnetId=none", "/nowhere")
     async with client_of(ApiSetup(readiness=ScriptedReadiness((SHORT,)))) as client:

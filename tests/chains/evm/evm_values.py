@@ -14,7 +14,7 @@ from warpseal.chains.evm.facts import EvmBlockFacts
 NETWORKS: Final = ("localnet", "helicon")
 CHAINS: Final = ("c-chain", "l1-0", "l1-1")
 RECORDED: Final = [(network, chain) for network in NETWORKS for chain in CHAINS]
-# Of the recorded network after Helicon, from eth_getChainConfig of the C-Chain.
+# Values of the recorded network after Helicon, from eth_getChainConfig of the C-Chain.
 HELICON_TIME: Final = 1_607_144_400
 
 

@@ -45,7 +45,7 @@ def test_null_is_no_block_and_no_receipts() -> None:
     assert decode_receipt(b"null") is None
 
 
-def test_a_single_receipt_is_that_of_the_list() -> None:
+def test_a_single_receipt_equals_its_entry_in_the_list() -> None:
     listed = decode_receipts(SERVED.receipts[3])
     assert listed is not None
     assert [decode_receipt(as_json(receipt)) for receipt in RECEIPTS] == list(listed)

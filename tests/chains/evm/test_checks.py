@@ -142,18 +142,18 @@ MUTATIONS: list[tuple[Callable[[Block], Block], BlockFault]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "fault"), MUTATIONS)
-def test_a_changed_block_is_refused_with_its_reason(change: Callable[[Block], Block], fault: BlockFault) -> None:
-    assert reason(change(made_up_block()), BlockRules()) is fault
+@pytest.mark.parametrize(("change", "failure"), MUTATIONS)
+def test_a_changed_block_is_refused_with_its_reason(change: Callable[[Block], Block], failure: BlockFault) -> None:
+    assert reason(change(made_up_block()), BlockRules()) is failure
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"), [pair for pair in MUTATIONS if pair[1] not in (BlockFault.GAS, BlockFault.BLOOM)]
+    ("change", "failure"), [pair for pair in MUTATIONS if pair[1] not in (BlockFault.GAS, BlockFault.BLOOM)]
 )
 def test_after_helicon_receipts_are_compared_with_their_transactions(
-    change: Callable[[Block], Block], fault: BlockFault
+    change: Callable[[Block], Block], failure: BlockFault
 ) -> None:
-    assert reason(change(made_up_block()), BlockRules(asynchronous_from=0)) is fault
+    assert reason(change(made_up_block()), BlockRules(asynchronous_from=0)) is failure
 
 
 @pytest.mark.parametrize(("network", "chain"), RECORDED)
@@ -235,7 +235,7 @@ def linked_blocks() -> list[EvmBlockFacts]:
     return [block_facts(*decoded(header, receipts), BlockRules()) for header, receipts in pairs][1:]
 
 
-def parent_fault(blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None) -> tuple[BlockFault, int]:
+def parent_failure(blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None) -> tuple[BlockFault, int]:
     """Return the reason for which a batch is refused, and the block."""
     with pytest.raises(BlockContradiction) as error:
         check_parents(blocks, number, parent)
@@ -248,19 +248,22 @@ def test_blocks_of_a_batch_follow_each_other_and_the_block_before() -> None:
     check_parents(blocks, 1, parent)
     check_parents(blocks[1:], 2, None)
     check_parents([], 1, parent)
-    assert parent_fault(blocks, 1, ParentBlock(bytes(32), 0)) == (BlockFault.PARENT, 1)
-    assert parent_fault(blocks, 2, None) == (BlockFault.NUMBER, 2)
-    assert parent_fault([blocks[0], blocks[2]], 1, None) == (BlockFault.NUMBER, 2)
+    assert parent_failure(blocks, 1, ParentBlock(bytes(32), 0)) == (BlockFault.PARENT, 1)
+    assert parent_failure(blocks, 2, None) == (BlockFault.NUMBER, 2)
+    assert parent_failure([blocks[0], blocks[2]], 1, None) == (BlockFault.NUMBER, 2)
     forked = [blocks[0], msgspec.structs.replace(blocks[1], parent_hash=bytes(32)), *blocks[2:]]
-    assert parent_fault(forked, 1, None) == (BlockFault.PARENT, 2)
+    assert parent_failure(forked, 1, None) == (BlockFault.PARENT, 2)
 
 
 def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_zero() -> None:
     first, second, *_ = linked_blocks()
     parent = ParentBlock(first.parent_hash, first.time + 1)
-    assert parent_fault([first], 1, parent) == (BlockFault.TIME, 1)
-    assert parent_fault([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (BlockFault.TIME, 2)
-    assert parent_fault([msgspec.structs.replace(first, time=0)], 1, None) == (BlockFault.TIME, 1)
+    assert parent_failure([first], 1, parent) == (BlockFault.TIME, 1)
+    assert parent_failure([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (
+        BlockFault.TIME,
+        2,
+    )
+    assert parent_failure([msgspec.structs.replace(first, time=0)], 1, None) == (BlockFault.TIME, 1)
     check_parents([first, msgspec.structs.replace(second, time=first.time)], 1, None)
 
 

@@ -34,7 +34,7 @@ LARGEST = 2**256 - 1
 
 
 @pytest.mark.parametrize(
-    ("sent", "signature", "values"),
+    ("data", "signature", "values"),
     [
         (contract_calls.NAME, "name()", ()),
         (contract_calls.SYMBOL, "symbol()", ()),
@@ -53,11 +53,11 @@ LARGEST = 2**256 - 1
     ],
 )
 def test_calls_have_the_selector_and_the_arguments_of_their_function(
-    sent: bytes, signature: str, values: tuple[Any, ...]
+    data: bytes, signature: str, values: tuple[Any, ...]
 ) -> None:
     types = [name for name in signature[:-1].partition("(")[2].split(",") if name]
-    assert sent[:4] == keccak(signature.encode())[:4]
-    assert decode(types, sent[4:]) == values
+    assert data[:4] == keccak(signature.encode())[:4]
+    assert decode(types, data[4:]) == values
 
 
 def test_interface_ids_are_those_of_their_functions() -> None:

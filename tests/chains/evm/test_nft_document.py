@@ -157,7 +157,7 @@ def test_an_erc1155_document_has_the_token_id_in_place() -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b'"text"', b"1", b"true"])
-def test_json_that_is_no_object_is_named_so(content: bytes) -> None:
+def test_json_that_is_no_object_has_its_own_status(content: bytes) -> None:
     assert status_of(content) is MetadataStatus.INVALID_METADATA
 
 
@@ -178,7 +178,7 @@ def test_json_that_is_no_object_is_named_so(content: bytes) -> None:
     ],
     ids=range(11),
 )
-def test_what_is_no_json_is_named_so(content: bytes) -> None:
+def test_malformed_json_has_its_own_status(content: bytes) -> None:
     assert status_of(content) is MetadataStatus.INVALID_METADATA_JSON
 
 

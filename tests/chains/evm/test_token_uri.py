@@ -125,12 +125,12 @@ def test_the_media_type_of_an_image_is_reported() -> None:
     ],
     ids=lambda uri: uri[:30],
 )
-def test_a_malformed_or_too_long_uri_is_named_so(uri: str) -> None:
+def test_a_malformed_or_too_long_uri_has_its_own_status(uri: str) -> None:
     assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI
 
 
 @pytest.mark.parametrize("uri", ["ftp://a.test/1", "file:///etc/passwd", "javascript:alert(1)", "ipns://a.test/1"])
-def test_another_scheme_is_named_so(uri: str) -> None:
+def test_another_scheme_has_its_own_status(uri: str) -> None:
     assert status_of(uri) is MetadataStatus.INVALID_TOKEN_URI_SCHEME
 
 

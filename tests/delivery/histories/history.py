@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 from tests.delivery.histories import clock
+from tests.delivery.histories.setup import EPOCH_S, WINDOW_S, HistorySetup
 from tests.delivery.histories.subjects import Subject, choose_subject
-from tests.delivery.histories.world import EPOCH_S, WINDOW_S, World
 from tests.integration.daemon import AGGREGATE_V1_PATH, Reply
 from warpseal.simnet.destination import ReceivedMessage, RefusalCode, canonical_keys, verify_for_set
 from warpseal.simnet.proposervm import NO_EPOCH
@@ -25,7 +25,7 @@ from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
 VERIFY_PATH: Final = "/v1/signatureAggregator/fuji/verify"
 _HURRY_S: Final = 2
 _SHORTFALLS: Final = ("quorum_not_reached", "quorum_impossible", "no_validators")
-# A node has one error for what callers tell apart: a change that was made, and a nonce that is too low.
+# A node has one error for two cases that callers distinguish: a change that was made, and a nonce that is too low.
 _SYNONYMS: Final = {
     RefusalCode.STALE_NONCE: {"stale_nonce", "already_delivered"},
     RefusalCode.NO_VALIDATION: {"no_validation", "already_delivered"},
@@ -43,7 +43,7 @@ class History:
     asked_at: Unix seconds of the last request. was_hurried: whether its time was made to pass faster.
     """
 
-    world: World
+    setup: HistorySetup
     rng: Random
     number: int
     counts: Counter[str]
@@ -54,12 +54,12 @@ class History:
     async def run(self) -> None:
         """Run it. Raises HistoryError."""
         for _ in range(self.rng.randint(0, 6)):
-            self.world.act(self.rng)
-        subject = choose_subject(self.world, self.rng, self.number)
+            self.setup.act(self.rng)
+        subject = choose_subject(self.setup, self.rng, self.number)
         self.note(f"{id_text(subject.unsigned.source_chain_id)} to {id_text(subject.destination_id)}")
         for _ in range(self.rng.choice((0, 0, 0, 1, 2))):
-            self.world.act(self.rng)
-        await self.world.settle()
+            self.setup.act(self.rng)
+        await self.setup.settle()
         if self.rng.random() < 0.3:
             await self._check_foreign_signature(subject)
         if self.rng.random() < 0.05:
@@ -88,17 +88,17 @@ class History:
         if rng.random() < 0.15:
             fields["quorumPercentage"] = rng.choice((1, 50, 67, 85, 100))
         if rng.random() < 0.15:
-            current = self.world.network.p_chain.height
+            current = self.setup.network.p_chain.height
             fields["pChainHeight"] = rng.choice((0, current, current - 1, current - 3))
         if rng.random() < 0.04:
-            fields["signingSubnetId"] = id_text(rng.choice((PRIMARY_NETWORK, *self.world.subnets)))
+            fields["signingSubnetId"] = id_text(rng.choice((PRIMARY_NETWORK, *self.setup.subnets)))
         return fields
 
     async def _ask(self, subject: Subject, fields: Mapping[str, Any], *, wants_report: bool = True) -> Reply:
-        """Return the daemon's answer; time passes while it waits for validators that do not sign."""
-        daemon, transaction = self.world.daemon, subject.transaction
+        """Return the daemon's reply; time passes while it waits for validators that do not sign."""
+        daemon, transaction = self.setup.daemon, subject.transaction
         common = {"report": wants_report, "timeoutSeconds": 8, **fields}
-        if subject.is_for_manager(self.world) and transaction is not None and "signingSubnetId" not in fields:
+        if subject.is_for_manager(self.setup) and transaction is not None and "signingSubnetId" not in fields:
             query = {**common, "report": str(wants_report).lower()}
             request = asyncio.create_task(daemon.l1_message(transaction, **query))
         else:
@@ -117,8 +117,8 @@ class History:
 
     async def _check_foreign_signature(self, subject: Subject) -> None:
         """Check the preflight of a message that validators signed at some height without the daemon."""
-        state, signer = self.world.network.state, self._signer(subject)
-        heights = (self.world.proposer(subject.destination_id).verifying_height, state.heights.proposed)
+        state, signer = self.setup.network.state, self._signer(subject)
+        heights = (self.setup.proposer(subject.destination_id).verifying_height, state.heights.proposed)
         height = self.rng.choice((*heights, state.heights.current - self.rng.randrange(9)))
         try:
             signed = sign(state, subject.unsigned, signer, height)
@@ -129,9 +129,9 @@ class History:
 
     async def _check_race(self, subject: Subject) -> None:
         """Let the destination's epoch end while the daemon signs; its message verifies at the height that it names."""
-        network, chain_id = self.world.network, subject.destination_id
+        network, chain_id = self.setup.network, subject.destination_id
         clock.skip(self.rng.choice((0, EPOCH_S)))
-        await self.world.settle()
+        await self.setup.settle()
         request = asyncio.create_task(self._ask(subject, {}))
         await asyncio.sleep(self.rng.uniform(0, 0.02))
         for _ in range(3):
@@ -156,9 +156,9 @@ class History:
         quorum = max(fields.get("quorumPercentage", 0), self._quorum(subject) or 0)
         self.require(report["quorum"]["percentage"] == quorum, f"quorum {quorum}: {report}")
         height, signer = int(report["pChainHeight"]), SubnetID(parse_id(report["signingSubnetId"]))
-        as_reported = verify_for_set(self.world.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+        as_reported = verify_for_set(self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
         self.require(as_reported.accepted, f"not signed as the report says: {as_reported}, {report}")
-        verdict = self.world.network.verify_next(subject.destination_id, raw)
+        verdict = self.setup.network.verify_next(subject.destination_id, raw)
         self.note(f"report {report}, block: {verdict}")
         self.require(report.get("verifiesNow") == verdict.accepted, "verifiesNow")
         if not fields.keys() & {"pChainHeight", "signingSubnetId"}:
@@ -180,18 +180,20 @@ class History:
             await self._check_next_epoch(subject, raw, report, signed and bytes.fromhex(signed))
 
     async def _check_repeated(self, subject: Subject, fields: Mapping[str, Any]) -> None:
-        """Ask twice without a report: the second answer, which is remembered, says what the next block does as well."""
+        """Ask twice without a report: the second reply, which is remembered, says what the next block does as well."""
         for _ in range(2):
             reply = await self._ask(subject, fields, wants_report=False)
             if reply.status != 201:
                 return
-            verdict = self.world.network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
-            said = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
-            self.require(said == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}")
+            verdict = self.setup.network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
+            verifies_now = reply.headers.get("X-Warpseal-Verifies-Now", str(verdict.accepted).lower())
+            self.require(
+                verifies_now == str(verdict.accepted).lower(), f"without a report: {dict(reply.headers)}, {verdict}"
+            )
             self.counts["without a report"] += 1
 
     def _check_report(self, subject: Subject, report: Mapping[str, Any], raw: bytes) -> None:
-        proposer = self.world.proposer(subject.destination_id)
+        proposer = self.setup.proposer(subject.destination_id)
         epoch = proposer.next_epoch
         expected = {
             "number": epoch.number,
@@ -215,7 +217,7 @@ class History:
         assert quorum is not None
         for entry in heights:
             height = int(entry["pChainHeight"])
-            verdict = verify_for_set(self.world.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
+            verdict = verify_for_set(self.setup.network.state, ReceivedMessage.parse(raw), signer, height, quorum)
             self.require(entry["verifies"] == verdict.accepted, f"{verdict}: {entry}")
             if "reason" in entry:
                 self.require(entry["reason"] == verdict.code, f"{verdict}: {entry}")
@@ -223,7 +225,7 @@ class History:
             self.require(int(entry["totalWeight"]) == total, f"total weight {total}: {entry}")
             self.require(int(entry["requiredWeight"]) == -(-total * quorum // 100), f"required weight: {entry}")
             if entry["epoch"] == "previous":
-                epochs = self.world.proposer(subject.destination_id).epochs
+                epochs = self.setup.proposer(subject.destination_id).epochs
                 self.require((entry["number"], height) in epochs.items(), f"the previous epoch: {entry}")
 
     def _check_headers(self, report: Mapping[str, Any], headers: Mapping[str, str]) -> None:
@@ -244,11 +246,11 @@ class History:
         self.require(set(headers["X-Warpseal-Weights"].split(", ")) == weights, f"weights {headers}")
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
-        """Check that the answer has a message for the next epoch, if the current one may end soon."""
+        """Check that the reply has a message for the next epoch, if the current one may end soon."""
         report = reply.body["report"]
         predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
         is_ending = self.asked_at + WINDOW_S >= report["epoch"]["sealedFrom"]
-        if fields or not is_ending or report.get("servesNext") or not subject.can_be_signed(self.world):
+        if fields or not is_ending or report.get("servesNext") or not subject.can_be_signed(self.setup):
             return
         quorum = self._quorum(subject)
         if quorum is not None and self._suffices(self._set(self._signer(subject), predicted), quorum):
@@ -256,30 +258,30 @@ class History:
 
     async def _check_preflight(self, subject: Subject, raw: bytes) -> None:
         """Check that the preflight foretells what the next block says, without building it."""
-        answer = await self._preflight(subject, raw)
-        verdict = self.world.network.verify_next(subject.destination_id, raw)
-        self.note(f"preflight {answer.status} {answer.body}, block: {verdict}")
+        result = await self._preflight(subject, raw)
+        verdict = self.setup.network.verify_next(subject.destination_id, raw)
+        self.note(f"preflight {result.status} {result.body}, block: {verdict}")
         if verdict.code is RefusalCode.WARP_DISABLED:
-            self.require(answer.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
+            self.require(result.body.get("code") == "warp_disabled", "preflight: the chain takes no messages")
             return
-        self.require(answer.status == 200, "preflight: refused")
-        self.require(answer.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
+        self.require(result.status == 200, "preflight: refused")
+        self.require(result.body["verifiesNow"] == verdict.accepted, "preflight: verifiesNow")
         if verdict.code not in (RefusalCode.PAYLOAD, RefusalCode.UNKNOWN_SOURCE):
-            self._check_heights(subject, answer.body["heights"], raw)
+            self._check_heights(subject, result.body["heights"], raw)
         if not verdict.accepted:
-            self.require(answer.body["reason"] == verdict.code, "preflight: another reason")
+            self.require(result.body["reason"] == verdict.code, "preflight: another reason")
             self.counts[f"refused: {verdict.code}"] += 1
 
     async def _check_block(self, subject: Subject, raw: bytes) -> None:
         """Deliver a message in the next block; the preflight foretold what becomes of it, twice."""
         for _ in range(2):
-            answer = await self._preflight(subject, raw)
-            (delivery,) = self.world.network.build_block(subject.destination_id, [raw])
-            self.note(f"preflight {answer.body}, delivered: {delivery}")
-            if answer.body.get("code") == "warp_disabled":
+            result = await self._preflight(subject, raw)
+            (delivery,) = self.setup.network.build_block(subject.destination_id, [raw])
+            self.note(f"preflight {result.body}, delivered: {delivery}")
+            if result.body.get("code") == "warp_disabled":
                 self.require(delivery.code is RefusalCode.WARP_DISABLED, "preflight: warp_disabled")
                 return
-            reason = answer.body.get("reason")
+            reason = result.body.get("reason")
             self.counts["delivered" if delivery.accepted else f"refused: {delivery.code}"] += 1
             if delivery.accepted:
                 self.require(reason in (None, "other_destination"), "accepted, though a refusal was foretold")
@@ -287,18 +289,18 @@ class History:
                 assert delivery.code is not None
                 foretold = _SYNONYMS.get(delivery.code, {str(delivery.code)})
                 self.require(reason in foretold, "refused for another reason than foretold")
-            await self.world.settle()
+            await self.setup.settle()
 
     async def _preflight(self, subject: Subject, raw: bytes) -> Reply:
         body = {"signedMessage": raw.hex(), "destinationBlockchainId": id_text(subject.destination_id)}
-        return await self.world.daemon.post(VERIFY_PATH, body)
+        return await self.setup.daemon.post(VERIFY_PATH, body)
 
     async def _check_next_epoch(
         self, subject: Subject, raw: bytes, report: Mapping[str, Any], following: bytes | None
     ) -> None:
         """Seal the epoch of the report; check the message, and the second one, in the first block of the next one."""
-        network, chain_id = self.world.network, subject.destination_id
-        proposer = self.world.proposer(chain_id)
+        network, chain_id = self.setup.network, subject.destination_id
+        proposer = self.setup.proposer(chain_id)
         if "epoch" not in report:
             return
         predicted = next(int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next")
@@ -325,12 +327,12 @@ class History:
 
     async def _check_stored_shares(self, subject: Subject, raw: bytes, report: Mapping[str, Any]) -> None:
         """Ask again in a later epoch; if the signers of the first message suffice there, no validator is asked."""
-        network, state = self.world.network, self.world.network.state
-        await self.world.settle()
+        network, state = self.setup.network, self.setup.network.state
+        await self.setup.settle()
         quorum, signer = self._quorum(subject), self._signer(subject)
         if quorum is None or subject.transaction is not None:
             return
-        height = self.world.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        height = self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
         keys = canonical_keys(state.set_at(SubnetID(parse_id(report["signingSubnetId"])), int(report["pChainHeight"])))
         public_keys = {keys[index] for index in SignedMessage.parse(raw).signer_indices}
         members = self._set(signer, height)
@@ -338,11 +340,11 @@ class History:
         total = sum(member.weight for member in members)
         if not total or weight * 100 < total * quorum:
             return
-        asked = sum(node.counts.app_requests for node in network.validators)
+        app_requests = sum(node.counts.app_requests for node in network.validators)
         reply = await self._ask(subject, {"report": False})
         self.require(reply.status == 201, f"stored shares suffice at {height}: {reply.body}")
         self.require(
-            sum(node.counts.app_requests for node in network.validators) == asked, "validators were asked again"
+            sum(node.counts.app_requests for node in network.validators) == app_requests, "validators were asked again"
         )
         verdict = network.verify_next(subject.destination_id, bytes.fromhex(reply.signed))
         self.require(verdict.accepted, f"made again from stored shares: {verdict}")
@@ -355,7 +357,7 @@ class History:
         rule = self._rule(subject)
         current = next(entry for entry in report["heights"] if entry["epoch"] == "current")
         required = -(-int(current["totalWeight"]) * (rule.numerator if rule else 0) // 100)
-        upgrades = self.world.network.state.warp[subject.destination_id].upgrades
+        upgrades = self.setup.network.state.warp[subject.destination_id].upgrades
         is_recent = any(time.time() - 60 < upgrade.since <= time.time() for upgrade in upgrades)
         return is_recent or required != int(current["requiredWeight"])
 
@@ -374,13 +376,13 @@ class History:
             return
         if code not in _SHORTFALLS:
             # A message that honest validators do not sign has an error of its own.
-            self.require(not subject.can_be_signed(self.world), f"refused: {reply.body}")
+            self.require(not subject.can_be_signed(self.setup), f"refused: {reply.body}")
             return
-        height = self.world.proposer(subject.destination_id).next_block(time.time()).verifying_height
+        height = self.setup.proposer(subject.destination_id).next_block(time.time()).verifying_height
         signer = self._signer(subject)
-        present = self.world.network.state.heights.proposed
+        present = self.setup.network.state.heights.proposed
         before, now = (self._set(signer, at) for at in (height, present))
-        if subject.can_be_signed(self.world):
+        if subject.can_be_signed(self.setup):
             self.require(not self._suffices(before, quorum), f"{before} at {height} would sign: {reply.body}")
         advice = reply.detail.get("advice")
         is_pinned = before != now and height < present
@@ -388,11 +390,11 @@ class History:
         self.require((advice is not None) == helps, f"advice: {reply.body}, {before} and {now}")
         if advice is not None:
             self._check_advice(subject, advice)
-            if subject.can_be_signed(self.world) and self._suffices(now, quorum):
+            if subject.can_be_signed(self.setup) and self._suffices(now, quorum):
                 await self._follow(subject, advice)
 
     def _check_advice(self, subject: Subject, advice: Mapping[str, Any]) -> None:
-        proposer, state = self.world.proposer(subject.destination_id), self.world.network.state
+        proposer, state = self.setup.proposer(subject.destination_id), self.setup.network.state
         signer, needed = self._signer(subject), int(advice["neededHeight"])
         pinned = proposer.next_block(time.time()).verifying_height
         self.require(int(advice["pinnedHeight"]) == pinned, f"pinned to {pinned}: {advice}")
@@ -405,20 +407,20 @@ class History:
 
     async def _follow(self, subject: Subject, advice: Mapping[str, Any]) -> None:
         """Do what the advice says; then the message is signed, and accepted."""
-        network, chain_id = self.world.network, subject.destination_id
+        network, chain_id = self.setup.network, subject.destination_id
         clock.skip(max(0, advice["notBefore"] - int(time.time())))
         for _ in range(advice["blocksBefore"]):
             network.build_block(chain_id)
-        height = self.world.proposer(chain_id).next_block(time.time()).verifying_height
+        height = self.setup.proposer(chain_id).next_block(time.time()).verifying_height
         self.require(height >= int(advice["neededHeight"]), f"the epoch is at {height} after {advice}")
         quorum = self._quorum(subject)
         signers = self._set(self._signer(subject), height)
         if quorum is None or not self._suffices(signers, quorum):
             return
-        await self.world.settle()
+        await self.setup.settle()
         reply = await self._ask(subject, {})
         self.note(f"after the advice {advice}: {reply.status} {reply.body}")
-        if not subject.can_be_signed(self.world):
+        if not subject.can_be_signed(self.setup):
             return
         self.require(reply.status == 201, "the advice led to no message")
         verdict = network.verify_next(chain_id, bytes.fromhex(reply.signed))
@@ -429,7 +431,7 @@ class History:
 
     def _rule(self, subject: Subject) -> WarpRule | None:
         """Return the Warp rules of a destination other than the P-Chain; None if it takes no messages."""
-        config = self.world.network.state.warp.get(subject.destination_id)
+        config = self.setup.network.state.warp.get(subject.destination_id)
         return None if config is None else config.at(int(time.time()))
 
     def _quorum(self, subject: Subject) -> int | None:
@@ -441,7 +443,7 @@ class History:
 
     def _signer(self, subject: Subject) -> SubnetID:
         """Return the subnet that signs for the destination."""
-        state = self.world.network.state
+        state = self.setup.network.state
         source, destination = (
             state.chains[chain_id] for chain_id in (subject.unsigned.source_chain_id, subject.destination_id)
         )
@@ -456,17 +458,17 @@ class History:
         return destination.subnet_id
 
     def _set(self, subnet_id: SubnetID, height: int) -> frozenset[SetEntry]:
-        return frozenset(self.world.network.state.set_at(subnet_id, height))
+        return frozenset(self.setup.network.state.set_at(subnet_id, height))
 
     def _suffices(self, members: frozenset[SetEntry], quorum: int) -> bool:
         """Return whether the members that can sign have the weight of a quorum."""
-        keys = {(node.node_id, node.bls_key) for node in self.world.network.validators if node.counts.open_connections}
+        keys = {(node.node_id, node.bls_key) for node in self.setup.network.validators if node.counts.open_connections}
         weight = sum(member.weight for member in members if (member.node_id, member.public_key) in keys)
         total = sum(member.weight for member in members)
         return total > 0 and weight * 100 >= total * quorum
 
     def _can_sign(self, members: frozenset[SetEntry], quorum: int, missing: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether a set has the weight of a quorum without those who failed, by the answer, to sign."""
+        """Return whether a set has the weight of a quorum without those who failed, by the reply, to sign."""
         failed = {entry.get("publicKey") for entry in missing if entry["reason"] != "not_asked"}
         able = (member for member in members if member.public_key and "0x" + member.public_key.hex() not in failed)
         return sum(member.weight for member in able) * 100 >= sum(member.weight for member in members) * quorum

@@ -1,4 +1,4 @@
-"""anvil, a real EVM node of development, as `make test` installs it beside the virtual environment."""
+"""anvil, a real EVM node of development, as `make test` installs it next to the virtual environment."""
 
 from __future__ import annotations
 

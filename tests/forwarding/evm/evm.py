@@ -1,4 +1,4 @@
-"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured answers, and TCP proxies for it."""
+"""EVM nodes for the tests: a small JSON-RPC server on a real socket with configured replies, and TCP proxies for it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def recorded_config(chain: str, upgrades: object = None) -> ChainConfig:
     return chain_config(recorded_genesis(chain), json.dumps(upgrades or {}).encode(), upgrade_times())
 
 
-Answers = Callable[[str, list[Any]], Any]
+Rule = Callable[[str, list[Any]], Any]
 """Returns a result, or raises Refusal."""
 
 
@@ -74,7 +74,7 @@ def missing(method: str) -> Refusal:
     return Refusal(-32601, f"the method {method} does not exist/is not available")
 
 
-def replay(chain: str, *without: str) -> Answers:
+def replay(chain: str, *without: str) -> Rule:
     """HttpReply as the recorded node did, as if it had not the methods `without`."""
     rows = {(row["method"], json.dumps(row["params"])): row for row in recorded() if row.get("params") is not None
             and row.get("chain") == chain}  # fmt: skip
@@ -83,7 +83,7 @@ def replay(chain: str, *without: str) -> Answers:
     by_hash = {block["hash"]: block for block in blocks}
     head = max(blocks, key=lambda block: int(block["number"], 16))
 
-    def answer(method: str, params: list[Any]) -> Any:
+    def result_of(method: str, params: list[Any]) -> Any:
         if method in without:
             raise missing(method)
         if method == "eth_getBlockByNumber":
@@ -99,15 +99,15 @@ def replay(chain: str, *without: str) -> Answers:
             raise Refusal(row["error"]["code"], row["error"]["message"])
         return row["result"]
 
-    return answer
+    return result_of
 
 
 @dataclass
 class Node:
-    """A node that records calls. answers: results by method, instead of the defaults; rule: computes other results."""
+    """A node that records calls. replies: results by method, instead of the defaults; rule: computes other results."""
 
-    answers: dict[str, Any] = field(default_factory=dict)
-    rule: Answers | None = None
+    replies: dict[str, Any] = field(default_factory=dict)
+    rule: Rule | None = None
     calls: list[tuple[str, list[Any]]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
@@ -120,18 +120,18 @@ class Node:
     def count(self, method: str) -> int:
         return sum(called == method for called, _ in self.calls)
 
-    def answer(self, method: str, params: list[Any]) -> Any:
+    def result(self, method: str, params: list[Any]) -> Any:
         self.calls.append((method, params))
         defaults = {
             "eth_chainId": "0x7a69",
             "eth_getBlockByNumber": {"number": "0x0", "hash": GENESIS_HASH, "timestamp": "0x5"},
             "eth_blockNumber": "0x10",
         }
-        if method in self.answers:
-            answer = self.answers[method]
-            if isinstance(answer, Refusal):
-                raise answer
-            return answer
+        if method in self.replies:
+            reply = self.replies[method]
+            if isinstance(reply, Refusal):
+                raise reply
+            return reply
         if self.rule is not None:
             return self.rule(method, params)
         if method in defaults:
@@ -140,7 +140,7 @@ class Node:
 
     def reply(self, call: Any) -> Any:
         try:
-            result = self.answer(call["method"], call.get("params") or [])
+            result = self.result(call["method"], call.get("params") or [])
         except Refusal as refusal:
             return {"jsonrpc": "2.0", "id": call.get("id"), "error": refusal.error}
         return result if result in (HALTS, HANGS) else {"jsonrpc": "2.0", "id": call.get("id"), "result": result}
@@ -199,12 +199,12 @@ class Node:
 @contextmanager
 def capture_all_logs() -> Iterator[StringIO]:
     """Yield the log at the most verbose level, as the daemon writes it; restore the loggers afterwards."""
-    written, root = StringIO(), logging.getLogger()
+    stream, root = StringIO(), logging.getLogger()
     handlers, root_level = root.handlers, root.level
     levels = {name: logging.getLogger(name).level for name in root.manager.loggerDict}
-    DaemonLoggers("verbo").attach(written)
+    DaemonLoggers("verbo").attach(stream)
     try:
-        yield written
+        yield stream
     finally:
         root.handlers = handlers
         root.setLevel(root_level)
@@ -237,7 +237,7 @@ class TcpProxy:
 
     port: int = 0
     is_cut: bool = False
-    cuts_answers: bool = False
+    cuts_replies: bool = False
     accepted: int = 0
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -257,10 +257,10 @@ async def open_proxy(port: int) -> AsyncIterator[TcpProxy]:
     """Open a proxy for a server on this machine."""
     proxy = TcpProxy()
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_reply: bool) -> None:
         try:
             while data := await reader.read(65_536):
-                if is_answer and proxy.cuts_answers:
+                if is_reply and proxy.cuts_replies:
                     break
                 writer.write(data)
                 await writer.drain()
@@ -276,8 +276,8 @@ async def open_proxy(port: int) -> AsyncIterator[TcpProxy]:
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
         proxy.writers += [writer, up_writer]
-        up = asyncio.create_task(pump(reader, up_writer, is_answer=False))
-        await pump(up_reader, writer, is_answer=True)
+        up = asyncio.create_task(pump(reader, up_writer, is_reply=False))
+        await pump(up_reader, writer, is_reply=True)
         writer.transport.abort()
         await up
 
@@ -321,5 +321,5 @@ def call_outcome(response: RpcResponse) -> Any:
 
 
 async def call_in_batch(forwarder: EvmForwarder, method: str, *params: Any) -> Any:
-    """Return the answer to one call of a batch."""
+    """Return the reply to one call of a batch."""
     return call_outcome((await forwarder.forward_batch([call(method, *params)]))[0])

@@ -31,8 +31,8 @@ async def test_calls_batches_and_writes_reach_a_real_node() -> None:
         assert (await endpoint.rpc(("eth_getTransactionByHash", [batch[1]["result"]]))).json["result"][
             "to"
         ].lower() == SECOND.lower()
-        made = (await endpoint.rpc(("eth_newPendingTransactionFilter", []))).json["result"]
-        assert (await endpoint.rpc(("eth_getFilterChanges", [made]))).json["result"] == []
+        filter_id = (await endpoint.rpc(("eth_newPendingTransactionFilter", []))).json["result"]
+        assert (await endpoint.rpc(("eth_getFilterChanges", [filter_id]))).json["result"] == []
 
 
 async def test_heads_are_published_on_a_websocket() -> None:
@@ -52,7 +52,7 @@ async def test_an_evm_chain_fails_over_between_two_nodes() -> None:
         async with serve_chain(*urls) as endpoint:
             tasks = [asyncio.create_task(endpoint.rpc(("eth_blockNumber", []))) for _ in range(20)]
             first_proxy.cut()
-            assert {(await answer).json["result"] for answer in tasks} == {"0x0"}
+            assert {(await reply).json["result"] for reply in tasks} == {"0x0"}
             assert (await endpoint.rpc(("eth_gasPrice", []))).status == 200
             second_proxy.cut()
             assert (await endpoint.rpc(("eth_gasPrice", []))).json["error"]["code"] == -32000

@@ -87,11 +87,11 @@ async def test_an_alias_hidden_by_another_chain_name_is_refused_everywhere(tmp_p
         chain = {"blockchain-id": NAME, "rpc": [f"http://127.0.0.1:{node.port}/rpc"]}
         keys = {"evm-chains": [chain], "api-admin-enabled": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
-            for taken in ("31337", "1", "p-chain", "c-chain", id_text(bytes([9]) * 32), bytes([9]).hex() * 32):
-                message = f"alias is a name that chains have without it: {taken}"
-                assert await admin(daemon, "aliasChain", chain=NAME, alias=taken) == message
-                message = f"alias is a name that chains have without it: bc/{taken}"
-                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{taken}") == message
+            for alias in ("31337", "1", "p-chain", "c-chain", id_text(bytes([9]) * 32), bytes([9]).hex() * 32):
+                message = f"alias is a name that chains have without it: {alias}"
+                assert await admin(daemon, "aliasChain", chain=NAME, alias=alias) == message
+                message = f"alias is a name that chains have without it: bc/{alias}"
+                assert await admin(daemon, "alias", endpoint="health", alias=f"bc/{alias}") == message
             assert await admin(daemon, "aliasChain", chain=NAME, alias="C") == "alias already mapped to an ID: C"
             assert await admin(daemon, "aliasChain", chain=NAME, alias=NAME) == f"alias already mapped to an ID: {NAME}"
 
@@ -108,11 +108,11 @@ async def test_the_c_chain_is_named_by_its_evm_chain_id_without_configuration(tm
             return (await daemon.get(routes.format(c_chain.evm_chain_id))).status == 200
 
         await until(is_named)
-        answers = [
+        replies = [
             (await daemon.get(routes.format(name))).body
             for name in (c_chain.evm_chain_id, "c-chain", "C", id_text(c_chain.chain_id))
         ]
-        assert answers == [answers[0]] * 4
+        assert replies == [replies[0]] * 4
 
 
 async def status_of(daemon: Daemon, path: str) -> int:

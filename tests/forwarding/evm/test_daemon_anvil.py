@@ -88,7 +88,7 @@ async def test_an_evm_chain_fails_over_between_two_nodes_and_health_reports_it(t
             first_proxy.cut()
             for _ in range(5):
                 assert await result(daemon, "eth_blockNumber") == "0x0"
-            second_proxy.cuts_answers = True
+            second_proxy.cuts_replies = True
             unsure = (-32000, "the node did not answer; it may have done what it was asked")
             assert await result(daemon, "evm_mine") == unsure
             second_proxy.cut()

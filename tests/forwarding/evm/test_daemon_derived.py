@@ -57,8 +57,8 @@ async def ask(daemon: Daemon, chain_id: str, method: str, params: list[Any]) -> 
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reply = await daemon.post(f"/ext/bc/{chain_id}/rpc", body)
     assert reply.status == 200
-    said = reply.body.get("error")
-    outcome = (said["code"], said["message"]) if said else reply.body["result"]
+    reply_error = reply.body.get("error")
+    outcome = (reply_error["code"], reply_error["message"]) if reply_error else reply.body["result"]
     return outcome, reply.headers.get("x-warpseal-source")
 
 
@@ -69,8 +69,8 @@ async def test_derived_responses_equal_every_recorded_response(tmp_path: Path) -
         async with fronting(tmp_path / source, nodes) as daemon:
             for chain in L1S:
                 for row in rows(chain):
-                    asked = await ask(daemon, blockchain_id(chain), row["method"], row["params"])
-                    assert asked == (expected(row), source), row
+                    response = await ask(daemon, blockchain_id(chain), row["method"], row["params"])
+                    assert response == (expected(row), source), row
 
 
 @pytest.mark.parametrize("lacks", [(), SUBNET_EVM], ids=["node", "derived"])
@@ -93,12 +93,12 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
     async with fronting(tmp_path, {chain_id: node}) as daemon:
         url = f"{daemon.api_url}/ext/bc/{chain_id}"
         async with daemon.session.post(url + "/rpc", json=batch) as reply:
-            answers = [await reply.json()]
+            responses = [await reply.json()]
             assert reply.headers["x-warpseal-source"] == "derived"
         async with daemon.session.ws_connect(url + "/ws") as client:
             await client.send_json(batch)
-            answers.append(await client.receive_json(timeout=TIMEOUT_S))
-        for replies in answers:
+            responses.append(await client.receive_json(timeout=TIMEOUT_S))
+        for replies in responses:
             assert [response["id"] for response in replies] == ["n0", "n1", "n2", "n3", "n4"]
             assert [replies[0]["result"], replies[2]["result"]] == expected
             assert replies[1]["result"] == "0x3039"
@@ -107,7 +107,7 @@ async def test_derived_responses_keep_their_place_in_a_batch_and_work_on_a_webso
 
 
 async def test_a_chain_of_another_vm_keeps_the_refusal_of_its_node(tmp_path: Path) -> None:
-    node = Node(answers={"eth_feeConfig": missing("eth_feeConfig")})
+    node = Node(replies={"eth_feeConfig": missing("eth_feeConfig")})
     async with fronting(tmp_path, {id_text(CHAIN): node}) as daemon:
         refusal = (-32601, "the method eth_feeConfig does not exist/is not available")
         assert await ask(daemon, id_text(CHAIN), "eth_feeConfig", []) == (refusal, "node")
@@ -142,7 +142,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
 ) -> None:
     chain_id, node = blockchain_id("l1-0"), Node(rule=replay("l1-0"))
     call = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
-    with capture_all_logs() as written:
+    with capture_all_logs() as log:
         async with fronting(tmp_path, {chain_id: node}, require_api_key=True) as daemon:
             await daemon.until_ready()
             assert main(["key", "create", "wallet", "--data-dir", str(tmp_path / "data")]) == 0
@@ -158,7 +158,7 @@ async def test_a_key_in_the_query_authorizes_a_wallet_and_is_not_forwarded(
                 with pytest.raises(aiohttp.WSServerHandshakeError) as error:
                     await daemon.session.ws_connect(f"{url}/ws{query}")
                 assert error.value.status == status
-    assert f"/ext/bc/{chain_id}/rpc" in written.getvalue()
-    assert key not in written.getvalue()
+    assert f"/ext/bc/{chain_id}/rpc" in log.getvalue()
+    assert key not in log.getvalue()
     assert key not in json.dumps([dict(headers) for headers in node.headers])
     assert not any(key.encode() in body for body in node.bodies)

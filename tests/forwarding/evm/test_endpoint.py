@@ -136,17 +136,17 @@ async def test_recorded_exchanges_are_answered_as_the_node_did(row: dict[str, An
     async with serve_node(Node(rule=replay("l1-0"))) as node, serve_chain(node.url) as endpoint:
         request_body = None if row["request"] is None else row["request"].encode()
         headers = {name.replace("-", "_"): value for name, value in row["headers"].items()}
-        answer = await endpoint.send(row["http"], request_body, **headers)
-        assert answer.status == row["status"]
-        assert answer.headers.get("content-type") == row["content_type"]
-        if answer.body[:1] in (b"{", b"["):
-            assert answer.json == json.loads(row["body"])
+        reply = await endpoint.send(row["http"], request_body, **headers)
+        assert reply.status == row["status"]
+        assert reply.headers.get("content-type") == row["content_type"]
+        if reply.body[:1] in (b"{", b"["):
+            assert reply.json == json.loads(row["body"])
         else:
-            assert answer.body.decode() == row["body"]
+            assert reply.body.decode() == row["body"]
 
 
 async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
-    async with serve_node(Node(answers={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
+    async with serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
         call = {"jsonrpc": "2.0", "method": "eth_gasPrice"}
         batch = [
             {**call, "id": "a"},
@@ -156,9 +156,9 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
             5,
             {**call, "id": None},
         ]
-        answer = await endpoint.send("POST", json.dumps(batch).encode(), content_type="application/json")
+        reply = await endpoint.send("POST", json.dumps(batch).encode(), content_type="application/json")
         assert [
-            (response["id"], response.get("result", response.get("error", {}).get("code"))) for response in answer.json
+            (response["id"], response.get("result", response.get("error", {}).get("code"))) for response in reply.json
         ] == [
             ("a", "0x2"),
             (7, -32601),
@@ -169,28 +169,28 @@ async def test_a_batch_keeps_order_and_ids_of_any_type() -> None:
 
 
 async def test_a_batch_of_notifications_is_forwarded_and_gets_an_empty_response() -> None:
-    async with serve_node(Node(answers={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
+    async with serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node, serve_chain(node.url) as endpoint:
         body = b'[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"jsonrpc":"2.0","method":"eth_gasPrice"}]'
-        answer = await endpoint.send("POST", body, content_type="application/json")
-        assert (answer.status, answer.body) == (200, b"")
+        reply = await endpoint.send("POST", body, content_type="application/json")
+        assert (reply.status, reply.body) == (200, b"")
         assert node.count("eth_gasPrice") == 2
 
 
 async def test_batch_results_beyond_25_megabytes_become_errors() -> None:
     async with (
-        serve_node(Node(answers={"eth_call": "0x" + "0" * 6_000_000})) as node,
+        serve_node(Node(replies={"eth_call": "0x" + "0" * 6_000_000})) as node,
         serve_chain(node.url) as endpoint,
     ):
-        answer = await endpoint.rpc(*[("eth_call", [])] * 6)
-        assert [response.get("error", {}).get("code") for response in answer.json] == [None] * 5 + [-32003]
+        reply = await endpoint.rpc(*[("eth_call", [])] * 6)
+        assert [response.get("error", {}).get("code") for response in reply.json] == [None] * 5 + [-32003]
 
 
 async def test_each_call_of_a_batch_counts_and_a_batch_over_the_limit_is_refused() -> None:
     async with serve_node(Node()) as node, serve_chain(node.url, admission=Admission(units=3)) as endpoint:
         assert (await endpoint.rpc(*[("eth_chainId", [])] * 3)).status == 200
-        answer = await endpoint.rpc(("eth_chainId", []), ("eth_blockNumber", []))
-        assert (answer.status, answer.headers["retry-after"]) == (429, "7")
-        assert [(response["id"], response["error"]["code"]) for response in answer.json] == [(0, -32005), (1, -32005)]
+        reply = await endpoint.rpc(("eth_chainId", []), ("eth_blockNumber", []))
+        assert (reply.status, reply.headers["retry-after"]) == (429, "7")
+        assert [(response["id"], response["error"]["code"]) for response in reply.json] == [(0, -32005), (1, -32005)]
         assert (await endpoint.rpc(("eth_chainId", []))).json["error"]["code"] == -32005
 
 
@@ -227,9 +227,9 @@ async def test_a_key_in_the_query_is_accepted_and_not_forwarded(caplog: pytest.L
 
 async def test_only_status_body_and_content_type_of_the_node_are_returned() -> None:
     async with serve_node(Node()) as node, serve_chain(node.url) as endpoint:
-        answer = await endpoint.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
-        assert answer.json["result"] == "0x7a69"
-        assert "server" not in answer.headers
+        reply = await endpoint.rpc(("eth_chainId", []), authorization="Bearer mine", cookie="a=b")
+        assert reply.json["result"] == "0x7a69"
+        assert "server" not in reply.headers
         assert not {"Authorization", "Cookie"} & set(node.headers[-1])
 
 
@@ -238,8 +238,8 @@ async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool,
     node = Node(rule=replay("l1-0", *(("eth_feeConfig",) if derives else ())))
     async with serve_node(node), serve_chain(node.url, config=recorded_config("l1-0")) as endpoint:
         fee_config = exchanges("l1-0", "eth_feeConfig")[0]["result"]
-        answer = await endpoint.rpc(("eth_feeConfig", ["latest"]))
-        assert (answer.json["result"], answer.headers["x-warpseal-source"]) == (fee_config, source)
+        reply = await endpoint.rpc(("eth_feeConfig", ["latest"]))
+        assert (reply.json["result"], reply.headers["x-warpseal-source"]) == (fee_config, source)
         batch = await endpoint.rpc(("eth_chainId", []), ("eth_feeConfig", []))
         assert (batch.json[1]["result"], batch.headers["x-warpseal-source"]) == (fee_config, source)
         assert "x-warpseal-source" not in (await endpoint.rpc(("eth_chainId", []))).headers
@@ -247,12 +247,12 @@ async def test_a_header_names_the_source_of_a_subnet_evm_response(derives: bool,
 
 async def test_without_a_chain_configuration_the_refusal_of_the_node_is_returned() -> None:
     async with (
-        serve_node(Node(answers={"eth_feeConfig": missing("eth_feeConfig")})) as node,
+        serve_node(Node(replies={"eth_feeConfig": missing("eth_feeConfig")})) as node,
         serve_chain(node.url) as endpoint,
     ):
-        answer = await endpoint.rpc(("eth_feeConfig", []))
-        assert answer.json["error"]["code"] == -32601
-        assert answer.headers["x-warpseal-source"] == "node"
+        reply = await endpoint.rpc(("eth_feeConfig", []))
+        assert reply.json["error"]["code"] == -32601
+        assert reply.headers["x-warpseal-source"] == "node"
 
 
 @pytest.mark.parametrize("path", ["/avax", "/admin", "/rpc/", "/ws", ""])
@@ -280,7 +280,7 @@ def ws_of(node: Node) -> str:
 
 
 async def test_a_websocket_forwards_calls_and_events_in_order() -> None:
-    node = Node(answers={"eth_subscribe": "0xsub", "eth_gasPrice": "0x2"})
+    node = Node(replies={"eth_subscribe": "0xsub", "eth_gasPrice": "0x2"})
     async with socket(node) as client:
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]})
         assert (await client.receive_json())["result"] == "0xsub"
@@ -319,7 +319,7 @@ async def test_when_the_node_dies_its_websockets_are_closed_with_1012() -> None:
 
 
 async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain() -> None:
-    node, other = Node(answers={"eth_gasPrice": "0x2"}), Node(answers={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
+    node, other = Node(replies={"eth_gasPrice": "0x2"}), Node(replies={"eth_chainId": "0x5", "eth_gasPrice": "0x666"})
     async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other), ws_of(node))) as endpoint:
         client = await endpoint.session.ws_connect(endpoint.url + PATH + "/ws")
         await client.send_json({"jsonrpc": "2.0", "id": 1, "method": "eth_gasPrice"})
@@ -328,7 +328,7 @@ async def test_a_websocket_uses_the_next_node_if_the_first_is_of_another_chain()
 
 
 async def test_subscriptions_and_sockets_are_capped() -> None:
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_subscriptions=1, max_sockets=1)
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_subscriptions=1, max_sockets=1)
     async with (
         serve_node(node),
         serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
@@ -358,7 +358,7 @@ async def test_websockets_do_not_use_up_connections_for_calls() -> None:
 
 
 async def test_a_client_that_reads_too_slowly_loses_the_connection() -> None:
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with (
         serve_node(node),
         serve_chain(node.url, ws=(ws_of(node),), settings=few) as endpoint,
@@ -396,8 +396,8 @@ async def test_a_large_body_is_refused_with_and_without_content_length() -> None
         assert len(fits) < 5_242_880 < len(fits) + 200
         assert (await endpoint.send("POST", fits, content_type="application/json")).status == 200
         large = fits.replace(b"eth_call", b"eth_call" + b"x" * 200)
-        answer = await endpoint.send("POST", large, content_type="application/json")
-        assert (answer.status, answer.body) == (413, f"content length too large ({len(large)}>5242880)\n".encode())
+        response = await endpoint.send("POST", large, content_type="application/json")
+        assert (response.status, response.body) == (413, f"content length too large ({len(large)}>5242880)\n".encode())
 
         async def chunks() -> AsyncIterator[bytes]:
             yield large
@@ -408,7 +408,7 @@ async def test_a_large_body_is_refused_with_and_without_content_length() -> None
 
 
 async def test_calls_share_connections_to_a_node_and_writes_have_their_own() -> None:
-    node = Node(answers={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
+    node = Node(replies={"eth_sendRawTransaction": "0xabc", "eth_gasPrice": "0x2"})
     async with serve_node(node), open_proxy(node.port) as proxy, serve_chain(proxy.url) as endpoint:
         for _ in range(10):
             await endpoint.rpc(("eth_gasPrice", []))

@@ -26,7 +26,7 @@ from warpseal.upstream.pool import HeadProgress
 
 def node_at(height: int, name: str) -> Node:
     """Return a node that is so far and reveals_head its name as the price of gas."""
-    node = Node(answers={"eth_gasPrice": name})
+    node = Node(replies={"eth_gasPrice": name})
 
     def rule(method: str, params: list[Any]) -> Any:
         genesis = {"number": "0x0", "hash": GENESIS_HASH}
@@ -132,5 +132,5 @@ def test_a_pending_block_does_not_reveal_a_head() -> None:
         ("0x" + "f" * 40, None),
     ],
 )
-def test_a_result_reveals_a_height_or_none(result: object, height: int | None) -> None:
+def test_a_result_reveals_a_height_or_no_height(result: object, height: int | None) -> None:
     assert head_in(Raw(json.dumps(result).encode())) == height

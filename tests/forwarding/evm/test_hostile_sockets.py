@@ -13,7 +13,7 @@ import pytest
 from tests.eventually import TIMEOUT_S, finish
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.evm import Node
-from tests.forwarding.evm.test_sockets import HANDSHAKE, SUBSCRIBE, call, masked, open_endpoint, say
+from tests.forwarding.evm.test_sockets import HANDSHAKE, SUBSCRIBE, call, exchange, masked, open_endpoint
 
 MASK = bytes(4)
 
@@ -51,7 +51,7 @@ async def test_frames_that_break_the_rules_end_their_connection(
         with suppress(ConnectionError):
             await finish(reader.read())
         writer.close()
-        assert (await say(other, call(1, "eth_chainId")))["result"] == "0x7a69"
+        assert (await exchange(other, call(1, "eth_chainId")))["result"] == "0x7a69"
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
@@ -79,35 +79,35 @@ async def test_ids_and_params_that_cannot_be_decoded_keep_the_connection_open() 
             assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
         await client.send_str('{"jsonrpc":"2.0","id":1e999,"method":"eth_chainId"}')
         await client.receive(timeout=TIMEOUT_S)
-        assert (await say(client, call("last", "eth_chainId")))["result"] == "0x7a69"
+        assert (await exchange(client, call("last", "eth_chainId")))["result"] == "0x7a69"
 
 
 async def test_a_node_message_that_is_too_large_closes_the_connection_with_1012() -> None:
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_message_bytes=10_000)
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
-        await say(client, SUBSCRIBE)
+        await exchange(client, SUBSCRIBE)
         await node.event("0x1", "x" * 20_000)
         assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1012
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
         *("nope", "[]", '{"id":0}', '[{"id":0,"result":"0x7a69"}]', "[" * 2_000, "{" * 9),
         '{"id":' + "[" * 5_000 + "]" * 5_000 + "}",
     ],
 )
-async def test_malformed_messages_of_a_node_are_passed_on_unchanged(answer: str) -> None:
+async def test_malformed_messages_of_a_node_are_passed_on_unchanged(reply: str) -> None:
     """answer: sent in place of an event; the client has to check it."""
-    node = Node(answers={"eth_subscribe": "0x1"})
+    node = Node(replies={"eth_subscribe": "0x1"})
     async with open_endpoint(node) as endpoint, endpoint.socket() as client:
-        await say(client, SUBSCRIBE)
+        await exchange(client, SUBSCRIBE)
         await client.send_json(call(2, "eth_unsubscribe", "0x1"))
-        await node.sockets[-1].send_str(answer)
+        await node.sockets[-1].send_str(reply)
         texts = [await client.receive_str(timeout=TIMEOUT_S) for _ in range(2)]
-        assert answer in texts
-        assert (await say(client, call(3, "eth_chainId")))["result"] == "0x7a69"
+        assert reply in texts
+        assert (await exchange(client, call(3, "eth_chainId")))["result"] == "0x7a69"
 
 
 def test_masked_test_frames_have_the_declared_length() -> None:

@@ -46,8 +46,8 @@ def recorded_logs(method: str, params: list[Any]) -> Any:
     ]
 
 
-def node_with(**answers: Any) -> Node:
-    return Node(answers=answers, rule=recorded_logs)
+def node_with(**replies: Any) -> Node:
+    return Node(replies=replies, rule=recorded_logs)
 
 
 @asynccontextmanager

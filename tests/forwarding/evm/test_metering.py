@@ -101,7 +101,7 @@ async def test_each_error_of_a_node_gives_the_call_its_outcome_alone_and_in_a_ba
         "eth_estimateGas": (Refusal(-32002, "request timed out"), FAILED),
         "eth_getProof": (Refusal(-32005, "limit exceeded"), FAILED),
     }
-    node = Node(answers={method: refusal for method, (refusal, _) in errors.items()})
+    node = Node(replies={method: refusal for method, (refusal, _) in errors.items()})
     async with metered(node) as served:
         for method in errors:
             await post(served, call(1, method))
@@ -118,7 +118,7 @@ async def test_each_error_of_a_node_gives_the_call_its_outcome_alone_and_in_a_ba
 
 
 async def test_each_entry_of_a_batch_counts_and_each_has_its_own_outcome() -> None:
-    async with metered(Node(answers={"eth_call": Refusal(-32602, "missing")})) as served:
+    async with metered(Node(replies={"eth_call": Refusal(-32602, "missing")})) as served:
         await post(
             served,
             [
@@ -193,7 +193,7 @@ async def test_calls_that_no_node_answers_fail() -> None:
             ("eth_call", 200, FAILED): 2,
             ("eth_sendRawTransaction", 200, FAILED): 1,
         }
-    async with metered(Node(answers={"eth_sendRawTransaction": HALTS})) as served:
+    async with metered(Node(replies={"eth_sendRawTransaction": HALTS})) as served:
         await post(served, call(1, "eth_sendRawTransaction", "0x00"))
         assert await served.recorded(1) == {("eth_sendRawTransaction", 200, FAILED): 1}
 
@@ -214,7 +214,7 @@ async def test_the_status_of_a_node_is_that_of_the_call() -> None:
 
 
 async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_499_and_no_time() -> None:
-    node, short = Node(answers={"eth_call": HANGS}), dataclasses.replace(FORWARDING, call_timeout_s=0.3)
+    node, short = Node(replies={"eth_call": HANGS}), dataclasses.replace(FORWARDING, call_timeout_s=0.3)
     async with metered(node, settings=short) as served:
         leaving = asyncio.create_task(post(served, [call(1, "eth_call"), call(2, "eth_call")]))
         await until(lambda: node.bodies)
@@ -231,7 +231,7 @@ async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_4
 
 
 async def test_large_replies_are_searched_for_errors_as_small_ones_are() -> None:
-    node = Node(answers={"eth_call": LARGE, "eth_getLogs": {"error": LARGE}, "eth_getCode": Refusal(-32602, LARGE)})
+    node = Node(replies={"eth_call": LARGE, "eth_getLogs": {"error": LARGE}, "eth_getCode": Refusal(-32602, LARGE)})
     async with metered(node) as served:
         for method in ("eth_call", "eth_getLogs", "eth_getCode"):
             await post(served, call("i" * 2_000, method))
@@ -262,7 +262,7 @@ async def test_ids_and_replies_that_cannot_be_decoded_count_all_the_same() -> No
 
 
 async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> None:
-    node = Node(answers={"eth_call": HANGS})
+    node = Node(replies={"eth_call": HANGS})
     async with aiohttp.ClientSession() as session:
         async with metered(node, api=dataclasses.replace(SETTINGS, grace_period_s=0.1)) as served:
             calling = asyncio.create_task(session.post(served.endpoint.url + RPC, json=call(1, "eth_call")))
@@ -272,7 +272,7 @@ async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> N
 
 
 async def test_batch_results_beyond_the_limit_fail() -> None:
-    async with metered(Node(answers={"eth_call": "0x" + "0" * 9_000_000})) as served:
+    async with metered(Node(replies={"eth_call": "0x" + "0" * 9_000_000})) as served:
         await post(served, [call(number, "eth_call") for number in range(4)])
         assert await served.recorded(4) == {("eth_call", 200, SUCCESSFUL): 3, ("eth_call", 200, FAILED): 1}
 
@@ -322,7 +322,7 @@ async def test_a_trusted_proxy_names_the_country(given_country: str, label: str)
 
 
 async def test_calls_on_a_websocket_count_one_by_one_with_status_101() -> None:
-    node = Node(answers={"eth_subscribe": "0x1", "eth_call": Refusal(-32602, "missing"), "eth_gasPrice": "0x2"})
+    node = Node(replies={"eth_subscribe": "0x1", "eth_call": Refusal(-32602, "missing"), "eth_gasPrice": "0x2"})
     async with metered(node) as served, served.endpoint.socket() as client:
         for message in (
             call(1, "eth_chainId"),
@@ -433,7 +433,7 @@ async def test_a_revoked_key_ends_the_websocket_and_its_call_costs_nothing() -> 
 
 async def test_calls_that_a_node_refuses_on_a_websocket_are_no_longer_in_flight() -> None:
     node, few = (
-        Node(answers={"eth_call": Refusal(3, "execution reverted")}),
+        Node(replies={"eth_call": Refusal(3, "execution reverted")}),
         dataclasses.replace(FORWARDING, max_in_flight=2),
     )
     async with metered(node, settings=few) as served, served.endpoint.socket() as client:

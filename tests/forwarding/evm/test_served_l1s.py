@@ -25,13 +25,13 @@ CHAINS = [ChainID(bytes([10 + number]) * 32) for number in range(5)]
 async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> AsyncIterator[str]:
     """Serve chains at their paths; every other path is 404. Return the node's base URL. result: of each call."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         if request.match_info["chain"] not in {id_text(chain_id) for chain_id in served}:
             return web.Response(status=404, text="404 page not found")
         return web.Response(body=b'{"jsonrpc":"2.0","id":0,"result":' + result + b"}", content_type="application/json")
 
     app = web.Application()
-    app.router.add_post("/ext/bc/{chain}/rpc", answer)
+    app.router.add_post("/ext/bc/{chain}/rpc", respond)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

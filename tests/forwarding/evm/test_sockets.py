@@ -44,7 +44,7 @@ async def open_endpoint(node: Node, **more: Any) -> AsyncIterator[ServedChain]:
         yield endpoint
 
 
-async def say(client: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
+async def exchange(client: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
     """Return what is answered to a message."""
     await client.send_json(message)
     return await client.receive_json(timeout=TIMEOUT_S)
@@ -65,7 +65,7 @@ async def test_a_handshake_without_a_key_is_refused_like_a_call() -> None:
     async with open_endpoint(Node(), admission=Admission(key="k")) as endpoint:
         assert (await refused(endpoint)).status == 401
         async with endpoint.socket("?apikey=k") as client:
-            assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+            assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
 
 
 async def test_a_handshake_over_the_limit_gets_a_retry_after() -> None:
@@ -81,7 +81,7 @@ async def test_a_client_address_has_a_quarter_of_the_connections_of_a_chain() ->
     async with open_endpoint(Node(), settings=few) as endpoint, AsyncExitStack() as stack:
         for _ in range(2):
             client = await stack.enter_async_context(endpoint.socket())
-            assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+            assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
         third = await stack.enter_async_context(endpoint.socket())
         await third.receive(timeout=TIMEOUT_S)
         assert third.close_code == 1013
@@ -97,8 +97,8 @@ async def test_a_client_address_has_a_quarter_of_the_connections_of_a_chain() ->
 
 async def test_a_large_message_over_the_limit_is_not_parsed() -> None:
     async with open_endpoint(Node(), admission=Admission(units=1)) as endpoint, endpoint.socket() as client:
-        await say(client, call(1, "eth_chainId"))
-        assert (await say(client, call(2, "eth_chainId")))["id"] == 2
+        await exchange(client, call(1, "eth_chainId"))
+        assert (await exchange(client, call(2, "eth_chainId")))["id"] == 2
         # Neither JSON nor calls: a parser would say so.
         await client.send_str("x" * 60_000)
         response = json.loads((await client.receive(timeout=TIMEOUT_S)).data)
@@ -107,10 +107,10 @@ async def test_a_large_message_over_the_limit_is_not_parsed() -> None:
 
 async def test_every_call_over_the_limit_gets_an_error() -> None:
     async with open_endpoint(Node(), admission=Admission(units=3)) as endpoint, endpoint.socket() as client:
-        assert len(await say(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
-        responses = await say(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
+        assert len(await exchange(client, [call(1, "eth_chainId"), call(2, "eth_chainId")])) == 2
+        responses = await exchange(client, [call("a", "eth_chainId"), call("b", "eth_chainId")])
         assert [(response["id"], response["error"]["code"]) for response in responses] == [("a", -32005), ("b", -32005)]
-        assert (await say(client, call(3, "eth_chainId")))["error"]["code"] == -32005
+        assert (await exchange(client, call(3, "eth_chainId")))["error"]["code"] == -32005
 
 
 @dataclass
@@ -132,27 +132,27 @@ async def test_a_revoked_key_ends_the_connection() -> None:
 
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
     node = Node()
-    with capture_all_logs() as written:
+    with capture_all_logs() as log:
         async with open_endpoint(node, admission=Admission(key="secret-key")) as endpoint:  # noqa: SIM117
             async with endpoint.socket("?apikey=secret-key") as client:
-                assert (await say(client, call(1, "eth_chainId")))["result"] == "0x7a69"
-    assert "WebSocket ended" in written.getvalue()
-    assert "secret-key" not in written.getvalue()
+                assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+    assert "WebSocket ended" in log.getvalue()
+    assert "secret-key" not in log.getvalue()
     assert not any("secret-key" in str(headers) for headers in node.headers)
 
 
 async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> None:
-    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), answers={"eth_subscribe": "0x1"})
-    node.answers["eth_sendRawTransaction"] = "0xabc"
+    counted, node = RecordingObserver(), Node(rule=replay("l1-0", "eth_feeConfig"), replies={"eth_subscribe": "0x1"})
+    node.replies["eth_sendRawTransaction"] = "0xabc"
     async with serve_node(node), AsyncExitStack() as stack:
         ws = ("ws://127.0.0.1:1/ws", ws_of(node))
         chain = serve_chain(node.url, ws=ws, observer=counted, config=recorded_config("l1-0"))
         endpoint = await stack.enter_async_context(chain)
         async with endpoint.socket() as client:
-            await say(client, call(1, "eth_chainId"))
-            await say(client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")])
-            await say(client, SUBSCRIBE)
-            await say(client, call(2, "debug_x"))
+            await exchange(client, call(1, "eth_chainId"))
+            await exchange(client, [call(1, "eth_chainId"), call("b", "eth_sendRawTransaction", "0x00")])
+            await exchange(client, SUBSCRIBE)
+            await exchange(client, call(2, "debug_x"))
             assert sorted(counted.seen) == [
                 ("read", "ws1", "ok"),
                 ("read", "ws1", "ok"),
@@ -161,7 +161,7 @@ async def test_calls_on_websockets_are_counted_by_class_node_and_outcome() -> No
                 ("write", "ws1", "ok"),
             ]
             counted.seen.clear()
-            assert (await say(client, call(3, "eth_feeConfig")))["result"]["lastChangedAt"] == 0
+            assert (await exchange(client, call(3, "eth_feeConfig")))["result"]["lastChangedAt"] == 0
             assert ("read", "", "derived") in counted.seen
 
 
@@ -170,8 +170,8 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
     async with serve_node(node), open_proxy(node.port) as proxy:
         ws = (f"ws://127.0.0.1:{proxy.port}/ws",)
         async with serve_chain(node.url, ws=ws, observer=counted) as endpoint, endpoint.socket() as client:
-            await say(client, call(1, "eth_chainId"))
-            proxy.cuts_answers = True
+            await exchange(client, call(1, "eth_chainId"))
+            proxy.cuts_replies = True
             await client.send_json(call(2, "eth_chainId"))
             assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
             assert client.close_code == 1012
@@ -181,44 +181,44 @@ async def test_calls_that_a_node_never_answered_are_counted_as_lost() -> None:
 
 async def test_the_subscription_limit_cannot_be_bypassed() -> None:
     node, few = (
-        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        Node(replies={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=2),
     )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         batch = [call(number, "eth_subscribe", "logs") for number in range(3)]
-        assert [response["error"]["code"] for response in await say(client, batch)] == [-32005] * 3
+        assert [response["error"]["code"] for response in await exchange(client, batch)] == [-32005] * 3
         for _ in range(4):
             await client.send_json(SUBSCRIBE)
         responses = [await client.receive_json(timeout=TIMEOUT_S) for _ in range(4)]
         assert sorted("error" in response for response in responses) == [False, False, True, True]
         await client.send_json({name: value for name, value in SUBSCRIBE.items() if name != "id"})
-        await say(client, call(9, "eth_chainId"))
+        await exchange(client, call(9, "eth_chainId"))
         assert node.count("eth_subscribe") == 2
 
 
 async def test_an_ended_subscription_makes_room() -> None:
     node, few = (
-        Node(answers={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
+        Node(replies={"eth_subscribe": "0x1", "eth_unsubscribe": True}),
         replace(FORWARDING, max_subscriptions=1),
     )
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
         for _ in range(3):
-            assert (await say(client, SUBSCRIBE))["result"] == "0x1"
-            assert "error" in await say(client, SUBSCRIBE)
-            node.answers["eth_unsubscribe"] = False
-            await say(client, call(2, "eth_unsubscribe", "0x1"))
-            assert "error" in await say(client, SUBSCRIBE), "the node still has it"
-            node.answers["eth_unsubscribe"] = True
-            assert (await say(client, call(2, "eth_unsubscribe", "0x1")))["result"] is True
+            assert (await exchange(client, SUBSCRIBE))["result"] == "0x1"
+            assert "error" in await exchange(client, SUBSCRIBE)
+            node.replies["eth_unsubscribe"] = False
+            await exchange(client, call(2, "eth_unsubscribe", "0x1"))
+            assert "error" in await exchange(client, SUBSCRIBE), "the node still has it"
+            node.replies["eth_unsubscribe"] = True
+            assert (await exchange(client, call(2, "eth_unsubscribe", "0x1")))["result"] is True
 
 
 async def test_pending_calls_are_bounded() -> None:
     node, few = Node(), replace(FORWARDING, max_in_flight=2)
     async with open_endpoint(node, settings=few) as endpoint, endpoint.socket() as client:
-        responses = await say(client, [call(number, "eth_chainId") for number in range(3)])
+        responses = await exchange(client, [call(number, "eth_chainId") for number in range(3)])
         assert {response["error"]["message"] for response in responses} == {"too many calls wait for an answer"}
         for number in ("é", 1.5, None, 2):
-            assert (await say(client, call(number, "eth_chainId")))["result"] == "0x7a69"
+            assert (await exchange(client, call(number, "eth_chainId")))["result"] == "0x7a69"
 
 
 async def test_a_message_that_is_too_large_ends_the_connection() -> None:
@@ -229,16 +229,16 @@ async def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 
 async def test_a_filter_created_by_http_is_found_on_a_websocket() -> None:
-    made, other = Node(answers={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
-    async with serve_node(made), serve_node(other), serve_chain(made.url, ws=(ws_of(other),)) as endpoint:
+    node, other = Node(replies={"eth_newBlockFilter": "0xf1", "eth_getFilterChanges": ["mine"]}), Node()
+    async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(other),)) as endpoint:
         assert (await endpoint.rpc(("eth_newBlockFilter", []))).json["result"] == "0xf1"
         async with endpoint.socket() as client:
-            assert (await say(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
+            assert (await exchange(client, call(1, "eth_getFilterChanges", "0xf1")))["result"] == ["mine"]
         assert other.count("eth_getFilterChanges") == 0
 
 
 async def test_health_reports_a_websocket_of_another_chain() -> None:
-    node, other = Node(), Node(answers={"eth_chainId": "0x5"})
+    node, other = Node(), Node(replies={"eth_chainId": "0x5"})
     async with serve_node(node), serve_node(other), serve_chain(node.url, ws=(ws_of(node), ws_of(other))) as endpoint:
         await endpoint.chain.pool.check()
         watching = asyncio.create_task(endpoint.chain.sockets.run())
@@ -252,21 +252,23 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
 
 
 async def test_a_websocket_uses_the_node_with_the_highest_block() -> None:
-    behind, ahead = Node(answers={"eth_blockNumber": "0xf"}), Node(answers={"eth_blockNumber": "0x11"})
+    behind, ahead = Node(replies={"eth_blockNumber": "0xf"}), Node(replies={"eth_blockNumber": "0x11"})
     async with (
         serve_node(behind),
         serve_node(ahead),
         serve_chain(ahead.url, ws=(ws_of(behind), ws_of(ahead))) as endpoint,
     ):
         async with endpoint.socket() as client:
-            assert (await say(client, call(1, "eth_blockNumber")))["result"] == "0xf", "no client has seen more yet"
+            assert (await exchange(client, call(1, "eth_blockNumber")))["result"] == "0xf", (
+                "no client has seen more yet"
+            )
         endpoint.chain.pool.note_head(endpoint.chain.pool.nodes[0], 0x10)
         for head in ("0x11", "0x11"):
             async with endpoint.socket() as client:
-                assert (await say(client, call(1, "eth_blockNumber")))["result"] == head
-        behind.answers["eth_blockNumber"] = "0x11"
+                assert (await exchange(client, call(1, "eth_blockNumber")))["result"] == head
+        behind.replies["eth_blockNumber"] = "0x11"
         async with endpoint.socket() as client:
-            await say(client, call(1, "eth_gasPrice"))
+            await exchange(client, call(1, "eth_gasPrice"))
         assert behind.count("eth_gasPrice") == 1
 
 
@@ -307,13 +309,13 @@ async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
     node = Node()
     headers = {"authorization": "Bearer mine", "cookie": "a=b", "origin": "https://a.example", "x-forwarded-for": "::"}
     async with open_endpoint(node) as endpoint, endpoint.socket("?x=y", **headers) as client:
-        await say(client, call(1, "eth_chainId"))
-        sent = {name.lower() for name in node.headers[-1]}
-        assert not sent & set(headers)
+        await exchange(client, call(1, "eth_chainId"))
+        names = {name.lower() for name in node.headers[-1]}
+        assert not names & set(headers)
 
 
 async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
-    node, other = Node(), Node(answers={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
+    node, other = Node(), Node(replies={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
     async with (
         serve_node(node),
         serve_node(other),
@@ -388,8 +390,8 @@ async def end_of(raw: sockets.socket) -> str:
 
 @pytest.mark.parametrize("floods", [False, True])
 async def test_a_client_that_does_not_read_is_cut_off(floods: bool) -> None:
-    """floods: it is its own answers that the client does not read."""
-    node, few = Node(answers={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
+    """floods: it is its own replies that the client does not read."""
+    node, few = Node(replies={"eth_subscribe": "0x1"}), replace(FORWARDING, max_queued=8)
     async with open_endpoint(node, settings=few) as endpoint, AsyncExitStack() as stack:
         raw = stack.enter_context(sockets.socket())
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)

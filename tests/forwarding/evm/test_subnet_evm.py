@@ -54,9 +54,9 @@ async def test_derived_responses_equal_those_of_the_node(chain: str) -> None:
     node = Node(rule=replay(chain, *SUBNET_EVM))
     async with serve_node(node), open_chain(node.url, config=recorded_config(chain)) as forwarded:
         for row in rows(chain):
-            answer = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
-            assert answer.is_derived
-            assert call_outcome(answer) == expected(row), row
+            reply = (await forwarded.forwarder.forward_batch([call(row["method"], *row["params"])]))[0]
+            assert reply.is_derived
+            assert call_outcome(reply) == expected(row), row
 
 
 @pytest.mark.parametrize("derives", [False, True])
@@ -116,7 +116,7 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
         assert params[1] == "0x3"
         return words(1, 0, 1 << 200, 4, 5, 0, 7, 8) if params[0]["data"] == "0x5fbbc0d2" else words(2)
 
-    node = Node(rule=rule, answers={"eth_feeConfig": missing("eth_feeConfig")})
+    node = Node(rule=rule, replies={"eth_feeConfig": missing("eth_feeConfig")})
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
     async with serve_node(node), open_chain(node.url, config=config) as forwarded:
         assert await call_in_batch(forwarded.forwarder, "eth_feeConfig", "0x3") == {
@@ -138,9 +138,9 @@ async def test_fees_of_the_fee_manager_are_read_at_the_requested_block() -> None
 
 async def test_missing_state_is_reported_with_the_error_of_the_node() -> None:
     pruned = Refusal(-32000, "missing trie node")
-    answers = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
+    replies = {"eth_feeConfig": missing("eth_feeConfig"), "eth_call": pruned}
     config = recorded_config("l1-0", {"precompileUpgrades": [FEE_MANAGER]})
-    async with serve_node(Node(answers=answers)) as node, open_chain(node.url, config=config) as forwarded:
+    async with serve_node(Node(replies=replies)) as node, open_chain(node.url, config=config) as forwarded:
         assert await call_in_batch(forwarded.forwarder, "eth_feeConfig") == (-32000, "missing trie node")
 
 

@@ -61,10 +61,10 @@ def _key(path: str, method: str, params: Any) -> str:
 class GatewayNode(ReplayNode):
     """A node of the primary network that keeps what it was asked: path and body of each call.
 
-    answers may be HALTS or HANGS. status: of every answer but those to the pool. absent: paths that do not exist.
+    replies may be HALTS or HANGS. status: of every reply but those to the pool. absent: paths that do not exist.
     """
 
-    answers: dict[str, Any] = field(
+    replies: dict[str, Any] = field(
         default_factory=lambda: {f"{service}.issueTx": {"txID": TX_ID} for service in ("platform", "avm", "avax")}
     )
     status: int = 200
@@ -84,27 +84,27 @@ class GatewayNode(ReplayNode):
         self.seen.append((request.path_qs, body))
         self.headers.append(request.headers)
         assert request.transport is not None
-        answer = self.answers.get(method)
-        if answer is HALTS:
-            self.asked[method] += 1
+        reply = self.replies.get(method)
+        if reply is HALTS:
+            self.call_counts[method] += 1
             request.transport.abort()
-        if answer in (HALTS, HANGS):
-            self.asked[method] += answer is HANGS
+        if reply in (HALTS, HANGS):
+            self.call_counts[method] += reply is HANGS
             await until(request.transport.is_closing)
             return web.Response()
         if request.path in self.absent:
             return web.Response(status=404, text="404 page not found")
         if self.status != 200:
-            self.asked[method] += 1
+            self.call_counts[method] += 1
             return web.Response(status=self.status, text="not now")
         if "id" not in call:
-            self.asked[method] += 1
+            self.call_counts[method] += 1
             return web.Response()
         return await super().handle(request)
 
     def _result(self, path: str, method: str, params: Any) -> Any:
         is_height = method in ("platform.getHeight", "avm.getHeight", "info.getNetworkID")
-        recorded = None if is_height or method in self.answers else _results().get(_key(path, method, params))
+        recorded = None if is_height or method in self.replies else _results().get(_key(path, method, params))
         return super()._result(path, method, params) if recorded is None else recorded
 
 
@@ -161,7 +161,7 @@ async def serve_gateway(
     node_api: NodeApiSettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve the gateway in front of nodes, by their URLs. settings: of the gateway, besides its nodes."""
+    """Serve the gateway in front of nodes, by their URLs. settings: other settings of the gateway."""
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
     interfaces = NodeInterfaces(SETTINGS, DataApiSettings(), node_api or NodeApiSettings(), Metrics(), usage)

@@ -116,7 +116,7 @@ async def test_health_misses_no_chain_that_no_node_has_served(tmp_path: Path) ->
         await daemon.until_open()
         await until(is_known)
         await until(is_healthy)
-        node.answers["platform.getHeight"] = HALTS
+        node.replies["platform.getHeight"] = HALTS
         await call(daemon, "/ext/bc/P", "platform.getHeight")
         await until(misses_p)
 
@@ -176,7 +176,7 @@ async def test_limits_count_the_clients_behind_a_trusted_proxy(tmp_path: Path) -
 
 async def test_doctor_names_what_the_nodes_of_the_gateway_lack(tmp_path: Path) -> None:
     whole, behind, other = GatewayNode(), GatewayNode(tips={"P": 3}), GatewayNode(network_id=1)
-    behind.answers["avm.getHeight"] = None
+    behind.replies["avm.getHeight"] = None
     async with serve_nodes(whole, behind, other), serving(PrimaryNode()) as node:
         own = {**PORTS, "index-chains": [], "gateway-nodes": [whole.url, behind.url, other.url]}
         config = load(config_file(tmp_path, node, **own), {}, {}).config

@@ -37,7 +37,7 @@ RECORDED = [json.loads(line) for line in (paths.LOCALNET / "info-http.jsonl").re
 EXCHANGES = [row for row in RECORDED if row["http"] != "OPTIONS"]
 """Browsers get no credentials, as on all paths."""
 NO_NODE = (-32000, "no node of this chain can be reached")
-NOT_ANSWERED = (-32000, "the node did not answer; it may have done what it was asked")
+NO_REPLY = (-32000, "the node did not answer; it may have done what it was asked")
 
 
 def body_of(method: str, **params: Any) -> bytes:
@@ -92,7 +92,7 @@ async def test_every_route_forwards_the_methods_of_its_service(route: Any) -> No
         other = f"{route.service}.exportKey"
         error = await served.call(route.path, other)
         assert error == (-32000, f'rpc: can\'t find method "{route.service}.ExportKey"')
-        assert not node.asked[other]
+        assert not node.call_counts[other]
         assert (await served.send("GET", route.path))[0] == 405
         assert (await served.send("POST", route.path, body))[0] == 415
         assert (await served.send("POST", route.path + "/", body, content_type=JSON))[0] == 404
@@ -101,7 +101,7 @@ async def test_every_route_forwards_the_methods_of_its_service(route: Any) -> No
 async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None:
     node = GatewayNode()
     large = {"peers": ["é" * 50_000]}
-    node.answers |= {"info.peers": large}
+    node.replies |= {"info.peers": large}
     async with serve_nodes(node):
         endpoint = NodeEndpoint(node.url + "/base", {"token": "its-key"}, {"authorization": "Bearer mine"})
         async with serve_gateway([endpoint]) as served:
@@ -113,8 +113,8 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
             assert reply == await direct(node, P, refused)
             assert json.loads(reply[2])["error"]["code"] == -32000
             assert node.forwarded == [f"/base{INFO}?token=its-key", f"/base{P}?token=its-key"]
-            sent = [headers for headers in node.headers if "its-key" in str(headers) or "theirs" in str(headers)]
-            assert sent == []
+            leaks = [headers for headers in node.headers if "its-key" in str(headers) or "theirs" in str(headers)]
+            assert leaks == []
             assert Counter(headers.get("authorization") for headers in node.headers)["Bearer mine"] > 2
 
 
@@ -129,13 +129,13 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
 )
 async def test_a_node_reads_the_method_that_was_checked(body: bytes) -> None:
     node = GatewayNode()
-    node.answers["info.uptime"] = {"weightedAveragePercentage": "100"}
+    node.replies["info.uptime"] = {"weightedAveragePercentage": "100"}
     async with serve_nodes(node), serve_gateway([node.url], deny_methods=("info.peers",)) as served:
         status, _, reply = await served.send("POST", INFO, body, content_type=JSON)
         assert (status, "result" in json.loads(reply)) == (200, True)
-        sent = next(request_body for _, request_body in node.seen if b"uptime" in request_body)
-        assert sent == b'{"jsonrpc":"2.0","method":"info.uptime","params":null,"id":1}'
-        assert not node.asked["info.peers"]
+        node_body = next(request_body for _, request_body in node.seen if b"uptime" in request_body)
+        assert node_body == b'{"jsonrpc":"2.0","method":"info.uptime","params":null,"id":1}'
+        assert not node.call_counts["info.peers"]
 
 
 async def test_a_notification_gets_an_empty_response() -> None:
@@ -168,7 +168,7 @@ async def test_a_node_of_another_network_is_not_asked() -> None:
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         for _ in range(3):
             assert await served.call(P, "platform.getHeight") == {"height": "19"}
-        assert {method for method, count in first.asked.items() if count} == {"info.getNetworkID"}
+        assert {method for method, count in first.call_counts.items() if count} == {"info.getNetworkID"}
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         assert pool.mismatches() == {0: "is of another network: 1"}
 
@@ -196,16 +196,16 @@ async def test_a_height_that_a_client_saw_does_not_go_back() -> None:
 
 async def test_reads_go_to_the_next_node_and_issue_tx_is_sent_once() -> None:
     first, second = GatewayNode(), GatewayNode()
-    first.answers |= dict.fromkeys(("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS)
-    second.answers["platform.getTx"] = {"tx": "0x00"}
+    first.replies |= dict.fromkeys(("platform.getTx", "platform.issueTx", "avm.issueTx", "avax.issueTx"), HALTS)
+    second.replies["platform.getTx"] = {"tx": "0x00"}
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
         assert await served.call(P, "platform.getTx") == {"tx": "0x00"}
         for path, method in ((P, "platform.issueTx"), (X, "avm.issueTx"), (AVAX, "avax.issueTx")):
             pool = served.gateway.forwarders[PrimaryChain[path[8]]].pool
             await until(lambda: pool.nodes[0].failure is None and pool.nodes[0].head is not None)  # noqa: B023
-            assert await served.call(path, method, {"tx": "0x00"}) == NOT_ANSWERED
-            assert (first.asked[method], second.asked[method]) == (1, 0)
+            assert await served.call(path, method, {"tx": "0x00"}) == NO_REPLY
+            assert (first.call_counts[method], second.call_counts[method]) == (1, 0)
             assert await served.call(path, method, {"tx": "0x00"}) == {"txID": TX_ID}
 
 
@@ -213,11 +213,11 @@ async def test_a_node_that_hangs_is_avoided_and_its_calls_end() -> None:
     first, second = GatewayNode(), GatewayNode()
     async with serve_nodes(first, second), serve_gateway([first.url, second.url]) as served:
         await served.until_checked()
-        first.answers |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
+        first.replies |= dict.fromkeys(("platform.getHeight", "info.getNetworkID", "platform.getSubnets"), HANGS)
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         await until(lambda: pool.nodes[0].failure == "timeout")
         assert await served.call(P, "platform.getSubnets") != (-32002, "request timed out")
-        assert not first.asked["platform.getSubnets"]
+        assert not first.call_counts["platform.getSubnets"]
 
 
 async def test_a_route_that_the_first_node_lacks_is_read_from_the_next() -> None:
@@ -247,7 +247,7 @@ async def test_without_a_node_calls_get_an_error_and_a_busy_node_is_shown() -> N
 
 async def test_operators_allow_and_deny_methods() -> None:
     node = GatewayNode()
-    node.answers |= {"platform.getNew": {"new": 1}, "platform.setOld": {"old": 1}}
+    node.replies |= {"platform.getNew": {"new": 1}, "platform.setOld": {"old": 1}}
     settings: Any = {
         "allow_methods": ("platform.get*", "platform.setOld"),
         "deny_methods": ("platform.getT*", "info.*"),
@@ -259,11 +259,11 @@ async def test_operators_allow_and_deny_methods() -> None:
             service, _, name = method.partition(".")
             text = f'rpc: can\'t find method "{service}.{name[0].upper()}{name[1:]}"'
             assert await served.call(path, method) == (-32000, text)
-            assert not node.asked[method]
+            assert not node.call_counts[method]
         assert await served.call(P, "platform.setNew") == (-32000, 'rpc: can\'t find method "platform.SetNew"')
-        node.answers["platform.getNew"] = HALTS
-        assert await served.call(P, "platform.getNew") == NOT_ANSWERED
-        assert node.asked["platform.getNew"] == 2, "an unknown method may change state"
+        node.replies["platform.getNew"] = HALTS
+        assert await served.call(P, "platform.getNew") == NO_REPLY
+        assert node.call_counts["platform.getNew"] == 2, "an unknown method may change state"
 
 
 def test_the_known_methods_hold_no_keys_and_change_state_in_three_ways() -> None:
@@ -299,7 +299,7 @@ async def test_calls_cost_a_unit_each_and_are_refused_over_the_limit() -> None:
         assert (error["id"], error["error"]["code"], error["error"]["data"]) == ("a", -32005, None)
         large = body_of("info.peers", padding="x" * 5_000)
         assert json.loads((await served.send("POST", INFO, large, content_type=JSON))[2])["id"] is None
-        assert not node.asked["info.peers"]
+        assert not node.call_counts["info.peers"]
 
 
 async def test_with_credits_a_call_costs_those_of_its_method() -> None:
@@ -339,10 +339,10 @@ async def test_a_key_in_the_query_is_accepted() -> None:
 
 async def test_each_call_is_metered_with_its_route_method_and_outcome() -> None:
     node = GatewayNode()
-    node.answers["platform.getStake"] = HALTS
+    node.replies["platform.getStake"] = HALTS
     async with serve_nodes(node), serve_gateway([node.url], allow_methods=("info.new",)) as served:
         await meter_calls(served)
-        node.answers["info.new"] = {}
+        node.replies["info.new"] = {}
         await served.call(INFO, "info.new")
     outcomes = {
         (*path_and_method, outcome): count

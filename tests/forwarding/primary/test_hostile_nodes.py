@@ -51,7 +51,7 @@ async def serve_bytes(reply: bytes, probe_reply: bytes = sized(OK, RESULT)) -> A
         server.close()
 
 
-async def answer(reply: bytes) -> tuple[int, str, bytes]:
+async def gateway_response(reply: bytes) -> tuple[int, str, bytes]:
     """Return what a client gets for a call that the node answers so."""
     async with serve_bytes(reply) as url, serve_gateway([url]) as served:
         body = b'{"jsonrpc":"2.0","id":1,"method":"platform.getTx"}'
@@ -73,8 +73,8 @@ async def answer(reply: bytes) -> tuple[int, str, bytes]:
     ],
     ids=range(7),
 )
-async def test_a_reply_that_is_none_is_an_error_of_the_call(reply: bytes) -> None:
-    status, content_type, body = await answer(reply)
+async def test_a_malformed_reply_is_an_error_of_the_call(reply: bytes) -> None:
+    status, content_type, body = await gateway_response(reply)
     error = json.loads(body)["error"]
     assert (status, content_type) == (200, "application/json; charset=utf-8")
     assert (error["code"], error["message"]) == LOST
@@ -92,24 +92,24 @@ async def test_a_reply_that_is_none_is_an_error_of_the_call(reply: bytes) -> Non
     ids=range(5),
 )
 async def test_a_strange_reply_passes_without_its_other_headers(reply: bytes, expected: tuple[int, str, bytes]) -> None:
-    assert await answer(reply) == expected
+    assert await gateway_response(reply) == expected
 
 
 async def test_a_reply_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "FORWARDING", replace(serving.FORWARDING, max_answer_bytes=100_000))
-    _, _, body = await answer(OK + b"\r\n" + b"x" * 200_000)
+    _, _, body = await gateway_response(OK + b"\r\n" + b"x" * 200_000)
     assert json.loads(body)["error"]["code"] == -32003
 
 
 @pytest.mark.parametrize("result", [b'"\xff"', b'{"height":"\xff"}', b'{"\xff":1}', b'{"height":"-5"}'])
-async def test_a_height_that_cannot_be_read_is_none(result: bytes) -> None:
+async def test_an_unreadable_height_is_no_height(result: bytes) -> None:
     reply = b'{"jsonrpc":"2.0","result":' + result + b',"id":1}'
     async with serve_bytes(sized(OK, reply)) as url, serve_gateway([url, url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         assert await pool.identity.read_height(pool.nodes[0].node, 10.0) is None
         body = b'{"jsonrpc":"2.0","id":1,"method":"platform.getHeight"}'
-        answered = await served.send("POST", P, body, content_type="application/json")
-        assert answered == (200, "application/json", reply)
+        outcome = await served.send("POST", P, body, content_type="application/json")
+        assert outcome == (200, "application/json", reply)
         assert [node.head for node in pool.nodes] == [None, None]
 
 

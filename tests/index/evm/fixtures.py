@@ -1,4 +1,4 @@
-"""Writers and readers of EVM indexes, and all answers of one."""
+"""Writers and readers of EVM indexes, and all results of one."""
 
 from __future__ import annotations
 
@@ -80,37 +80,37 @@ async def all_items(read: Callable[[PageRequest], Any], size: int) -> list[Any]:
 
 
 async def read_everything(url: str, parties: Sequence[bytes], size: int, last: int, first: int = 0) -> dict[str, Any]:
-    """Return all answers about blocks and addresses."""
+    """Return all results about blocks and addresses."""
     async with open_index(url) as index:
-        answers: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for number in range(first, last + 1):
             block = await index.block(number)
             assert block is not None
             assert await index.block(bytes.fromhex(block.block_hash[2:])) == block
-            answers[f"block {number}"] = _as_dict(block)
+            results[f"block {number}"] = _as_dict(block)
         for party in parties:
-            answers[f"holds {party.hex()}"] = await read_collectibles(index, CollectibleQuery(party), size)
-            answers[f"tokens {party.hex()}"] = await read_collection(index, party, size)
-            answers[f"moved {party.hex()}"] = await read_transfers(
+            results[f"holds {party.hex()}"] = await read_collectibles(index, CollectibleQuery(party), size)
+            results[f"tokens {party.hex()}"] = await read_collection(index, party, size)
+            results[f"moved {party.hex()}"] = await read_transfers(
                 index, Erc1155Query(party, order=SortOrder.ASC), size
             )
-            answers[f"moved last {party.hex()}"] = await read_transfers(index, Erc1155Query(party), size)
-            answers[f"made {party.hex()}"] = await read_deployments(index, party, size)
-        return answers
+            results[f"moved last {party.hex()}"] = await read_transfers(index, Erc1155Query(party), size)
+            results[f"made {party.hex()}"] = await read_deployments(index, party, size)
+        return results
 
 
 def expect_everything(model: EvmModel, parties: Sequence[bytes], earlier_txs: int | None = 0) -> dict[str, Any]:
-    """Return the answers that `read_everything` expects."""
-    answers: dict[str, Any] = {
+    """Return the results that `read_everything` expects."""
+    results: dict[str, Any] = {
         f"block {block.number}": model.block(block.number, earlier_txs) for block in model.blocks
     }
     for party in parties:
-        answers[f"holds {party.hex()}"] = model.collectibles(party)
-        answers[f"tokens {party.hex()}"] = model.collection(party)
-        answers[f"moved {party.hex()}"] = model.transfers(party)
-        answers[f"moved last {party.hex()}"] = model.transfers(party)[::-1]
-        answers[f"made {party.hex()}"] = model.deployments(party)
-    return answers
+        results[f"holds {party.hex()}"] = model.collectibles(party)
+        results[f"tokens {party.hex()}"] = model.collection(party)
+        results[f"moved {party.hex()}"] = model.transfers(party)
+        results[f"moved last {party.hex()}"] = model.transfers(party)[::-1]
+        results[f"made {party.hex()}"] = model.deployments(party)
+    return results
 
 
 async def read_collectibles(index: EvmIndex, query: CollectibleQuery, size: int) -> list[tuple[Any, ...]]:

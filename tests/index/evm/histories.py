@@ -138,7 +138,7 @@ class History:
     def _erc1155(self, contract: int, position: int, tx_index: int) -> list[NftTransfer]:
         random = self.random
         sender, recipient = random.choice((*self.holders, ZERO, ZERO)), random.choice((*self.holders, ZERO))
-        made = []
+        movements = []
         for place in range(random.choice((1, 1, 3))):
             token_id = random.choice((random.randrange(6), 2**255 + random.randrange(3)))
             held = self.balances.get((contract, token_id, sender), 0)
@@ -149,10 +149,10 @@ class History:
                 if holder != ZERO:
                     balance = self.balances.get((contract, token_id, holder), 0) + change
                     self.balances[contract, token_id, holder] = min(MAX, max(0, balance))
-            made.append(
+            movements.append(
                 transfer(position + place, contract, token_id, sender, recipient, amount=amount, tx_index=tx_index)
             )
-        return made
+        return movements
 
     def _creation(self, number: int, index: int) -> Creation:
         return Creation(index, 0, address(50_000 + number * 10 + index), self.random.choice(self.holders))

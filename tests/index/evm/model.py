@@ -1,4 +1,4 @@
-"""The expected answers of an EVM index, by plain means: facts in lists and dictionaries, read from the start."""
+"""The expected results of an EVM index, by plain means: facts in lists and dictionaries, read from the start."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class EvmModel:
     def addresses(self) -> list[bytes]:
         """Return all addresses that any fact names."""
         moved = {part for _, move in self.moves for part in (move.contract, move.sender, move.recipient)}
-        made = {part for item, _ in self.created.values() for part in (item.address, item.sender, item.factory)}
-        return sorted(part for part in {*moved, *made} if part is not None)
+        parts = {part for item, _ in self.created.values() for part in (item.address, item.sender, item.factory)}
+        return sorted(part for part in {*moved, *parts} if part is not None)
 
     def block(self, number: int, earlier_txs: int | None = 0) -> dict[str, Any]:
         """Return a block as the Data API shows it. earlier_txs: before the first block, if they are known."""

@@ -20,8 +20,8 @@ from warpseal.index.evm.records import (
     ContractToCall,
     FetchReason,
     MissingResults,
-    ReindexAnswer,
     ReindexOutcome,
+    ReindexResult,
     TokenDocument,
 )
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -160,9 +160,9 @@ def test_a_call_that_began_before_the_first_nft_event_leaves_its_contract_due(wr
 
 
 def test_contracts_that_cannot_be_called_do_not_hold_up_others(writer: EvmIndexWriter) -> None:
-    asked = [writer.contracts.to_call(1)[0].address for _ in range(6)]
-    assert sorted(asked[:3]) == [NFT, MULTI, OTHER]
-    assert asked[3:] == asked[:3]
+    contracts = [writer.contracts.to_call(1)[0].address for _ in range(6)]
+    assert sorted(contracts[:3]) == [NFT, MULTI, OTHER]
+    assert contracts[3:] == contracts[:3]
 
 
 async def test_a_contract_that_a_page_shows_is_called_first(file_url: str, writer: EvmIndexWriter) -> None:
@@ -260,7 +260,7 @@ def test_any_number_of_tokens_of_a_skipped_contract_hides_no_others(any_index_ur
         assert token.contract == MULTI
 
 
-def test_a_large_update_of_one_contract_does_not_delay_those_of_others(writer: EvmIndexWriter) -> None:
+def test_a_large_update_of_one_contract_does_not_delay_other_contracts(writer: EvmIndexWriter) -> None:
     count = 5_500
     writer.write([made_block(1, [transfer(number, 2, 10 + number, ZERO, ALICE) for number in range(count)])])
     writer.documents.write([document(NFT, 10 + number) for number in range(count)])
@@ -287,9 +287,9 @@ def test_changed_metadata_is_fetched_again_once_in_ten_minutes(writer: EvmIndexW
     writer.documents.write(documents)
 
     def write_update(number: int, *updates: tuple[bytes, int, int], upgraded: Sequence[bytes] = ()) -> None:
-        made = made_block(number, time=START + number)
+        block = made_block(number, time=START + number)
         changes = tuple(MetadataUpdate(*update) for update in updates)
-        writer.write([changed(made, updates=changes, upgraded=tuple(upgraded))])
+        writer.write([changed(block, updates=changes, upgraded=tuple(upgraded))])
 
     write_update(1, (NFT, 0, 1), (address(88), 0, MAX))
     assert to_fetch(writer, FetchReason.DUE, START + 1) == [(NFT, 1)]
@@ -313,20 +313,20 @@ async def test_a_token_is_reindexed_once_an_hour_over_all_daemons(any_index_url:
     with open_writer(any_index_url) as writer:
         write_tokens(writer)
         async with open_index(any_index_url, lambda: now) as one, open_index(any_index_url, lambda: now) as other:
-            assert await one.reindex(NFT, 9) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
-            assert await one.reindex(address(99), 1) == ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
-            answers = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
-            too_early = ReindexAnswer(ReindexOutcome.TOO_EARLY, 3_600)
-            assert sorted(answers, key=lambda answer: answer.retry_after_s) == [
-                ReindexAnswer(ReindexOutcome.ACCEPTED),
+            assert await one.reindex(NFT, 9) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
+            assert await one.reindex(address(99), 1) == ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
+            results = await asyncio.gather(*(index.reindex(NFT, 2**200) for index in (one, other, one, other)))
+            too_early = ReindexResult(ReindexOutcome.TOO_EARLY, 3_600)
+            assert sorted(results, key=lambda result: result.retry_after_s) == [
+                ReindexResult(ReindexOutcome.ACCEPTED),
                 *3 * [too_early],
             ]
-            # It is stored before the answer, and returned until its outcome is written.
+            # It is stored before the result, and returned until its outcome is written.
             (token,) = writer.documents.to_fetch(FetchReason.REINDEX, 9, now)
             assert (token.token_id, token.requested_at) == (2**200, START)
             assert writer.documents.to_fetch(FetchReason.REINDEX, 9, now) == ()
             now += 3_599
-            assert await other.reindex(NFT, 2**200) == ReindexAnswer(ReindexOutcome.TOO_EARLY, 1)
+            assert await other.reindex(NFT, 2**200) == ReindexResult(ReindexOutcome.TOO_EARLY, 1)
             now += 1
             assert (await other.reindex(NFT, 2**200)).outcome is ReindexOutcome.ACCEPTED
             # The outcome of the attempt before does not answer the new request.

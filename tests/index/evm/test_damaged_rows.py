@@ -12,7 +12,7 @@ import pytest
 
 from tests.index.evm.fixtures import all_items, index_url, open_index, open_writer
 from tests.index.evm.histories import History, address, hash_of
-from tests.index.flipped import ANSWER, TYPED, copy_file, ends_of, flip_bytes, merge_log
+from tests.index.flipped import RESULT, TYPED, copy_file, ends_of, flip_bytes, merge_log
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.reader import EvmIndex
@@ -65,10 +65,10 @@ def reads(index: EvmIndex) -> Iterator[Awaitable[Any]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_flipped_bytes_end_in_answers_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
+async def test_flipped_bytes_end_in_results_or_typed_errors(tmp_path: Path, index_file: Path, seed: int) -> None:
     flip_bytes(index_file, file_of(tmp_path), seed)
     async with open_index(url_of(tmp_path)) as index:
-        assert await ends_of(reads(index)) <= {ANSWER, "StoreDown", "IndexDamaged"}
+        assert await ends_of(reads(index)) <= {RESULT, "StoreDown", "IndexDamaged"}
     try:
         with open_writer(url_of(tmp_path)) as writer:
             for block in BLOCKS[20:]:
@@ -85,7 +85,7 @@ async def test_a_missing_row_fails_only_the_requests_that_need_it(tmp_path: Path
     async with open_index(url_of(tmp_path)) as index:
         ends = [await ends_of([read]) for read in reads(index)]
         assert {"IndexDamaged"} in ends
-        assert {ANSWER} in ends
+        assert {RESULT} in ends
         assert index.damage() is None
         with pytest.raises(IndexDamaged, match="rows contradict each other"):
             await index.erc1155_transfers(Erc1155Query(address(1_000)), PageRequest(20))

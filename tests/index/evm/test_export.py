@@ -56,10 +56,10 @@ def test_an_export_has_every_row_of_the_model(any_index_url: str, monkeypatch: p
     ]
     holdings = [tuple(row.values()) for row in export(any_index_url, ExportSubject.HOLDINGS)]
     assert sorted(holdings) == sorted(held)
-    made = [
+    creations = [
         (account_text(item.address), str(number), hex_text(tx_hash), account_text(item.sender))
         for (number, _, _), (item, tx_hash) in sorted(model.created.items())
     ]
     contracts = export(any_index_url, ExportSubject.CONTRACTS)
     columns = ("address", "blockNumber", "txHash", "deployerAddress")
-    assert [tuple(row[name] for name in columns) for row in contracts] == made
+    assert [tuple(row[name] for name in columns) for row in contracts] == creations

@@ -1,4 +1,4 @@
-"""Seeded histories go into the index and into a plain model: all answers agree, however the blocks are cut."""
+"""Seeded histories go into the index and into a plain model: all results agree, however the blocks are cut."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_some_traces(writer: EvmIndexWriter, model: EvmModel, traced: dict[int,
 
 
 @pytest.mark.parametrize(("seed", "server"), [(1, False), (2, False), (3, True)])
-async def test_answers_are_those_of_the_model_however_blocks_are_cut(
+async def test_pages_equal_the_model_for_any_batches_of_blocks(
     request: pytest.FixtureRequest, seed: int, server: bool
 ) -> None:
     any_index_url = request.getfixturevalue("postgres_url" if server else "file_url")
@@ -86,7 +86,7 @@ async def test_answers_are_those_of_the_model_however_blocks_are_cut(
     assert model.inconsistent
 
 
-async def test_late_traces_give_the_answers_of_early_ones(file_url: str) -> None:
+async def test_late_traces_give_the_results_of_early_ones(file_url: str) -> None:
     history, model = History(7), EvmModel(IS_ERC721)
     blocks = history.blocks(60)
     with open_writer(file_url) as writer:
@@ -161,8 +161,8 @@ async def test_balances_stop_at_their_bounds_and_their_contract_is_marked(file_u
     moves += [transfer(2, 3, 5, address(1_001), address(1_002), amount=4)]
     with open_writer(file_url) as writer:
         writer.write([made_block(0, moves)])
-    answers = await read_everything(file_url, PARTIES, 10, 0)
+    results = await read_everything(file_url, PARTIES, 10, 0)
     text = "0x" + "00" * 19
-    assert answers[f"holds {address(1_000).hex()}"] == [(f"{text}01", "ERC-1155", "5", str(MAX), True)]
-    assert answers[f"holds {address(1_001).hex()}"] == []
-    assert answers[f"holds {address(1_002).hex()}"] == [(f"{text}03", "ERC-1155", "5", "4", True)]
+    assert results[f"holds {address(1_000).hex()}"] == [(f"{text}01", "ERC-1155", "5", str(MAX), True)]
+    assert results[f"holds {address(1_001).hex()}"] == []
+    assert results[f"holds {address(1_002).hex()}"] == [(f"{text}03", "ERC-1155", "5", "4", True)]

@@ -57,14 +57,14 @@ class Blocks:
         return [self._next() for _ in range(count)]
 
     def _next(self) -> EvmBlockFacts:
-        random, made = self.random, self.nfts.next_block()
+        random, block = self.random, self.nfts.next_block()
         moves = []
         for _ in range(random.choice((0, 1, 2, 5))):
             sender, recipient = random.sample(self.parties, 2)
             if sender != recipient:
                 amount = random.choice((1, 5, 5, 1_000, 2**64, 10**24, MAX if random.random() < 0.1 else 7))
                 moves.append(Erc20Transfer(random.choice(TOKENS), sender, recipient, amount))
-        return replaced(made, START + self.step_s * made.number, moves)
+        return replaced(block, START + self.step_s * block.number, moves)
 
 
 def replaced(block: EvmBlockFacts, time: int, moves: Sequence[Erc20Transfer]) -> EvmBlockFacts:
@@ -117,7 +117,7 @@ class Model:
         return sorted(holders, key=lambda holder: (-holder.balance, holder.address))
 
 
-class Written:
+class IndexFiller:
     """An index that is written block by block."""
 
     def __init__(self, url: str, identity: EvmChainIdentity = WITH_HOLDERS, first: int = 0) -> None:
@@ -182,26 +182,26 @@ async def test_holders_above_a_threshold_are_those_of_the_model(
     url: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks, model, random = Blocks(seed), Model(), Random(seed)
-    made = blocks.take(120)
-    written, place = Written(url), 0
-    while place < len(made):
+    history = blocks.take(120)
+    filler, place = IndexFiller(url), 0
+    while place < len(history):
         count = random.randint(1, 9)
-        written.write(made[place : place + count])
+        filler.write(history[place : place + count])
         place += count
-    for block in made:
+    for block in history:
         model.add(block)
     async with open_index(url) as index:
-        for number, query in enumerate(some_queries(random, made[-1].time)):
+        for number, query in enumerate(some_queries(random, history[-1].time)):
             if number == 20:
                 monkeypatch.setattr(holder_queries, "MAX_HOLDERS", 3)
                 monkeypatch.setattr(holder_queries, "MAX_HISTORIES", 1)
                 monkeypatch.setattr(holder_queries, "MAX_BALANCES", 2)
                 monkeypatch.setattr(holder_queries, "_BALANCE_ROWS", (1, 2))
             holders, page = await read(index, query, random.choice((1, 2, 3, 100)))
-            assert holders == model.above(query, len(made) - 1), query
+            assert holders == model.above(query, len(history) - 1), query
             assert page.events_inconsistent == (query.contract in model.inconsistent)
         unknown = await read(index, HolderQuery(address(9), 0, ALWAYS), 5)
-        assert unknown == ([], HolderPage((), block=len(made) - 1))
+        assert unknown == ([], HolderPage((), block=len(history) - 1))
 
 
 async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
@@ -210,8 +210,8 @@ async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
     recipients = [address(2_000 + number) for number in (5, 3, 9, 1, 7, 8, 2, 6)]
     moves = [Erc20Transfer(TOKENS[0], ZERO, recipient, 5) for recipient in recipients]
     others = [Erc20Transfer(TOKENS[0], ZERO, recipient, 4) for recipient in (address(31), address(30))]
-    written = Written(url)
-    written.write([replaced(Blocks(1).take(1)[0], START, [*moves, *others])])
+    filler = IndexFiller(url)
+    filler.write([replaced(Blocks(1).take(1)[0], START, [*moves, *others])])
     query = HolderQuery(TOKENS[0], 0, ALWAYS)
     expected = {limit: [Holder(recipient, 5) for recipient in recipients] for limit in (3, 7)}
     expected[8] = sorted(expected[7], key=lambda holder: holder.address)
@@ -254,34 +254,34 @@ def _plain(field: Any) -> Any:
 
 
 def test_the_rows_of_holders_do_not_depend_on_the_cut_of_the_blocks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Blocks(5).take(60)
+    history = Blocks(5).take(60)
     contents = []
     for cut in (1, 7, 60):
-        written = Written(url)
-        written.writer.start(WITH_HOLDERS)
-        for place in range(0, len(made), cut):
-            written.write(made[place : place + cut])
+        filler = IndexFiller(url)
+        filler.writer.start(WITH_HOLDERS)
+        for place in range(0, len(history), cut):
+            filler.write(history[place : place + cut])
         contents.append(rows_of(url))
         # Another identity drops the index.
-        Written(url, IDENTITY).writer.close()
-        written.writer.close()
+        IndexFiller(url, IDENTITY).writer.close()
+        filler.writer.close()
     assert contents[0] == contents[1] == contents[2]
     assert len(contents[0]["balances"]) > 100
 
 
 async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grows(url: str) -> None:
     blocks, random = Blocks(8), Random(8)
-    written, model = Written(url), Model()
+    filler, model = IndexFiller(url), Model()
     walks: list[tuple[HolderQuery, int, list[Holder], Any]] = []
     nft_walks: list[tuple[bytes, list[Holder], HolderPage, list[Holder], Any]] = []
     async with open_index(url) as index:
         for _ in range(40):
-            made = blocks.take(random.randint(1, 4))
-            written.write(made)
-            for block in made:
+            history = blocks.take(random.randint(1, 4))
+            filler.write(history)
+            for block in history:
                 model.add(block)
-            query = random.choice(some_queries(random, made[-1].time))
-            walks.append((query, made[-1].number, [], None))
+            query = random.choice(some_queries(random, history[-1].time))
+            walks.append((query, history[-1].number, [], None))
             contract = address(random.choice((1, 3, 5, 6)))
             expected, first = await read_nfts(index, contract, 100)
             nft_walks.append((contract, expected, first, [], None))
@@ -311,13 +311,13 @@ async def test_later_pages_show_the_block_of_the_first_page_while_the_index_grow
 
 
 async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> None:
-    written, made = Written(url, IDENTITY), Blocks(3).take(150)
-    written.write(made[:70])
-    written.write(made[70:])
+    filler, history = IndexFiller(url, IDENTITY), Blocks(3).take(150)
+    filler.write(history[:70])
+    filler.write(history[70:])
     async with open_index(url) as index:
         for contract in map(address, (1, 2, 3, 4, 5, 6)):
             held: dict[bytes, int] = {}
-            tokens = await held_tokens(index, contract, written)
+            tokens = await held_tokens(index, contract, filler)
             for owner, _ in tokens:
                 held[owner] = held.get(owner, 0) + 1
             expected = sorted(
@@ -329,7 +329,7 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
             assert page.name == ""
             assert bool(page.missing) == bool(tokens)
         assert (await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5))) is None
-        written.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
+        filler.writer.contracts.write([ContractFacts(address(1), ErcType.ERC1155, "Nägel", None, None, 149)])
         holder_page = await index.nft_holders(address(1), PageRequest(1))
         assert holder_page is not None
         assert (holder_page.name, holder_page.symbol, bool(holder_page.missing)) == ("Nägel", "", False)
@@ -337,9 +337,9 @@ async def test_nft_holders_and_totals_are_those_of_all_held_tokens(url: str) -> 
         assert empty == HolderPage((), block=149)
 
 
-async def held_tokens(index: EvmIndex, contract: bytes, written: Written) -> list[tuple[bytes, int]]:
+async def held_tokens(index: EvmIndex, contract: bytes, filler: IndexFiller) -> list[tuple[bytes, int]]:
     """Return the owner and the key of every held token of a contract, from the rows of holdings."""
-    with written.writer._engine.begin() as connection:
+    with filler.writer._engine.begin() as connection:
         text = (
             "SELECT i.id, h.token FROM holdings h JOIN ids i ON i.key = h.owner JOIN collections c"
             " ON c.number = (h.token >> 36) JOIN ids n ON n.key = c.contract"
@@ -353,21 +353,21 @@ def _literal(connection: Any, raw: bytes) -> str:
 
 
 async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
-    written = Written(url)
+    filler = IndexFiller(url)
     blocks = Blocks(4, step_s=3_600)
-    written.write(blocks.take(10))
+    filler.write(blocks.take(10))
     query = HolderQuery(TOKENS[0], 0, ALWAYS)
     async with open_index(url) as index:
         for block in blocks.take(60):
-            written.now = block.time
-            written.write([block])
+            filler.now = block.time
+            filler.write([block])
             now = block.number
             for number in range(max(9, now - 24), now + 1, 6):
                 assert await index.holders_above(query, PageRequest(5), number) is not None
         assert await index.holders_above(query, PageRequest(5), 10) is None
         assert await index.nft_holders(address(1), PageRequest(5), 10) is None
         assert await index.holders_above(query, PageRequest(5), 70) is None
-    with written.writer._engine.begin() as connection:
+    with filler.writer._engine.begin() as connection:
         ((first, last),) = connection.exec_driver_sql("SELECT min(until), max(until) FROM past_ranks").fetchall()
     assert 30 < first < 69 - 24 < last
 
@@ -376,37 +376,37 @@ async def test_states_of_a_backfill_are_kept_for_a_day_of_the_clock_up_to_a_numb
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 1_000)
-    written, made = Written(url), Blocks(4, step_s=3_600).take(100)
-    for block in made[:70]:
-        written.write([block])
-        written.now += 60
+    filler, history = IndexFiller(url), Blocks(4, step_s=3_600).take(100)
+    for block in history[:70]:
+        filler.write([block])
+        filler.now += 60
     query = HolderQuery(TOKENS[0], 0, ALWAYS)
     async with open_index(url) as index:
         # 70 hours of blocks were written within 70 minutes.
         assert await index.holders_above(query, PageRequest(5), 10) is not None
         monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 2)
-        written.write(made[70:71])
+        filler.write(history[70:71])
         assert await index.holders_above(query, PageRequest(5), 10) is None
         assert await index.holders_above(query, PageRequest(5), 60) is not None
         monkeypatch.setattr(holders, "KEPT_OF_BACKFILL", 1_000)
-        for block in made[71:]:
-            written.write([block])
+        for block in history[71:]:
+            filler.write([block])
         assert await index.holders_above(query, PageRequest(5), 71) is not None
-        written.now += holders.KEPT_S + 1
-        written.write(Blocks(4, step_s=3_600).take(101)[100:])
+        filler.now += holders.KEPT_S + 1
+        filler.write(Blocks(4, step_s=3_600).take(101)[100:])
         assert await index.holders_above(query, PageRequest(5), 71) is None
         assert await index.holders_above(query, PageRequest(5), 90) is not None
 
 
 async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) -> None:
-    written, made = Written(url), Blocks(6).take(80)
+    filler, history = IndexFiller(url), Blocks(6).take(80)
     for place in range(0, 80, 8):
-        written.write(made[place : place + 8])
+        filler.write(history[place : place + 8])
     before = rows_of(url)
-    with written.writer._engine.begin() as connection:
+    with filler.writer._engine.begin() as connection:
         create_derived_tables(connection)
-    written.writer.close()
-    again = Written(url)
+    filler.writer.close()
+    again = IndexFiller(url)
     assert rows_of(url) == before
     query = HolderQuery(TOKENS[1], 4, ALWAYS)
     model = Model()
@@ -415,7 +415,7 @@ async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) ->
         assert await index.holders_above(query, PageRequest(5), 39) is None
         more = Blocks(6).take(90)[80:]
         again.write(more)
-        for block in made + more:
+        for block in history + more:
             model.add(block)
         for number in (79, 89):
             holders, _ = await read(index, query, 2, number)
@@ -423,7 +423,7 @@ async def test_derived_rows_are_made_again_from_the_stored_balances(url: str) ->
 
 
 async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_balance_below_zero(file_url: str) -> None:
-    written = Written(file_url)
+    filler = IndexFiller(file_url)
     rich, poor = address(1), address(2)
     moves = [
         [Erc20Transfer(TOKENS[0], ZERO, rich, 10), Erc20Transfer(TOKENS[1], ZERO, rich, MAX)],
@@ -432,7 +432,7 @@ async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_bala
         [Erc20Transfer(TOKENS[2], ZERO, rich, MAX), Erc20Transfer(TOKENS[2], ZERO, rich, 1)],
         [Erc20Transfer(TOKENS[0], rich, ZERO, 15)],
     ]
-    written.write([replaced(made_block(number), START + number, listed) for number, listed in enumerate(moves)])
+    filler.write([replaced(made_block(number), START + number, listed) for number, listed in enumerate(moves)])
     async with open_index(file_url) as index:
         pages = [await index.holders_above(HolderQuery(token, 0, ALWAYS), PageRequest(5)) for token in TOKENS]
     assert [page and (page.items, page.events_inconsistent) for page in pages] == [
@@ -444,33 +444,33 @@ async def test_a_deposit_without_an_event_leads_to_a_marked_contract_and_no_bala
 
 @pytest.mark.parametrize("kind", [ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN])
 async def test_a_contract_of_another_kind_has_no_erc20_holders(file_url: str, kind: ErcType) -> None:
-    written = Written(file_url)
+    filler = IndexFiller(file_url)
     moves = [Erc20Transfer(address(1), ZERO, address(9), 4)]
     nft = transfer(0, 1, 4, ZERO, address(9))
-    written.write([replaced(made_block(0, [nft]), START, moves)])
+    filler.write([replaced(made_block(0, [nft]), START, moves)])
     query = HolderQuery(address(1), 0, ALWAYS)
     async with open_index(file_url) as index:
         page = await index.holders_above(query, PageRequest(5))
         assert page is not None
         assert page.items == (Holder(address(9), 4),)
-        written.writer.contracts.write([ContractFacts(address(1), kind, "Kitties", "K", None, 0)])
+        filler.writer.contracts.write([ContractFacts(address(1), kind, "Kitties", "K", None, 0)])
         assert await index.holders_above(query, PageRequest(5)) == HolderPage((), block=0)
 
 
 async def test_an_index_that_begins_later_has_no_erc20_holders(file_url: str) -> None:
-    made = Blocks(1).take(6)
-    written = Written(file_url, EvmChainIdentity(CHAIN_ID, 43_112, b"g" * 32, 3, has_holders=True), first=3)
-    written.writer.begin(3, made[2].hash)
-    written.write(made[3:])
+    history = Blocks(1).take(6)
+    filler = IndexFiller(file_url, EvmChainIdentity(CHAIN_ID, 43_112, b"g" * 32, 3, has_holders=True), first=3)
+    filler.writer.begin(3, history[2].hash)
+    filler.write(history[3:])
     async with open_index(file_url) as index:
         assert await index.holders_above(HolderQuery(TOKENS[0], 0, ALWAYS), PageRequest(5)) is None
         assert await index.nft_holders(address(1), PageRequest(5)) is not None
 
 
 def test_sampled_balances_are_those_of_the_model(url: str) -> None:
-    written, made, model = Written(url), Blocks(2).take(50), Model()
-    written.write(made)
-    for block in made:
+    filler, history, model = IndexFiller(url), Blocks(2).take(50), Model()
+    filler.write(history)
+    for block in history:
         model.add(block)
     engine = open_engine(url)
     with engine.connect() as connection, read_snapshot(connection):

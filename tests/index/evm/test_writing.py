@@ -62,7 +62,7 @@ def test_a_gap_and_another_parent_are_refused(file_url: str) -> None:
         assert writer.write(blocks[2:]).height == 3
 
 
-def test_a_candidate_needs_an_answer_about_its_contract(file_url: str) -> None:
+def test_a_candidate_needs_a_result_about_its_contract(file_url: str) -> None:
     block = made_block(0, [transfer(0, 2, 1, address(0), address(7), is_candidate=True)])
     with open_writer(file_url) as writer:
         with pytest.raises(OutOfOrder, match="has a candidate transfer and no interfaces"):
@@ -122,9 +122,9 @@ async def test_freshness_names_heights_status_and_gaps(any_index_url: str) -> No
             status = ChainStatus(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
             writer.write_status(status)
             writer.traces.write(0, 7, [], [5])
-            fresh, written = await index.freshness(), await index.status()
+            fresh, row = await index.freshness(), await index.status()
     assert fresh is not None
-    assert written == status
+    assert row == status
     assert (fresh.node_height, fresh.is_node_behind, fresh.traced_height) == (12, False, 4)
     assert fresh.stopped == "contradiction"
 
@@ -167,8 +167,8 @@ def test_a_transfer_takes_at_most_300_bytes(file_url: str, standard: str) -> Non
         writer.write([made_block(0)])
         empty = database_bytes(file_url)
         for number in range(1, blocks + 1, 10):
-            made = [[moved(place) for place in range(per_block)] for _ in range(10)]
-            writer.write([made_block(number + place, moves) for place, moves in enumerate(made)])  # type: ignore[arg-type]
+            batch = [[moved(place) for place in range(per_block)] for _ in range(10)]
+            writer.write([made_block(number + place, moves) for place, moves in enumerate(batch)])  # type: ignore[arg-type]
     total = database_bytes(file_url) - empty - blocks * MOST_BYTES_PER_BLOCK
     assert total / (blocks * per_block) <= MOST_BYTES_PER_TRANSFER
 

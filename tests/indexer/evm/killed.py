@@ -35,7 +35,7 @@ from warpseal.upstream.endpoint import EvmIndexing
 _STEPS: Final = 50
 _MOST_STEPS: Final = 400
 BLOCKS: Final = 8
-"""Blocks that a process indexes at most, but for the last one."""
+"""Blocks that a process indexes at most; the last process has no such bound."""
 
 
 def served_chain() -> ServedChain:

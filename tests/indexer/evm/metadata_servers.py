@@ -23,7 +23,7 @@ Serve = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
 """Answers one request, of which it gets the head. The connection is closed afterwards."""
 
 
-def http_answer(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> bytes:
+def http_response(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> bytes:
     """Return an HTTP response after which the connection ends."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
@@ -31,10 +31,10 @@ def http_answer(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> b
 
 def redirect_to(location: str) -> bytes:
     """Return a redirect."""
-    return http_answer(b"", "302 Found", f"Location: {location}")
+    return http_response(b"", "302 Found", f"Location: {location}")
 
 
-def answer_with(*responses: bytes) -> Serve:
+def respond_with(*responses: bytes) -> Serve:
     """Answer with these responses in turn, and with the last one from then on."""
     remaining = list(responses)
 
@@ -44,7 +44,7 @@ def answer_with(*responses: bytes) -> Serve:
     return serve
 
 
-def answer_without_end(start: bytes, rest: bytes, interval_s: float = 0.0) -> Serve:
+def respond_without_end(start: bytes, rest: bytes, interval_s: float = 0.0) -> Serve:
     """Send `start`, and then `rest` again and again: as fast as the client reads, or drop by drop."""
 
     async def serve(head: str, writer: asyncio.StreamWriter) -> None:
@@ -125,7 +125,7 @@ async def twin_servers(public: Serve, private: Serve) -> AsyncIterator[tuple[Htt
 class DnsServer(asyncio.DatagramProtocol):
     """Answers queries for A and AAAA.
 
-    names: by name, the addresses that it has in turn, the last ones from then on; empty: no answer is ever sent.
+    names: by name, the addresses that it has in turn, the last ones from then on; empty: no reply is ever sent.
     """
 
     def __init__(self, names: Mapping[str, Sequence[list[str]]]) -> None:

@@ -17,12 +17,12 @@ from warpseal.indexer.evm.caller import CallFault, CallResult, ContractCall, Evm
 CONTRACT: Final = bytes([1]) * 20
 BLOCKS: Final = 100
 
-Answer = Callable[[bytes, bytes, Any], bytes | None]
+CallResultOf = Callable[[bytes, bytes, Any], bytes | None]
 
 
-def node(answer: Answer, **more: Any) -> EvmReplayNode:
+def node(reply: CallResultOf, **more: Any) -> EvmReplayNode:
     """Return a node of the chain that all tests call."""
-    return EvmReplayNode(transfer_blocks(BLOCKS), call=answer, **more)
+    return EvmReplayNode(transfer_blocks(BLOCKS), call=reply, **more)
 
 
 async def call_all(
@@ -48,23 +48,23 @@ def state_of(block: str) -> bytes:
 
 
 async def test_a_contract_is_called_in_the_state_of_the_given_block() -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         return to + data + state_of(block)
 
-    assert await call_all([b"a", b"b"], 100, node(answer)) == [CONTRACT + b"a" + b"0x64", CONTRACT + b"b" + b"0x64"]
-    assert await call_all([b"a"], None, node(answer)) == [CONTRACT + b"a" + b"latest"]
+    assert await call_all([b"a", b"b"], 100, node(result_of)) == [CONTRACT + b"a" + b"0x64", CONTRACT + b"b" + b"0x64"]
+    assert await call_all([b"a"], None, node(result_of)) == [CONTRACT + b"a" + b"latest"]
 
 
 async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> None:
     methods: list[str] = []
 
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         methods.append(block)
         if block != "latest" and int(block, 16) < BLOCKS - 32:
             raise Refused(*MISSING_STATE)
         return state_of(block)
 
-    async with serving_evm(node(answer)) as (pruned,), open_chain_nodes(pruned.url) as nodes:
+    async with serving_evm(node(result_of)) as (pruned,), open_chain_nodes(pruned.url) as nodes:
         await nodes.heads()
         caller = EvmCaller(nodes)
         assert await call_one(caller, b"", 5) == b"latest"
@@ -86,12 +86,12 @@ async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_the
     ],
 )
 async def test_a_node_says_in_many_ways_that_it_has_no_state(message: str) -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         if block != "latest":
             raise Refused(-32000, message)
         return b"latest"
 
-    assert await call_all([b""], 5, node(answer)) == [b"latest"]
+    assert await call_all([b""], 5, node(result_of)) == [b"latest"]
 
 
 async def test_a_node_with_the_state_is_called_before_one_that_is_known_to_lack_it() -> None:
@@ -132,21 +132,21 @@ async def test_a_node_that_lacks_the_block_does_not_answer_for_its_last_one() ->
     ],
 )
 async def test_a_failure_of_the_contract_is_no_failure_of_the_node(code: int, message: str) -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         raise Refused(code, message)
 
     other = node(lambda to, data, block: b"never called")
-    assert await call_all([b""], 100, node(answer), other) == [Reverted()]
-    assert other.asked["eth_call"] == 0
+    assert await call_all([b""], 100, node(result_of), other) == [Reverted()]
+    assert other.call_counts["eth_call"] == 0
 
 
 async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_its_state() -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         if data == b"mimic":
             raise Refused(3, "execution reverted: " + MISSING_STATE[1])
         return state_of(block)
 
-    async with serving_evm(node(answer)) as (served,), open_chain_nodes(served.url) as nodes:
+    async with serving_evm(node(result_of)) as (served,), open_chain_nodes(served.url) as nodes:
         await nodes.heads()
         caller = EvmCaller(nodes)
         assert await call_one(caller, b"mimic", 5) == Reverted()
@@ -155,57 +155,57 @@ async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_
 
 @pytest.mark.parametrize("error", [(-32601, "the method eth_call does not exist"), (-32603, "database closed")])
 async def test_a_failure_of_the_node_leaves_the_call_to_the_others(error: tuple[int, str]) -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         raise Refused(*error)
 
-    assert await call_all([b""], 100, node(answer)) == [None]
-    assert await call_all([b""], 100, node(answer), node(lambda to, data, block: b"result")) == [b"result"]
+    assert await call_all([b""], 100, node(result_of)) == [None]
+    assert await call_all([b""], 100, node(result_of), node(lambda to, data, block: b"result")) == [b"result"]
 
 
 async def test_a_result_above_one_mebibyte_spoils_only_its_own_call() -> None:
     sizes = {b"allowed": 2**20, b"bomb": 2**20 + 1}
 
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         return bytes(sizes.get(data, 1))
 
-    results = await call_all([b"a", b"bomb", b"b", b"allowed"], 100, node(answer))
+    results = await call_all([b"a", b"bomb", b"b", b"allowed"], 100, node(result_of))
     assert results == [b"\0", Reverted(CallFault.TOO_LARGE), b"\0", bytes(2**20)]
 
 
 async def test_a_response_beyond_the_limit_of_the_node_spoils_only_its_own_call() -> None:
-    def answer(to: bytes, data: bytes, block: str) -> bytes:
+    def result_of(to: bytes, data: bytes, block: str) -> bytes:
         if data == b"bomb":
             raise Refused(-32003, "response too large")
         return data
 
-    results = await call_all([b"a", b"bomb", b"b"], 100, node(answer))
+    results = await call_all([b"a", b"bomb", b"b"], 100, node(result_of))
     assert results == [b"a", Reverted(CallFault.TOO_LARGE), b"b"]
 
 
 @pytest.mark.parametrize("result", ["1", "0x1", "0xzz", 5, None, ["0x01"]])
-async def test_an_answer_that_is_no_hex_is_no_result(result: object) -> None:
-    assert await call_all([b""], 100, EvmReplayNode(transfer_blocks(BLOCKS), answers={"eth_call": result})) == [None]
+async def test_a_reply_that_is_no_hex_is_no_result(result: object) -> None:
+    assert await call_all([b""], 100, EvmReplayNode(transfer_blocks(BLOCKS), replies={"eth_call": result})) == [None]
 
 
 async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_other_calls() -> None:
-    slow = Node(answers={"eth_call": HANGS})
+    slow = Node(replies={"eth_call": HANGS})
     async with serve_node(slow), open_chain_nodes(slow.url) as nodes:
         assert await call_one(EvmCaller(nodes, timeout_s=2.0), b"", 5) == Reverted(CallFault.TOO_SLOW)
-        slow.answers["eth_chainId"] = HANGS
+        slow.replies["eth_chainId"] = HANGS
         assert await call_one(EvmCaller(nodes, timeout_s=0.1), b"", 5) is None
 
 
 async def test_a_node_that_hangs_is_left_after_one_question() -> None:
-    hanging = Node(answers={"eth_call": HANGS})
+    hanging = Node(replies={"eth_call": HANGS})
     async with serve_node(hanging), open_chain_nodes(hanging.url) as nodes:
         await nodes.require_candidates()
-        hanging.answers["eth_chainId"] = HANGS
+        hanging.replies["eth_chainId"] = HANGS
         identity_calls = hanging.count("eth_chainId")
         calls = [ContractCall(CONTRACT, bytes([number])) for number in range(4)]
         assert await EvmCaller(nodes, timeout_s=0.1).call_all(calls, 5) == [None] * 4
         assert hanging.count("eth_chainId") == identity_calls + 1
 
 
-async def test_no_node_means_no_answer() -> None:
+async def test_no_node_means_no_reply() -> None:
     async with open_chain_nodes("http://127.0.0.1:9") as nodes:
         assert await call_one(EvmCaller(nodes), b"", 5) is None

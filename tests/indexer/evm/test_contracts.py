@@ -43,11 +43,11 @@ from warpseal.upstream.errors import NodeUnavailable
 CONTRACT: Final = bytes([1]) * 20
 TRUE, FALSE = word(1), word(0)
 
-Answers = Mapping[bytes, bytes]
+Results = Mapping[bytes, bytes]
 
 
 def interfaces(*supported: bytes) -> dict[bytes, bytes]:
-    """Return the answers of a contract with ERC-165."""
+    """Return the replies of a contract with ERC-165."""
     interfaces = (ERC721_INTERFACE, EARLY_ERC721_INTERFACE, ERC1155_INTERFACE, NO_INTERFACE)
     return {supports_interface_call(interface): TRUE if interface in supported else FALSE for interface in interfaces}
 
@@ -57,15 +57,15 @@ ERC721, ERC1155 = frozenset({TokenStandard.ERC721}), frozenset({TokenStandard.ER
 
 
 @asynccontextmanager
-async def caller_of(answers: Answers) -> AsyncIterator[EvmCaller]:
+async def caller_of(replies: Results) -> AsyncIterator[EvmCaller]:
     """Call a contract that answers these calls and reverts all others."""
-    node = EvmReplayNode(transfer_blocks(10), call=lambda to, data, block: answers.get(data))
+    node = EvmReplayNode(transfer_blocks(10), call=lambda to, data, block: replies.get(data))
     async with serving_evm(node), open_chain_nodes(node.url) as nodes:
         yield EvmCaller(nodes)
 
 
 @pytest.mark.parametrize(
-    ("answers", "events", "kind"),
+    ("replies", "events", "kind"),
     [
         ({}, frozenset(), ErcType.UNKNOWN),
         (interfaces(ERC721_INTERFACE), frozenset(), ErcType.ERC721),
@@ -85,10 +85,10 @@ async def caller_of(answers: Answers) -> AsyncIterator[EvmCaller]:
         ({DECIMALS: word(6), TOTAL_SUPPLY: word(1)}, frozenset(), ErcType.UNKNOWN),
     ],
 )
-async def test_the_kind_of_a_contract_is_by_erc165_then_by_events_then_by_well_formed_answers(
-    answers: Answers, events: frozenset[TokenStandard], kind: ErcType
+async def test_the_kind_of_a_contract_is_by_erc165_then_by_events_then_by_well_formed_replies(
+    replies: Results, events: frozenset[TokenStandard], kind: ErcType
 ) -> None:
-    async with caller_of(answers) as caller:
+    async with caller_of(replies) as caller:
         (facts,) = await fetch_contract_facts(caller, [ContractToCall(CONTRACT, events)], 10)
     decimals = 6 if kind is ErcType.ERC20 else None
     assert facts == ContractFacts(CONTRACT, kind, None, None, decimals, 10)
@@ -102,7 +102,7 @@ async def test_names_are_strings_or_bytes32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "is_erc721"),
+    ("replies", "is_erc721"),
     [
         ({}, False),
         (interfaces(), False),
@@ -114,12 +114,12 @@ async def test_names_are_strings_or_bytes32() -> None:
         ({**interfaces(), supports_interface_call(ERC721_INTERFACE): word(2)}, False),
     ],
 )
-async def test_candidate_transfers_are_of_nfts_if_erc165_says_so(answers: Answers, is_erc721: bool) -> None:
-    async with caller_of(answers) as caller:
+async def test_candidate_transfers_are_of_nfts_if_erc165_says_so(replies: Results, is_erc721: bool) -> None:
+    async with caller_of(replies) as caller:
         assert await ask_erc721(caller, {CONTRACT}, 10) == {CONTRACT: is_erc721}
 
 
-async def test_no_answer_about_candidate_transfers_is_no_denial() -> None:
+async def test_no_reply_about_candidate_transfers_is_no_denial() -> None:
     async with open_chain_nodes("http://127.0.0.1:9") as nodes:
         with pytest.raises(NodeUnavailable):
             await ask_erc721(EvmCaller(nodes), {CONTRACT}, 10)
@@ -132,12 +132,12 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
     chain.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
     is_down = True
 
-    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+    def result_of(to: bytes, data: bytes, block: Any) -> bytes | None:
         if is_down:
             raise Refused(-32603, "database closed")
         return {DECIMALS: word(6), TOTAL_SUPPLY: word(1), balance_of_call(to): word(0)}.get(data)
 
-    node = EvmReplayNode(chain.chain, call=answer)
+    node = EvmReplayNode(chain.chain, call=result_of)
     async with (
         serving_evm(node),
         indexing(
@@ -148,7 +148,7 @@ async def test_contracts_are_called_once_nodes_answer(tmp_path: Path) -> None:
         EvmIndex(evm_index_url(INDEX, tmp_path, chain.chain.blockchain_id), INDEX) as index,
     ):
         await running.until_at(chain.chain, 1)
-        await until(lambda: node.asked["eth_call"] > 0)
+        await until(lambda: node.call_counts["eth_call"] > 0)
         page = await index.deployments(sender, PageRequest(100))
         assert len(page.missing.contracts) == 40
         is_down = False
@@ -167,7 +167,7 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
     chain.add([Tx(sender, None, gas_used=60_000, created=coin) for coin in coins])
     called: set[bytes] = set()
 
-    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+    def result_of(to: bytes, data: bytes, block: Any) -> bytes | None:
         called.add(to)
         return {DECIMALS: word(6), TOTAL_SUPPLY: word(1), balance_of_call(to): word(0)}.get(data)
 
@@ -183,7 +183,7 @@ async def test_blocks_and_what_a_page_shows_go_before_other_contracts(tmp_path: 
             await begin.wait()
             await super().run()
 
-    node = EvmReplayNode(chain.chain, call=answer)
+    node = EvmReplayNode(chain.chain, call=result_of)
     limited = EvmIndexing(traces=TraceMode.OFF, calls_per_s=200)
     async with (
         serving_evm(node),
@@ -229,7 +229,7 @@ async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path
     for txs in ((Tx(sender, None, gas_used=60_000, created=clone),), (), (Tx(sender, clone, logs),), ()):
         chain.add(txs)
 
-    def answer(to: bytes, data: bytes, block: Any) -> bytes | None:
+    def result_of(to: bytes, data: bytes, block: Any) -> bytes | None:
         return string("Late" if block != "latest" and int(block, 16) >= 3 else "") if data in (NAME, SYMBOL) else None
 
     def build_tasks(context: EvmChainContext) -> list[ContractResolver]:
@@ -246,7 +246,7 @@ async def test_the_name_of_a_clone_is_that_of_a_later_transaction(tmp_path: Path
 
             await until(is_named)
 
-    node = EvmReplayNode(chain.chain, tip=2, call=answer)
+    node = EvmReplayNode(chain.chain, tip=2, call=result_of)
     async with serving_evm(node):
         async with indexing(tmp_path, [entry(chain.chain, node)], build_tasks=build_tasks) as running:
             await running.until_at(chain.chain, 2)

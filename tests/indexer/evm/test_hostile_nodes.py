@@ -81,7 +81,7 @@ def spoiled_after_identity(node: EvmReplayNode, respond: Respond, spoiled: Count
         if b"eth_getBlockByNumber" in body and b'"0x1"' in body:
             spoiled[respond.__name__] += 1
             return await respond(request, body)
-        return web.Response(body=node.answer(body), content_type="application/json")
+        return web.Response(body=node.reply_to(body), content_type="application/json")
 
     return choose
 

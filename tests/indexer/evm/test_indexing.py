@@ -100,7 +100,7 @@ async def test_batches_shrink_to_what_a_node_accepts(tmp_path: Path, limit: Batc
     assert sum(size > 5 for size in node.batch_sizes) < 24
 
 
-def test_a_batch_follows_the_size_and_the_time_of_the_answers() -> None:
+def test_a_batch_follows_the_size_and_the_time_of_the_replies() -> None:
     size = BatchSize()
     assert size.value == 32
     for _ in range(10):
@@ -125,8 +125,8 @@ async def test_receipts_are_read_one_by_one_from_a_node_without_block_receipts(t
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
     # The first ones are read twice: to see whether the node has them.
-    assert node.asked["eth_getTransactionReceipt"] == 36
-    assert node.asked["eth_getBlockReceipts"] == 6
+    assert node.call_counts["eth_getTransactionReceipt"] == 36
+    assert node.call_counts["eth_getBlockReceipts"] == 6
 
 
 async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_node_that_is_down_at_the_first_start_is_waited_for_if_the_other
     chain = transfer_blocks(100, has_roots=False)
     pruned, archive = EvmReplayNode(chain, first_receipts=60), EvmReplayNode(chain, is_down=True)
     async with serving_evm(pruned, archive), indexing(tmp_path, [entry(chain, pruned, archive)]) as index:
-        await until(lambda: pruned.asked["eth_getBlockReceipts"] > 50)
+        await until(lambda: pruned.call_counts["eth_getBlockReceipts"] > 50)
         assert index.height(chain) is None
         archive.is_down = False
         await index.until_at(chain, chain.tip)
@@ -187,12 +187,12 @@ async def test_receipts_that_are_not_there_yet_are_waited_for(tmp_path: Path) ->
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
         status = await index.until_status(chain, lambda status: "no node has the next block" in status.waiting)
         assert (index.height(chain), status.stopped) == (12, "")
-        node.answers["eth_getBlockReceipts"] = LENGTH_MISMATCH
+        node.replies["eth_getBlockReceipts"] = LENGTH_MISMATCH
         node.tip_receipts = None
-        call_count = node.asked["eth_getBlockReceipts"]
-        await until(lambda: node.asked["eth_getBlockReceipts"] > call_count + 5)
+        call_count = node.call_counts["eth_getBlockReceipts"]
+        await until(lambda: node.call_counts["eth_getBlockReceipts"] > call_count + 5)
         assert index.height(chain) == 12
-        del node.answers["eth_getBlockReceipts"]
+        del node.replies["eth_getBlockReceipts"]
         await index.until_at(chain, chain.tip)
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
 
@@ -358,7 +358,7 @@ def forked(chain: ServedChain, height: int, seed: int) -> ServedChain:
 async def test_blocks_are_read_from_the_node_that_has_them(tmp_path: Path) -> None:
     chain = transfer_blocks(40, has_roots=False)
     lagging, good = EvmReplayNode(chain, tip=10), EvmReplayNode(chain, tip=30)
-    boasting = EvmReplayNode(chain, tip=20, answers={"eth_blockNumber": hex(10**15)})
+    boasting = EvmReplayNode(chain, tip=20, replies={"eth_blockNumber": hex(10**15)})
     nodes = lagging, boasting, good
     async with serving_evm(*nodes), indexing(tmp_path, [entry(chain, *nodes)]) as index:
         await index.until_at(chain, 30)
@@ -511,7 +511,7 @@ async def test_a_batch_that_takes_too_long_is_halved(tmp_path: Path) -> None:
     assert max(node.batch_sizes) == 8
 
 
-async def test_an_endless_answer_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
+async def test_an_endless_reply_ends_a_call_and_another_node_serves(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     endless, good = EvmReplayNode(chain), EvmReplayNode(chain)
     async with serving_evm(endless, good), indexing(tmp_path, [entry(chain, endless, good)]) as index:
@@ -544,11 +544,11 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     slow = dataclasses.replace(SETTINGS, poll_s=3_600.0)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
         await until(lambda: index.height(chain) == 3)
-        await until(lambda: node.asked["eth_subscribe"])
+        await until(lambda: node.call_counts["eth_subscribe"])
         for height in (4, 5, 6):
             await node.add_to_tip()
             await until(lambda height=height: index.height(chain) == height)  # type: ignore[misc]
-        call_count = node.asked["eth_blockNumber"]
+        call_count = node.call_counts["eth_blockNumber"]
     assert call_count < 20
 
 
@@ -572,7 +572,7 @@ async def test_calls_to_a_public_node_keep_to_the_rate_and_count_batch_entries(t
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, index=limited)]) as index:
         started_at = clock()
         await index.until_at(chain, chain.tip)
-        calls, seconds = node.asked.total(), clock() - started_at
+        calls, seconds = node.call_counts.total(), clock() - started_at
     assert max(node.batch_sizes) <= 100
     # More than one second's calls can be on their way, but not more.
     assert 120 < calls <= 100 * (seconds + 1)

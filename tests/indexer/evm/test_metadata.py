@@ -14,8 +14,8 @@ from eth_hash.auto import keccak
 
 from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows
-from tests.indexer.evm.metadata_servers import PRIVATE, http_answer
-from tests.indexer.evm.metadata_world import FAST, MetadataWorld, metadata_world
+from tests.indexer.evm.metadata_servers import PRIVATE, http_response
+from tests.indexer.evm.metadata_setup import FAST, MetadataSetup, metadata_setup
 from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
 from warpseal.index.evm.records import ReindexOutcome
@@ -27,150 +27,150 @@ INDEXED = MetadataStatus.INDEXED
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[MetadataWorld]:
-    async with metadata_world(tmp_path) as running_world:
-        yield running_world
+async def setup(tmp_path: Path) -> AsyncIterator[MetadataSetup]:
+    async with metadata_setup(tmp_path) as running_setup:
+        yield running_setup
 
 
 async def hang(writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def test_only_what_a_page_showed_is_fetched_of_old_tokens(world: MetadataWorld) -> None:
-    world.mint(1, 2)
-    world.answer("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
-    world.contracts.uris |= {(world.cat, 1): world.url("/1"), (world.cat, 2): world.url("/2")}
+async def test_only_what_a_page_showed_is_fetched_of_old_tokens(setup: MetadataSetup) -> None:
+    setup.mint(1, 2)
+    setup.add_document("/1", {"name": "Cat #1", "image": "ipfs://Qm/1.png", "attributes": [{"trait_type": "Fur"}]})
+    setup.contracts.uris |= {(setup.cat, 1): setup.url("/1"), (setup.cat, 2): setup.url("/2")}
     began_at = int(time.time())
-    async with world.running() as running_world:
-        await running_world.show(1)
-        token = await running_world.until_fetched(1)
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        token = await running_setup.until_fetched(1)
         assert (token.token_uri, token.metadata.name, token.metadata.image_uri) == (
-            running_world.url("/1"),
+            running_setup.url("/1"),
             "Cat #1",
             "ipfs://Qm/1.png",
         )
         assert token.metadata.attributes == '[{"trait_type":"Fur"}]'
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert began_at <= token.metadata.metadata_last_updated_timestamp <= time.time() + 1
-        assert (await running_world.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
-        assert running_world.paths == {"/1": 1}
-        await running_world.show(1)
-        assert running_world.paths == {"/1": 1}
+        assert (await running_setup.token(2)).metadata == NftMetadata(index_status=MetadataStatus.UNINDEXED)
+        assert running_setup.paths == {"/1": 1}
+        await running_setup.show(1)
+        assert running_setup.paths == {"/1": 1}
 
 
-async def test_a_page_renews_what_is_older_than_a_day(world: MetadataWorld) -> None:
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = world.url("/1")
-    world.answer("/1", {"name": "old"})
-    async with world.running() as running_world:
-        await running_world.show(1)
-        assert (await running_world.until_fetched(1)).metadata.name == "old"
-        world.answer("/1", {"name": "new"})
+async def test_a_page_renews_metadata_older_than_a_day(setup: MetadataSetup) -> None:
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+    setup.add_document("/1", {"name": "old"})
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        assert (await running_setup.until_fetched(1)).metadata.name == "old"
+        setup.add_document("/1", {"name": "new"})
         for hours, name in ((23, "old"), (25, "new")):
-            running_world.ahead_s = hours * 3_600
-            await running_world.show(1)
+            running_setup.ahead_s = hours * 3_600
+            await running_setup.show(1)
 
             async def is_so(name: str = name) -> bool:
-                return (await running_world.token(1)).metadata.name == name
+                return (await running_setup.token(1)).metadata.name == name
 
             await until(is_so)
-        assert running_world.paths == {"/1": 2}
+        assert running_setup.paths == {"/1": 2}
 
 
-async def test_new_mints_are_fetched(world: MetadataWorld) -> None:
-    world.mint(1, seconds=int(time.time()) - GENESIS_TIME)
-    world.contracts.uris[world.cat, 1] = '{"name":"new"}'
-    async with world.running() as running_world:
-        assert (await running_world.until_fetched(1)).metadata.name == "new"
+async def test_new_mints_are_fetched(setup: MetadataSetup) -> None:
+    setup.mint(1, seconds=int(time.time()) - GENESIS_TIME)
+    setup.contracts.uris[setup.cat, 1] = '{"name":"new"}'
+    async with setup.running() as running_setup:
+        assert (await running_setup.until_fetched(1)).metadata.name == "new"
 
 
-async def test_a_new_mint_that_a_page_shows_moves_up(world: MetadataWorld) -> None:
-    world.mint(*range(1, 10), 20, seconds=int(time.time()) - GENESIS_TIME)
-    world.contracts.uris[world.cat, 20] = '{"name":"inline"}'
+async def test_a_new_mint_that_a_page_shows_moves_up(setup: MetadataSetup) -> None:
+    setup.mint(*range(1, 10), 20, seconds=int(time.time()) - GENESIS_TIME)
+    setup.contracts.uris[setup.cat, 20] = '{"name":"inline"}'
     order: list[int] = []
     may_end = asyncio.Event()
 
-    def answer(number: int) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    def slow_document(number: int) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
         async def serve(writer: asyncio.StreamWriter) -> None:
             order.append(number)
             await may_end.wait()
-            writer.write(http_answer(b"{}"))
+            writer.write(http_response(b"{}"))
 
         return serve
 
     for number in range(1, 10):
-        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
-        world.answers[f"/{number}"] = answer(number)
-    async with world.running() as running_world:
+        setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
+        setup.replies[f"/{number}"] = slow_document(number)
+    async with setup.running() as running_setup:
         # The newest ones first, two at a time; all the others wait.
-        await until(lambda: len(order) == 2 and running_world.contracts.calls.total() == 10)
+        await until(lambda: len(order) == 2 and running_setup.contracts.calls.total() == 10)
         assert sorted(order) == [8, 9]
-        await running_world.until_fetched(20)
-        await running_world.show(2, 9)
+        await running_setup.until_fetched(20)
+        await running_setup.show(2, 9)
         # Requests are taken in their order, and this one of an old document is the last.
-        running_world.ahead_s = 25 * 3_600
-        await running_world.show(20)
-        await until(lambda: running_world.contracts.calls[running_world.cat, 20] == 2)
+        running_setup.ahead_s = 25 * 3_600
+        await running_setup.show(20)
+        await until(lambda: running_setup.contracts.calls[running_setup.cat, 20] == 2)
         may_end.set()
         await until(lambda: len(order) == 9)
         assert order[2] == 2
         assert sorted(order) == list(range(1, 10))
 
 
-async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(world: MetadataWorld) -> None:
-    world.calls_per_s = 200
-    world.mint(1)
-    async with world.running() as running_world:
-        with rate_taken(world.nodes):
-            world.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
+async def test_a_page_shows_a_new_mint_although_blocks_take_the_whole_rate_of_the_node(setup: MetadataSetup) -> None:
+    setup.calls_per_s = 200
+    setup.mint(1)
+    async with setup.running() as running_setup:
+        with rate_taken(setup.nodes):
+            setup.mint(2, 3, seconds=int(time.time()) - GENESIS_TIME)
             for number in (2, 3):
-                world.contracts.uris[world.cat, number] = world.url(f"/{number}")
-                world.answer(f"/{number}", {"name": str(number)})
-            await running_world.indexer.until_at(running_world.made.chain, 2)
-            await running_world.show(2)
-            assert (await running_world.until_fetched(2)).metadata.name == "2"
-            assert running_world.paths == {"/2": 1}
+                setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
+                setup.add_document(f"/{number}", {"name": str(number)})
+            await running_setup.indexer.until_at(running_setup.builder.chain, 2)
+            await running_setup.show(2)
+            assert (await running_setup.until_fetched(2)).metadata.name == "2"
+            assert running_setup.paths == {"/2": 1}
 
 
-async def test_all_tokens_are_fetched_with_the_mode_all(world: MetadataWorld) -> None:
-    world.mode = MetadataMode.ALL
+async def test_all_tokens_are_fetched_with_the_mode_all(setup: MetadataSetup) -> None:
+    setup.mode = MetadataMode.ALL
     for first in range(0, 300, 50):
-        world.mint(*range(first, first + 50))
+        setup.mint(*range(first, first + 50))
     for number in range(300):
-        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
-        world.answer(f"/{number}", {"name": str(number)})
-    async with world.running() as running_world:
-        await until(lambda: len(running_world.paths) == 300)
-        assert [(await running_world.until_fetched(number)).metadata.name for number in (0, 150, 299)] == [
+        setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
+        setup.add_document(f"/{number}", {"name": str(number)})
+    async with setup.running() as running_setup:
+        await until(lambda: len(running_setup.paths) == 300)
+        assert [(await running_setup.until_fetched(number)).metadata.name for number in (0, 150, 299)] == [
             "0",
             "150",
             "299",
         ]
-        assert set(running_world.paths.values()) == {1}
+        assert set(running_setup.paths.values()) == {1}
 
 
-async def test_nothing_is_fetched_with_the_mode_off(world: MetadataWorld) -> None:
-    world.mode = MetadataMode.OFF
-    world.mint(1)
-    async with world.running() as running_world:
-        await running_world.show(1)
-        world.mint(2)
-        await running_world.indexer.until_at(world.made.chain, 2)
-        assert not running_world.contracts.calls
+async def test_nothing_is_fetched_with_the_mode_off(setup: MetadataSetup) -> None:
+    setup.mode = MetadataMode.OFF
+    setup.mint(1)
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        setup.mint(2)
+        await running_setup.indexer.until_at(setup.builder.chain, 2)
+        assert not running_setup.contracts.calls
 
 
-async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
-    world.mode = MetadataMode.ALL
-    world.answer("/ok", {"name": "ok"})
-    world.answer("/list", [1])
-    world.answers["/busy"] = http_answer(b"", "429 Too Many Requests")
-    world.answers["/html"] = http_answer(b"<html>")
-    world.answers["/large"] = http_answer(b'{"name":"' + b"a" * 2**20 + b'"}')
-    world.answers["/image"] = http_answer(b"\x89PNG", "200 OK", "Content-Type: image/png")
-    world.answers["/private"] = http_answer(b'{"name":"secret"}')
+async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
+    setup.mode = MetadataMode.ALL
+    setup.add_document("/ok", {"name": "ok"})
+    setup.add_document("/list", [1])
+    setup.replies["/busy"] = http_response(b"", "429 Too Many Requests")
+    setup.replies["/html"] = http_response(b"<html>")
+    setup.replies["/large"] = http_response(b'{"name":"' + b"a" * 2**20 + b'"}')
+    setup.replies["/image"] = http_response(b"\x89PNG", "200 OK", "Content-Type: image/png")
+    setup.replies["/private"] = http_response(b'{"name":"secret"}')
     packed = b64encode(b'{"name":"packed"}').decode()
     uris: dict[int, tuple[str | bytes | None, MetadataStatus]] = {
-        1: (world.url("/ok"), INDEXED),
+        1: (setup.url("/ok"), INDEXED),
         2: (None, MetadataStatus.MISSING_TOKEN),
         3: (None, MetadataStatus.INVALID_TOKEN_URI),
         4: ("", MetadataStatus.INVALID_TOKEN_URI),
@@ -180,22 +180,22 @@ async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
         8: ("data:," + "a" * (2**20 - 100), MetadataStatus.INVALID_METADATA_JSON),
         9: ("https://a.test/" + "a" * 2**20, MetadataStatus.INVALID_TOKEN_URI),
         10: ("ftp://a.test/1", MetadataStatus.INVALID_TOKEN_URI_SCHEME),
-        11: (world.url("/missing"), MetadataStatus.UNREACHABLE_TOKEN_URI),
-        12: (world.url("/private", PRIVATE), MetadataStatus.UNREACHABLE_TOKEN_URI),
-        13: (world.url("/busy"), MetadataStatus.THROTTLED_TOKEN_URI),
-        14: (world.url("/large"), MetadataStatus.METADATA_CONTENT_TOO_LARGE),
-        15: (world.url("/html"), MetadataStatus.INVALID_METADATA_JSON),
-        16: (world.url("/list"), MetadataStatus.INVALID_METADATA),
-        17: (world.url("/image"), INDEXED),
+        11: (setup.url("/missing"), MetadataStatus.UNREACHABLE_TOKEN_URI),
+        12: (setup.url("/private", PRIVATE), MetadataStatus.UNREACHABLE_TOKEN_URI),
+        13: (setup.url("/busy"), MetadataStatus.THROTTLED_TOKEN_URI),
+        14: (setup.url("/large"), MetadataStatus.METADATA_CONTENT_TOO_LARGE),
+        15: (setup.url("/html"), MetadataStatus.INVALID_METADATA_JSON),
+        16: (setup.url("/list"), MetadataStatus.INVALID_METADATA),
+        17: (setup.url("/image"), INDEXED),
         18: (f"data:application/json;base64,{packed}", INDEXED),
         19: ("ipfs://Qm/1", MetadataStatus.UNREACHABLE_TOKEN_URI),
         20: ("\n data:application/json,%7B%22name%22%3A%22percent%22%7D\0", INDEXED),
     }
-    world.mint(*uris)
-    world.contracts.uris = {(world.cat, number): uri for number, (uri, _) in uris.items()}
-    world.contracts.ownerless = {(world.cat, 2)}
-    async with world.running() as running_world:
-        documents = {number: await running_world.until_fetched(number) for number in uris}
+    setup.mint(*uris)
+    setup.contracts.uris = {(setup.cat, number): uri for number, (uri, _) in uris.items()}
+    setup.contracts.ownerless = {(setup.cat, 2)}
+    async with setup.running() as running_setup:
+        documents = {number: await running_setup.until_fetched(number) for number in uris}
         assert {number: token.metadata.index_status for number, token in documents.items()} == {
             number: status for number, (_, status) in uris.items()
         }
@@ -203,150 +203,152 @@ async def test_every_outcome_has_its_status(world: MetadataWorld) -> None:
             number: token.metadata.name for number, token in documents.items() if isinstance(token.metadata.name, str)
         }
         assert names == {1: "ok", 18: "packed", 20: "percent"}
-        assert documents[17].metadata.image_uri == documents[17].token_uri == running_world.url("/image")
+        assert documents[17].metadata.image_uri == documents[17].token_uri == running_setup.url("/image")
         assert documents[9].token_uri == documents[2].token_uri == ""
-        assert running_world.paths["/private"] == 0
+        assert running_setup.paths["/private"] == 0
 
 
-async def test_without_a_node_the_status_is_unknown_until_a_retry(world: MetadataWorld) -> None:
-    world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = '{"name":"back"}'
-    async with world.running() as running_world:
-        world.node.answers["eth_call"] = (-32000, "header not found")
-        await running_world.show(1)
-        assert (await running_world.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
-        del world.node.answers["eth_call"]
+async def test_without_a_node_the_status_is_unknown_until_a_retry(setup: MetadataSetup) -> None:
+    setup.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = '{"name":"back"}'
+    async with setup.running() as running_setup:
+        setup.node.replies["eth_call"] = (-32000, "header not found")
+        await running_setup.show(1)
+        assert (await running_setup.until_fetched(1)).metadata.index_status == MetadataStatus.UNKNOWN
+        del setup.node.replies["eth_call"]
 
         async def is_indexed() -> bool:
-            return (await running_world.token(1)).metadata.index_status == INDEXED
+            return (await running_setup.token(1)).metadata.index_status == INDEXED
 
         await until(is_indexed)
 
 
-async def test_an_erc1155_token_has_its_id_in_uri_and_document(world: MetadataWorld) -> None:
+async def test_an_erc1155_token_has_its_id_in_uri_and_document(setup: MetadataSetup) -> None:
     digits = "0" * 63 + "a"
-    world.mint_gem(10)
-    world.contracts.uris[world.gem, 10] = world.url("/{id}.json")
-    world.answer(f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}})
-    async with world.running() as running_world:
-        await running_world.show(10, contract=running_world.gem)
-        token = await running_world.until_fetched(10, running_world.gem)
-        assert token.token_uri == running_world.url(f"/{digits}.json")
+    setup.mint_gem(10)
+    setup.contracts.uris[setup.gem, 10] = setup.url("/{id}.json")
+    setup.add_document(
+        f"/{digits}.json", {"image": "https://a.test/{id}.png", "decimals": 2, "properties": {"a": "{id}"}}
+    )
+    async with setup.running() as running_setup:
+        await running_setup.show(10, contract=running_setup.gem)
+        token = await running_setup.until_fetched(10, running_setup.gem)
+        assert token.token_uri == running_setup.url(f"/{digits}.json")
         assert token.metadata.image_uri == f"https://a.test/{digits}.png"
         assert (token.metadata.decimals, token.metadata.properties) == (2, f'{{"a":"{digits}"}}')
 
 
-async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(world: MetadataWorld) -> None:
-    gateways = (world.url("/gone", PRIVATE), world.url("", PRIVATE))
-    world.settings = replace(FAST, ipfs_gateways=gateways, arweave_gateways=gateways)
-    world.answer("/ipfs/QmA/1", {"name": "ipfs"})
-    world.answer("/ipfs/QmB/2", {"name": "dead"})
-    world.answer("/TxC", {"name": "arweave"})
-    world.mint(1, 2, 3)
-    world.contracts.uris |= {
-        (world.cat, 1): "ipfs://QmA/1",
-        (world.cat, 2): "http://127.0.0.3:1/ipfs/QmB/2",
-        (world.cat, 3): "ar://TxC",
+async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(setup: MetadataSetup) -> None:
+    gateways = (setup.url("/gone", PRIVATE), setup.url("", PRIVATE))
+    setup.settings = replace(FAST, ipfs_gateways=gateways, arweave_gateways=gateways)
+    setup.add_document("/ipfs/QmA/1", {"name": "ipfs"})
+    setup.add_document("/ipfs/QmB/2", {"name": "dead"})
+    setup.add_document("/TxC", {"name": "arweave"})
+    setup.mint(1, 2, 3)
+    setup.contracts.uris |= {
+        (setup.cat, 1): "ipfs://QmA/1",
+        (setup.cat, 2): "http://127.0.0.3:1/ipfs/QmB/2",
+        (setup.cat, 3): "ar://TxC",
     }
-    async with world.running() as running_world:
-        await running_world.show(1, 2, 3)
-        names = [(await running_world.until_fetched(number)).metadata.name for number in (1, 2, 3)]
+    async with setup.running() as running_setup:
+        await running_setup.show(1, 2, 3)
+        names = [(await running_setup.until_fetched(number)).metadata.name for number in (1, 2, 3)]
         assert names == ["ipfs", "dead", "arweave"]
-        assert running_world.paths["/gone/ipfs/QmA/1"] == running_world.paths["/gone/TxC"] == 1
+        assert running_setup.paths["/gone/ipfs/QmA/1"] == running_setup.paths["/gone/TxC"] == 1
 
 
-async def test_a_failed_fetch_is_tried_five_times_more(world: MetadataWorld) -> None:
-    world.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = world.url("/1")
-    async with world.running() as running_world:
-        await running_world.show(1)
+async def test_a_failed_fetch_is_tried_five_times_more(setup: MetadataSetup) -> None:
+    setup.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
 
         def is_over() -> bool:
             stored = rows(
-                running_world.folder, running_world.made.chain, "SELECT attempts, next_attempt_at FROM documents"
+                running_setup.folder, running_setup.builder.chain, "SELECT attempts, next_attempt_at FROM documents"
             )
             return stored == [(6, None)]
 
         await until(is_over)
-        assert running_world.paths["/1"] == 6
+        assert running_setup.paths["/1"] == 6
 
 
-async def test_retries_wait_longer_and_longer(world: MetadataWorld) -> None:
+async def test_retries_wait_longer_and_longer(setup: MetadataSetup) -> None:
     assert MetadataSettings().retry_delays_s == (60, 600, 3_600, 21_600, 86_400)
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = world.url("/1")
-    async with world.running() as running_world:
-        await running_world.show(1)
-        await running_world.until_fetched(1)
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        await running_setup.until_fetched(1)
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents"
-        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 60)]
+        assert rows(running_setup.folder, running_setup.builder.chain, query) == [(1, 60)]
 
 
-async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(world: MetadataWorld) -> None:
-    world.mint(1, 2)
+async def test_a_retry_waits_as_long_as_the_server_asks_and_not_less_than_without(setup: MetadataSetup) -> None:
+    setup.mint(1, 2)
     for number, wait_s in ((1, 7_200), (2, 5)):
-        world.contracts.uris[world.cat, number] = world.url(f"/{number}")
-        world.answers[f"/{number}"] = http_answer(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
-    async with world.running() as running_world:
-        await running_world.show(1, 2)
-        tokens = [await running_world.until_fetched(number) for number in (1, 2)]
+        setup.contracts.uris[setup.cat, number] = setup.url(f"/{number}")
+        setup.replies[f"/{number}"] = http_response(b"", "429 Too Many Requests", f"Retry-After: {wait_s}")
+    async with setup.running() as running_setup:
+        await running_setup.show(1, 2)
+        tokens = [await running_setup.until_fetched(number) for number in (1, 2)]
         assert {token.metadata.index_status for token in tokens} == {MetadataStatus.THROTTLED_TOKEN_URI}
         query = "SELECT attempts, next_attempt_at - updated_at FROM documents ORDER BY token"
-        assert rows(running_world.folder, running_world.made.chain, query) == [(1, 7_200), (1, 60)]
+        assert rows(running_setup.folder, running_setup.builder.chain, query) == [(1, 7_200), (1, 60)]
 
 
-async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(world: MetadataWorld) -> None:
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = world.url("/1")
-    world.answer("/1", {"name": "good"})
-    async with world.running() as running_world:
-        await running_world.show(1)
-        first = (await running_world.until_fetched(1)).metadata
-        world.answers["/1"] = http_answer(b"", "500 Oops")
+async def test_a_reindex_request_renews_status_and_time_and_keeps_the_last_good_fields(setup: MetadataSetup) -> None:
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+    setup.add_document("/1", {"name": "good"})
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        first = (await running_setup.until_fetched(1)).metadata
+        setup.replies["/1"] = http_response(b"", "500 Oops")
         requested_at = time.time()
-        assert (await running_world.index.reindex(running_world.cat, 1)).outcome is ReindexOutcome.ACCEPTED
+        assert (await running_setup.index.reindex(running_setup.cat, 1)).outcome is ReindexOutcome.ACCEPTED
 
         async def is_new() -> bool:
-            return (await running_world.token(1)).metadata != first
+            return (await running_setup.token(1)).metadata != first
 
         await until(is_new)
-        token = await running_world.token(1)
+        token = await running_setup.token(1)
         assert token.metadata.index_status == MetadataStatus.UNREACHABLE_TOKEN_URI
-        assert (token.metadata.name, token.token_uri) == ("good", running_world.url("/1"))
+        assert (token.metadata.name, token.token_uri) == ("good", running_setup.url("/1"))
         assert isinstance(token.metadata.metadata_last_updated_timestamp, int)
         assert isinstance(first.metadata_last_updated_timestamp, int)
         assert token.metadata.metadata_last_updated_timestamp >= requested_at
         assert token.metadata.metadata_last_updated_timestamp > first.metadata_last_updated_timestamp
-        assert (await running_world.index.reindex(running_world.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
+        assert (await running_setup.index.reindex(running_setup.cat, 1)).outcome is ReindexOutcome.TOO_EARLY
 
 
-async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(world: MetadataWorld) -> None:
-    world.mint(*range(20))
-    world.answers["/silent"] = hang
-    world.answer("/1", {"name": "one"})
-    world.contracts.uris |= {(world.cat, number): world.url("/silent") for number in range(20)}
-    async with world.running() as running_world:
-        await running_world.show(*range(2, 20))
-        await until(lambda: running_world.paths["/silent"] == 2)
-        world.contracts.uris[world.cat, 1] = world.url("/1")
-        await running_world.index.reindex(running_world.cat, 1)
-        assert (await running_world.until_fetched(1)).metadata.name == "one"
+async def test_a_reindex_request_has_own_slots_while_silent_servers_hold_all_others(setup: MetadataSetup) -> None:
+    setup.mint(*range(20))
+    setup.replies["/silent"] = hang
+    setup.add_document("/1", {"name": "one"})
+    setup.contracts.uris |= {(setup.cat, number): setup.url("/silent") for number in range(20)}
+    async with setup.running() as running_setup:
+        await running_setup.show(*range(2, 20))
+        await until(lambda: running_setup.paths["/silent"] == 2)
+        setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+        await running_setup.index.reindex(running_setup.cat, 1)
+        assert (await running_setup.until_fetched(1)).metadata.name == "one"
 
 
 @pytest.mark.parametrize("where", ["server", "node"])
-async def test_a_reindex_request_has_an_outcome_in_time_whatever_hangs(world: MetadataWorld, where: str) -> None:
+async def test_a_reindex_request_ends_in_time_although_servers_or_nodes_hang(setup: MetadataSetup, where: str) -> None:
     assert MetadataSettings().reindex_s < 20
-    world.settings = replace(FAST, reindex_s=1.2)
-    world.mint(1)
-    world.answers["/silent"] = hang
-    world.contracts.uris[world.cat, 1] = world.url("/silent")
-    async with world.running() as running_world:
+    setup.settings = replace(FAST, reindex_s=1.2)
+    setup.mint(1)
+    setup.replies["/silent"] = hang
+    setup.contracts.uris[setup.cat, 1] = setup.url("/silent")
+    async with setup.running() as running_setup:
         if where == "node":
-            world.node.delay_s = 60.0
-        await running_world.index.reindex(running_world.cat, 1)
-        status = (await running_world.until_fetched(1)).metadata.index_status
+            setup.node.delay_s = 60.0
+        await running_setup.index.reindex(running_setup.cat, 1)
+        status = (await running_setup.until_fetched(1)).metadata.index_status
         assert status == {"server": MetadataStatus.UNREACHABLE_TOKEN_URI, "node": MetadataStatus.UNKNOWN}[where]
 
 
@@ -355,12 +357,12 @@ def update_log(contract: bytes, topic: str, *topics: int, data: bytes = b"") -> 
 
 
 @pytest.mark.parametrize("event", ["MetadataUpdate", "BatchMetadataUpdate", "URI", "Upgraded"])
-async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: MetadataWorld, event: str) -> None:
-    contract = world.gem if event == "URI" else world.cat
-    world.mint(7)
-    world.mint_gem(7)
-    world.contracts.uris |= {(world.cat, 7): world.url("/7"), (world.gem, 7): world.url("/7")}
-    world.answer("/7", {"name": "old"})
+async def test_events_renew_metadata_once_in_ten_minutes_and_contract(setup: MetadataSetup, event: str) -> None:
+    contract = setup.gem if event == "URI" else setup.cat
+    setup.mint(7)
+    setup.mint_gem(7)
+    setup.contracts.uris |= {(setup.cat, 7): setup.url("/7"), (setup.gem, 7): setup.url("/7")}
+    setup.add_document("/7", {"name": "old"})
     text = b"ipfs://new"
     log = {
         "MetadataUpdate": update_log(contract, "MetadataUpdate(uint256)", data=word(7)),
@@ -368,70 +370,70 @@ async def test_events_renew_metadata_once_in_ten_minutes_and_contract(world: Met
         "URI": update_log(contract, "URI(string,uint256)", 7, data=word(32) + word(len(text)) + text.ljust(32, b"\0")),
         "Upgraded": Log(contract, update_log(contract, "Upgraded(address)", 1).topics),
     }[event]
-    async with world.running() as running_world:
-        await running_world.show(7, contract=contract)
-        assert (await running_world.until_fetched(7, contract)).metadata.name == "old"
-        world.answer("/7", {"name": "new"})
-        running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
+    async with setup.running() as running_setup:
+        await running_setup.show(7, contract=contract)
+        assert (await running_setup.until_fetched(7, contract)).metadata.name == "old"
+        setup.add_document("/7", {"name": "new"})
+        running_setup.builder.add([Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)])
 
         async def is_new() -> bool:
-            return (await running_world.token(7, contract)).metadata.name == "new"
+            return (await running_setup.token(7, contract)).metadata.name == "new"
 
         await until(is_new)
-        fetched = running_world.paths["/7"]
+        fetched = running_setup.paths["/7"]
         for _ in range(3):
-            running_world.made.add([Tx(running_world.made.address("x"), contract, (log,), gas_used=50_000)])
-        await running_world.indexer.until_at(running_world.made.chain, running_world.made.height)
+            running_setup.builder.add([Tx(running_setup.builder.address("x"), contract, (log,), gas_used=50_000)])
+        await running_setup.indexer.until_at(running_setup.builder.chain, running_setup.builder.height)
         ((is_pending, due_at),) = rows(
-            running_world.folder, running_world.made.chain, "SELECT is_pending, due_at FROM updates"
+            running_setup.folder, running_setup.builder.chain, "SELECT is_pending, due_at FROM updates"
         )
         assert is_pending
         assert due_at > time.time() + 500
-        assert running_world.paths["/7"] == fetched
+        assert running_setup.paths["/7"] == fetched
 
 
-async def test_slow_documents_of_one_host_do_not_delay_other_hosts(world: MetadataWorld) -> None:
-    world.mode = MetadataMode.ALL
-    world.settings = replace(FAST, max_queued=20, max_queued_per_contract=8)
-    slow = [world.made.address(f"slow {number}") for number in range(10)]
+async def test_slow_documents_of_one_host_do_not_delay_other_hosts(setup: MetadataSetup) -> None:
+    setup.mode = MetadataMode.ALL
+    setup.settings = replace(FAST, max_queued=20, max_queued_per_contract=8)
+    slow = [setup.builder.address(f"slow {number}") for number in range(10)]
     for contract in slow:
-        world.mint(*range(10), contract=contract)
-        world.contracts.uris |= {(contract, number): f"http://127.0.0.2:{world.port}/slow" for number in range(10)}
-    world.answers["/slow"] = hang
-    world.mint(*range(5))
-    world.contracts.uris |= {(world.cat, number): world.url("/fast", PRIVATE) for number in range(5)}
-    world.settings = replace(world.settings, allowed_hosts=((PRIVATE, None),))
-    world.answer("/fast", {"name": "fast"})
-    async with world.running() as running_world:
+        setup.mint(*range(10), contract=contract)
+        setup.contracts.uris |= {(contract, number): f"http://127.0.0.2:{setup.port}/slow" for number in range(10)}
+    setup.replies["/slow"] = hang
+    setup.mint(*range(5))
+    setup.contracts.uris |= {(setup.cat, number): setup.url("/fast", PRIVATE) for number in range(5)}
+    setup.settings = replace(setup.settings, allowed_hosts=((PRIVATE, None),))
+    setup.add_document("/fast", {"name": "fast"})
+    async with setup.running() as running_setup:
         for number in range(5):
-            assert (await running_world.until_fetched(number)).metadata.name == "fast"
-        assert running_world.paths["/slow"] == 2
+            assert (await running_setup.until_fetched(number)).metadata.name == "fast"
+        assert running_setup.paths["/slow"] == 2
         # What did not fit into the queue was postponed, and shows no time of an attempt.
         query = "SELECT count(*) FROM documents WHERE updated_at = 0 AND next_attempt_at IS NOT NULL"
-        assert rows(running_world.folder, running_world.made.chain, query) > [(0,)]
+        assert rows(running_setup.folder, running_setup.builder.chain, query) > [(0,)]
         postponed = [
-            (await running_world.token(number, contract)).metadata for contract in slow for number in range(10)
+            (await running_setup.token(number, contract)).metadata for contract in slow for number in range(10)
         ]
         assert set(postponed) == {NftMetadata(index_status=MetadataStatus.UNINDEXED)}
 
 
-async def test_a_restarted_indexer_fetches_what_was_not_written(world: MetadataWorld) -> None:
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = world.url("/1")
-    world.answers["/1"] = hang
-    async with world.running() as running_world:
-        await running_world.show(1)
-        await until(lambda: running_world.paths["/1"] == 1)
-    world.answer("/1", {"name": "later"})
-    async with world.running() as running_world:
-        assert (await finish(running_world.until_fetched(1))).metadata.name == "later"
+async def test_a_restarted_indexer_fetches_what_was_not_written(setup: MetadataSetup) -> None:
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = setup.url("/1")
+    setup.replies["/1"] = hang
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        await until(lambda: running_setup.paths["/1"] == 1)
+    setup.add_document("/1", {"name": "later"})
+    async with setup.running() as running_setup:
+        assert (await finish(running_setup.until_fetched(1))).metadata.name == "later"
 
 
-async def test_a_failure_of_the_task_loses_no_token(world: MetadataWorld) -> None:
-    world.mint(1)
-    world.contracts.uris[world.cat, 1] = '{"name":"again"}'
-    world.broken_calls = 1
-    async with world.running() as running_world:
-        await running_world.show(1)
-        assert (await running_world.until_fetched(1)).metadata.name == "again"
-        assert running_world.broken_calls == 0
+async def test_a_failure_of_the_task_loses_no_token(setup: MetadataSetup) -> None:
+    setup.mint(1)
+    setup.contracts.uris[setup.cat, 1] = '{"name":"again"}'
+    setup.broken_calls = 1
+    async with setup.running() as running_setup:
+        await running_setup.show(1)
+        assert (await running_setup.until_fetched(1)).metadata.name == "again"
+        assert running_setup.broken_calls == 0

@@ -27,12 +27,12 @@ from tests.indexer.evm.metadata_servers import (
     DnsServer,
     HttpServer,
     Serve,
-    answer_with,
-    answer_without_end,
     dns_server,
-    http_answer,
+    http_response,
     http_server,
     redirect_to,
+    respond_with,
+    respond_without_end,
     twin_servers,
 )
 from tests.peers.test_connection import certificate
@@ -87,7 +87,7 @@ async def open_setup(
     serve: Serve, names: Mapping[str, Sequence[list[str]]] = NAMES, settings: MetadataSettings = SETTINGS
 ) -> AsyncIterator[FetcherSetup]:
     async with (
-        twin_servers(serve, answer_with(http_answer(b"secret"))) as (public, private),
+        twin_servers(serve, respond_with(http_response(b"secret"))) as (public, private),
         dns_server(names) as (dns, resolver),
     ):
         policy = AddressPolicy(settings.exempt_servers, frozenset((public.port,)), counts_as_public)
@@ -146,13 +146,13 @@ def test_private_mapped_6to4_and_nat64_addresses_are_not(text: str) -> None:
 
 
 async def test_a_document_is_read_with_its_media_type() -> None:
-    answer = http_answer(b'{"a":1}', "200 OK", "Content-Type: Application/JSON; charset=utf-8")
-    async with open_setup(answer_with(answer)) as setup:
+    reply = http_response(b'{"a":1}', "200 OK", "Content-Type: Application/JSON; charset=utf-8")
+    async with open_setup(respond_with(reply)) as setup:
         assert await setup.fetch() == FetchedDocument("application/json", b'{"a":1}')
 
 
 async def test_a_name_of_a_private_address_is_refused_without_a_connection() -> None:
-    async with open_setup(answer_with(http_answer())) as setup:
+    async with open_setup(respond_with(http_response())) as setup:
         for name in ("private.test", "mixed.test"):
             status, detail = await setup.failure(setup.url(name=name))
             assert (status, "refused" in detail) == (UNREACHABLE, True)
@@ -160,7 +160,7 @@ async def test_a_name_of_a_private_address_is_refused_without_a_connection() -> 
 
 
 async def test_an_unknown_name_is_unreachable() -> None:
-    async with open_setup(answer_with(http_answer())) as setup:
+    async with open_setup(respond_with(http_response())) as setup:
         assert (await setup.failure(setup.url(name="unknown.test")))[0] is UNREACHABLE
         assert (await setup.failure(setup.url(name="localhost")))[0] is UNREACHABLE
         assert setup.private.connections == 0
@@ -168,12 +168,12 @@ async def test_an_unknown_name_is_unreachable() -> None:
 
 async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
     names = {"rebind.test": [[PUBLIC], [PRIVATE]]}
-    async with open_setup(answer_with(http_answer(b"public")), names) as setup:
+    async with open_setup(respond_with(http_response(b"public")), names) as setup:
         url = setup.url(name="rebind.test")
         assert (await setup.fetch(url)).content == b"public"
         assert setup.dns.queries["rebind.test", "A"] == 1
         policy = AddressPolicy(frozenset(), frozenset((setup.public.port,)), counts_as_public)
-        # Another fetcher has no name in its cache, so that the second answer counts.
+        # Another fetcher has no name in its cache, so that the second reply counts.
         async with dns_server({"rebind.test": [[PRIVATE], [PUBLIC]]}) as (dns, resolver):
             async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
                 with pytest.raises(FetchFailed, match=r"refused: address 127\.0\.0\.1"):
@@ -207,7 +207,7 @@ async def test_after_rebinding_the_checked_address_is_connected_to() -> None:
     ],
 )
 async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
-    async with http_server(answer_with(http_answer()), PRIVATE) as inside, dns_server({}) as (_, resolver):
+    async with http_server(respond_with(http_response()), PRIVATE) as inside, dns_server({}) as (_, resolver):
         policy = AddressPolicy(ports=frozenset((80, inside.port)))
         async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
             with pytest.raises(FetchFailed) as raised:
@@ -230,7 +230,7 @@ async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
     ],
 )
 async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
-    async with http_server(answer_with(http_answer()), PRIVATE) as gateway, dns_server({}) as (_, resolver):
+    async with http_server(respond_with(http_response()), PRIVATE) as gateway, dns_server({}) as (_, resolver):
         settings = replace(SETTINGS, ipfs_gateways=(f"http://{PRIVATE}:{gateway.port}",))
         policy = AddressPolicy(settings.exempt_servers)
         async with open_fetcher(settings, policy, resolver) as fetcher:
@@ -239,7 +239,7 @@ async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
                 await finish(fetcher.fetch(URL(base + path), FetchLane.BACKGROUND, 60.0))
             assert gateway.connections == 0
             await finish(fetcher.fetch(URL(base + "/ipfs/Qm/1.json?a=.."), FetchLane.BACKGROUND, 60.0))
-            gateway.serve = answer_with(redirect_to("/x"))
+            gateway.serve = respond_with(redirect_to("/x"))
             with pytest.raises(FetchFailed, match="refused: a path outside"):
                 await finish(fetcher.fetch(URL(base + "/ipfs/Qm/2.json"), FetchLane.BACKGROUND, 60.0))
 
@@ -255,12 +255,12 @@ async def test_other_ports_and_userinfo_are_refused(text: str) -> None:
 
 async def test_three_redirects_are_followed_and_no_fourth() -> None:
     hops = [redirect_to("/2"), redirect_to("3"), redirect_to("//public.test:{port}/4")]
-    async with open_setup(answer_with(http_answer())) as setup:
+    async with open_setup(respond_with(http_response())) as setup:
         last = hops[-1].replace(b"{port}", str(setup.public.port).encode())
-        setup.public.serve = answer_with(*hops[:-1], last, http_answer(b"end"))
+        setup.public.serve = respond_with(*hops[:-1], last, http_response(b"end"))
         assert (await setup.fetch()).content == b"end"
         assert setup.public.paths == ["/1.json", "/2", "/3", "/4"]
-    async with open_setup(answer_with(redirect_to("/again"))) as setup:
+    async with open_setup(respond_with(redirect_to("/again"))) as setup:
         assert await setup.failure() == (UNREACHABLE, "too many redirects")
         assert setup.public.connections == 4
 
@@ -280,8 +280,8 @@ async def test_three_redirects_are_followed_and_no_fourth() -> None:
     ],
 )
 async def test_each_redirect_is_checked_like_the_first_url(location: str) -> None:
-    async with open_setup(answer_with(http_answer())) as setup:
-        setup.public.serve = answer_with(redirect_to(location.format(port=setup.public.port)), redirect_to("http://["))
+    async with open_setup(respond_with(http_response())) as setup:
+        setup.public.serve = respond_with(redirect_to(location.format(port=setup.public.port)), redirect_to("http://["))
         assert (await setup.failure())[0] is UNREACHABLE
         assert setup.private.connections == 0
 
@@ -296,7 +296,7 @@ async def test_each_redirect_is_checked_like_the_first_url(location: str) -> Non
     ],
 )
 async def test_an_http_error_is_unreachable_or_throttled(http_status: str, status: MetadataStatus) -> None:
-    async with open_setup(answer_with(http_answer(b"{}", http_status))) as setup:
+    async with open_setup(respond_with(http_response(b"{}", http_status))) as setup:
         assert (await setup.failure())[0] is status
 
 
@@ -310,7 +310,7 @@ async def test_an_http_error_is_unreachable_or_throttled(http_status: str, statu
     ],
 )
 async def test_the_wait_that_a_server_asks_for_is_read(status: str, header: str, wait_s: float | None) -> None:
-    async with open_setup(answer_with(http_answer(b"{}", status, header))) as setup:
+    async with open_setup(respond_with(http_response(b"{}", status, header))) as setup:
         with pytest.raises(FetchFailed) as raised:
             await setup.fetch()
     assert raised.value.retry_after_s == wait_s
@@ -318,7 +318,7 @@ async def test_the_wait_that_a_server_asks_for_is_read(status: str, header: str,
 
 async def test_an_image_is_not_read() -> None:
     start = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with open_setup(answer_without_end(start, b"4\r\nabcd\r\n", 0.01)) as setup:
+    async with open_setup(respond_without_end(start, b"4\r\nabcd\r\n", 0.01)) as setup:
         assert await setup.fetch() == FetchedDocument("image/png", b"")
 
 
@@ -335,13 +335,13 @@ EMPTY_BLOCKS = b"3fc\r\n" + b"\0\0\0\xff\xff" * 204 + b"\r\n"
 @pytest.mark.parametrize(
     "serve",
     [
-        answer_with(http_answer(zip_bomb(31), "200 OK", "Content-Encoding: gzip")),
-        answer_with(http_answer(zip_bomb(15), "200 OK", "Content-Encoding: deflate")),
-        answer_with(http_answer(b"a" * (SETTINGS.max_document_bytes + 1))),
-        answer_with(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{"),
-        answer_without_end(CHUNKED + b"\r\n", KILOBYTE),
-        answer_without_end(b"HTTP/1.0 200 OK\r\n\r\n", b"a" * 1024),
-        answer_without_end(CHUNKED + b"Content-Encoding: deflate\r\n\r\n2\r\n\x78\x9c\r\n", EMPTY_BLOCKS),
+        respond_with(http_response(zip_bomb(31), "200 OK", "Content-Encoding: gzip")),
+        respond_with(http_response(zip_bomb(15), "200 OK", "Content-Encoding: deflate")),
+        respond_with(http_response(b"a" * (SETTINGS.max_document_bytes + 1))),
+        respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{"),
+        respond_without_end(CHUNKED + b"\r\n", KILOBYTE),
+        respond_without_end(b"HTTP/1.0 200 OK\r\n\r\n", b"a" * 1024),
+        respond_without_end(CHUNKED + b"Content-Encoding: deflate\r\n\r\n2\r\n\x78\x9c\r\n", EMPTY_BLOCKS),
     ],
     ids=["gzip bomb", "deflate bomb", "1 MiB + 1", "declared", "chunks", "no length", "blocks that inflate to nothing"],
 )
@@ -358,12 +358,12 @@ async def test_a_document_over_a_mebibyte_is_too_large_in_bounded_memory(serve: 
 @pytest.mark.parametrize(
     "serve",
     [
-        answer_without_end(b"HTTP/1.1 200 ", b"a" * 1024),
-        answer_without_end(b"HTTP/1.1 200 OK\r\nA: ", b"a" * 1024),
-        answer_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n" * 100),
-        answer_without_end(CHUNKED + b"\r\n1;", b"a" * 1024),
-        answer_without_end(CHUNKED + b"\r\n0\r\n", b"A: a\r\n" * 100),
-        answer_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n" * 100),
+        respond_without_end(b"HTTP/1.1 200 ", b"a" * 1024),
+        respond_without_end(b"HTTP/1.1 200 OK\r\nA: ", b"a" * 1024),
+        respond_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n" * 100),
+        respond_without_end(CHUNKED + b"\r\n1;", b"a" * 1024),
+        respond_without_end(CHUNKED + b"\r\n0\r\n", b"A: a\r\n" * 100),
+        respond_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n" * 100),
     ],
     ids=["reason", "header", "headers", "chunk extension", "trailers", "small chunks"],
 )
@@ -384,17 +384,17 @@ async def test_a_compressed_document_is_decompressed() -> None:
     content = b"a" * SETTINGS.max_document_bytes
     for encoding, body in (("gzip", gzip.compress(content)), ("deflate", zlib.compress(content)), ("x-gzip", b"")):
         packed = body or gzip.compress(content)
-        async with open_setup(answer_with(http_answer(packed, "200 OK", f"Content-Encoding: {encoding}"))) as setup:
+        async with open_setup(respond_with(http_response(packed, "200 OK", f"Content-Encoding: {encoding}"))) as setup:
             assert (await setup.fetch()).content == content
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "reply",
     [
-        http_answer(gzip.compress(b"{}" * 100)[:-9], "200 OK", "Content-Encoding: gzip"),
-        http_answer(b"no gzip", "200 OK", "Content-Encoding: gzip"),
-        http_answer(b"{}", "200 OK", "Content-Encoding: br"),
-        http_answer(gzip.compress(gzip.compress(b"{}")), "200 OK", "Content-Encoding: gzip, gzip"),
+        http_response(gzip.compress(b"{}" * 100)[:-9], "200 OK", "Content-Encoding: gzip"),
+        http_response(b"no gzip", "200 OK", "Content-Encoding: gzip"),
+        http_response(b"{}", "200 OK", "Content-Encoding: br"),
+        http_response(gzip.compress(gzip.compress(b"{}")), "200 OK", "Content-Encoding: gzip, gzip"),
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nA: " + b"a" * 100_000 + b"\r\n\r\n",
         b"SSH-2.0-x\r\n",
@@ -402,18 +402,18 @@ async def test_a_compressed_document_is_decompressed() -> None:
     ],
     ids=["cut off", "not gzip", "br", "twice", "short body", "long header", "not HTTP", "nothing"],
 )
-async def test_a_broken_answer_is_unreachable(answer: bytes) -> None:
-    async with open_setup(answer_with(answer)) as setup:
+async def test_a_broken_reply_is_unreachable(reply: bytes) -> None:
+    async with open_setup(respond_with(reply)) as setup:
         assert (await setup.failure())[0] is UNREACHABLE
 
 
 @pytest.mark.parametrize(
     "serve",
     [
-        answer_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n", 0.005),
-        answer_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n", 0.005),
-        answer_without_end(b"", b"", 0.05),
-        answer_without_end(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.005),
+        respond_without_end(CHUNKED + b"\r\n", b"1\r\na\r\n", 0.005),
+        respond_without_end(b"HTTP/1.1 200 OK\r\n", b"A: a\r\n", 0.005),
+        respond_without_end(b"", b"", 0.05),
+        respond_without_end(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.005),
     ],
     ids=["body", "headers", "silence", "continue"],
 )
@@ -423,7 +423,7 @@ async def test_a_server_that_drips_or_is_silent_is_unreachable_in_time(serve: Se
 
 
 async def test_each_redirect_has_the_time_that_the_requests_before_it_left() -> None:
-    async with open_setup(answer_with(redirect_to("/2"), redirect_to("/3"), http_answer())) as setup:
+    async with open_setup(respond_with(redirect_to("/2"), redirect_to("/3"), http_response())) as setup:
         request, timeouts = setup.fetcher._request, list[float]()
 
         async def note_timeout(url: URL, timeout_s: float) -> FetchedDocument | URL:
@@ -437,7 +437,7 @@ async def test_each_redirect_has_the_time_that_the_requests_before_it_left() -> 
 
 
 async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_time() -> None:
-    async with open_setup(answer_with(http_answer()), {"silent.test": []}) as setup:
+    async with open_setup(respond_with(http_response()), {"silent.test": []}) as setup:
         assert (await setup.failure(setup.url(name="silent.test"), timeout_s=0.1))[0] is UNREACHABLE
 
 
@@ -446,7 +446,7 @@ async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: 
     (tmp_path / "server.pem").write_bytes(pem + key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.pem")
-    async with http_server(answer_with(http_answer()), tls=tls) as server, dns_server(NAMES) as (_, resolver):
+    async with http_server(respond_with(http_response()), tls=tls) as server, dns_server(NAMES) as (_, resolver):
         policy = AddressPolicy(ports=frozenset((server.port,)), is_allowed=counts_as_public)
         async with open_fetcher(SETTINGS, policy, resolver) as fetcher:
             with pytest.raises(FetchFailed, match="certificate error"):
@@ -455,7 +455,7 @@ async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: 
 
 
 async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_setup(answer_with(http_answer(b"{}", "200 OK", "Set-Cookie: a=b"))) as setup:
+    async with open_setup(respond_with(http_response(b"{}", "200 OK", "Set-Cookie: a=b"))) as setup:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{setup.private.port}")
         await setup.fetch()
@@ -465,7 +465,7 @@ async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypat
 
 
 async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_port() -> None:
-    async with http_server(answer_with(http_answer(b"inside")), PRIVATE) as inside:
+    async with http_server(respond_with(http_response(b"inside")), PRIVATE) as inside:
         exempt = replace(
             SETTINGS,
             ipfs_gateways=(gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),),
@@ -496,7 +496,7 @@ def test_allowed_hosts_have_a_port_or_none(text: str, parsed: tuple[str, int | N
 
 
 @pytest.mark.parametrize("text", ["", "http://a.test", "a.test/x", "a.test:", "a.test:99999", "u@a.test", "[x"])
-def test_an_allowed_host_that_is_none_is_named(text: str) -> None:
+def test_a_malformed_allowed_host_is_named(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"metadata-allowed-hosts\[0\]"):
         allowed_host(text, "metadata-allowed-hosts[0]")
 
@@ -513,7 +513,7 @@ async def test_two_requests_run_per_host_and_lane_and_sixteen_in_all() -> None:
         most["all"] = max(most.get("all", 0), sum(running.values()))
         await released.wait()
         running[name] -= 1
-        writer.write(http_answer())
+        writer.write(http_response())
 
     names = {f"{number}.test": [[PUBLIC]] for number in range(20)}
     async with open_setup(serve, names) as setup:

@@ -296,7 +296,7 @@ async def test_hostile_contracts_have_no_kind_and_hold_up_no_other(tmp_path: Pat
     async with indexed(tmp_path, chain) as index:
         called = await index.until_called(sender, [*hostile, yes_sayer, coin])
         assert [described(called[contract]) for contract in hostile] == [("UNKNOWN", None, None, None)] * 5
-        # ERC-20 cannot be denied: each of its answers is well-formed.
+        # ERC-20 cannot be denied: each of its replies is well-formed.
         assert described(called[yes_sayer]) == ("ERC-20", "", "", 1)
         assert described(called[coin]) == ("ERC-20", "Plain Coin", "COIN", 6)
 

@@ -105,14 +105,14 @@ async def test_blocks_whose_transactions_used_too_little_gas_are_not_traced(tmp_
     async with tracing(tmp_path, node) as traced:
         await traced.until_traced(50)
     # One call finds out whether the node traces.
-    assert node.asked[TRACE_METHOD] == 1 + 1
+    assert node.call_counts[TRACE_METHOD] == 1 + 1
 
 
 async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_one_traces_all(tmp_path: Path) -> None:
     chain = make_chain(10, [3, 7])
     untraced = EvmReplayNode(chain)
     async with tracing(tmp_path, untraced) as traced:
-        await until(lambda: untraced.asked[TRACE_METHOD] > 0)
+        await until(lambda: untraced.call_counts[TRACE_METHOD] > 0)
         assert await traced.traced_height() is None
         assert await traced.created() == []
     async with tracing(tmp_path, EvmReplayNode(chain, first_trace=0)) as traced:
@@ -133,11 +133,11 @@ async def test_without_a_node_that_traces_nothing_counts_as_traced_and_a_later_o
 async def test_a_gateway_that_serves_no_traces_is_not_asked_for_each_block(
     tmp_path: Path, error: tuple[int, str]
 ) -> None:
-    gateway = EvmReplayNode(make_chain(50, range(1, 51)), answers={TRACE_METHOD: error})
+    gateway = EvmReplayNode(make_chain(50, range(1, 51)), replies={TRACE_METHOD: error})
     async with tracing(tmp_path, gateway) as traced:
-        await until(lambda: gateway.asked[TRACE_METHOD] > 0)
+        await until(lambda: gateway.call_counts[TRACE_METHOD] > 0)
         assert await traced.traced_height() is None
-    assert gateway.asked[TRACE_METHOD] == 1
+    assert gateway.call_counts[TRACE_METHOD] == 1
 
 
 async def test_a_node_that_traces_is_found_behind_one_that_does_not(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_heights_that_no_node_can_trace_are_gaps_until_a_node_can(tmp_path
         await until(is_traced_from_there)
         assert await traced.traced_height() == 0
     # What the node lacks is found by bisection, not block by block.
-    assert pruned.asked[TRACE_METHOD] < 300
+    assert pruned.call_counts[TRACE_METHOD] < 300
     half = EvmReplayNode(chain, first_trace=1_000)
     async with tracing(tmp_path, half) as traced:
 
@@ -176,7 +176,7 @@ async def test_heights_that_no_node_can_trace_are_gaps_until_a_node_can(tmp_path
 
 async def test_two_nodes_trace_together_what_none_traces_alone(tmp_path: Path) -> None:
     chain = make_chain(100, range(1, 101))
-    old = EvmReplayNode(chain, answers={})
+    old = EvmReplayNode(chain, replies={})
     old.first_trace = 0
     trace = old._trace
 
@@ -197,8 +197,8 @@ async def test_a_node_that_is_behind_traces_blocks_once_it_has_them(tmp_path: Pa
     async with tracing(tmp_path, EvmReplayNode(chain), behind) as traced:
         await traced.until_traced(20)
         # The next block was tried, and is no gap.
-        call_count = behind.asked[TRACE_METHOD]
-        await until(lambda: behind.asked[TRACE_METHOD] > call_count)
+        call_count = behind.call_counts[TRACE_METHOD]
+        await until(lambda: behind.call_counts[TRACE_METHOD] > call_count)
         await behind.add_to_tip(40)
         await traced.until_traced(60)
         assert len(await traced.created()) == 60
@@ -291,7 +291,7 @@ async def test_a_node_without_old_blocks_traces_the_others(tmp_path: Path) -> No
 
         await until(is_traced_from_there)
         assert await traced.traced_height() == 0
-    assert synced.asked[TRACE_METHOD] < 80
+    assert synced.call_counts[TRACE_METHOD] < 80
 
 
 async def test_contracts_that_traces_show_are_called_without_a_new_block(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ async def test_contracts_that_traces_show_are_called_without_a_new_block(tmp_pat
             return len(page.items) == 2 and not page.missing.contracts
 
         await until(are_called)
-    assert node.asked["eth_call"] > 0
+    assert node.call_counts["eth_call"] > 0
 
 
 async def test_new_blocks_are_traced_as_they_come(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no fault."""
+"""`index verify` of an EVM chain: an index is found right, a damaged row wrong, and a wrong contract is no error."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_receipts_that_do_not_give_the_receipts_root_are_wrong(tmp_path: P
     assert findings["chain: block 2"].fault == ""
 
 
-async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path: Path) -> None:
+async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path: Path) -> None:
     chain = MadeUpChain(7)
     honest, silent, twice = chain.address("honest"), chain.address("silent"), chain.address("twice")
     ann, bob = chain.address("ann"), chain.address("bob")
@@ -236,7 +236,7 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path
     state.owners[silent, 5] = bob
     state.owners[twice, 5] = bob
     state.balances[twice, 6, ann] = 0
-    node = EvmReplayNode(chain.chain, call=state.call, answers={"eth_getLogs": []})
+    node = EvmReplayNode(chain.chain, call=state.call, replies={"eth_getLogs": []})
     findings = await verify(tmp_path, node, count=60)
     assert [finding for finding in findings.values() if finding.fault or not finding.is_compared] == []
     remarks = {subject.split(" held")[0]: finding.remark for subject, finding in findings.items() if finding.remark}
@@ -248,7 +248,7 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_fault(tmp_path
 POSITION = "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807 ELSE prefix - 1 - 9223372036854775807 END"
 
 
-async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tmp_path: Path) -> None:
+async def test_a_wrong_owner_after_a_missing_transfer_is_an_error(tmp_path: Path) -> None:
     chain = MadeUpChain(8)
     contract, ann, bob = chain.address("contract"), chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, contract, [erc721_transfer(contract, ZERO, ann, 5)])])
@@ -266,12 +266,12 @@ async def test_an_owner_who_is_wrong_because_a_transfer_is_missing_is_a_fault(tm
         f" (SELECT i.key, {POSITION} FROM ids i JOIN transfers t ON t.recipient = i.key)",
     )
     logs = [{"blockNumber": "0x2", "topics": ["0x", "0x", "0x", "0x"]}]
-    node = EvmReplayNode(chain.chain, call=state.call, answers={"eth_getLogs": logs})
+    node = EvmReplayNode(chain.chain, call=state.call, replies={"eth_getLogs": logs})
     async with verifying(tmp_path, node) as verifier:
         findings = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
     assert findings[ROWS].fault == ""
-    (fault,) = [finding.fault for subject, finding in findings.items() if " held by " in subject]
-    assert "block 2: transfers" in fault
+    (reason,) = [finding.fault for subject, finding in findings.items() if " held by " in subject]
+    assert "block 2: transfers" in reason
 
 
 COIN = MadeUpChain(9).address("coin")
@@ -288,9 +288,9 @@ def coin_chain() -> ServedChain:
 
 
 async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> dict[str, IndexFinding]:
-    """Verify the index of a chain of coins; return the findings of balances that have a fault or a remark."""
+    """Verify the index of a chain of coins; return the findings of balances that have an error or a remark."""
     logs = [{"blockNumber": hex(number), "topics": ["0x" + TRANSFER.hex(), "0x", "0x"]} for number in (1, 2, 3)]
-    node = EvmReplayNode(chain, call=state.call, answers={"eth_getLogs": logs})
+    node = EvmReplayNode(chain, call=state.call, replies={"eth_getLogs": logs})
     findings = await verify(folder, node, count=20)
     assert all(finding.is_compared for finding in findings.values())
     assert findings[ROWS].fault == ""
@@ -301,7 +301,7 @@ async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> 
     }
 
 
-async def test_balances_that_change_without_events_are_reported_and_are_no_fault(tmp_path: Path) -> None:
+async def test_balances_that_change_without_events_are_reported_and_are_no_error(tmp_path: Path) -> None:
     chain = coin_chain()
     write_index(tmp_path, chain, has_holders=True)
     state = NftState(chain)
@@ -312,7 +312,7 @@ async def test_balances_that_change_without_events_are_reported_and_are_no_fault
     assert (finding.fault, "the index has all of them" in finding.remark) == ("", True)
 
 
-async def test_balances_of_a_contract_with_contradicting_events_are_no_fault(tmp_path: Path) -> None:
+async def test_balances_of_a_contract_with_contradicting_events_are_no_error(tmp_path: Path) -> None:
     chain = MadeUpChain(9)
     ann, bob = chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ann, bob, 50)])])
@@ -324,7 +324,7 @@ async def test_balances_of_a_contract_with_contradicting_events_are_no_fault(tmp
     assert (finding.fault, "contradict each other" in finding.remark) == ("", True)
 
 
-async def test_a_balance_that_is_wrong_because_the_index_is_is_a_fault(tmp_path: Path) -> None:
+async def test_a_balance_that_is_wrong_in_the_index_is_an_error(tmp_path: Path) -> None:
     chain = coin_chain()
     file = write_index(tmp_path, chain, has_holders=True)
     # As if the last transfer, from bob to ann, had never been seen.
@@ -343,8 +343,8 @@ async def test_nothing_is_compared_with_a_node_at_another_height_without_the_sta
 ) -> None:
     monkeypatch.setattr(evm_verify, "_STATE_RETRY_S", 0.001)
     write_index(tmp_path, nfts)
-    made = EvmReplayNode(nfts, is_down=True)
-    findings = await verify(tmp_path, made, count=8)
+    node = EvmReplayNode(nfts, is_down=True)
+    findings = await verify(tmp_path, node, count=8)
     assert [subject for subject, finding in findings.items() if finding.is_compared] == [ROWS]
 
 

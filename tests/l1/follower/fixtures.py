@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from tests.chains.p_vectors import recorded, unchecked
-from tests.node.recorded_node import RecordedNode, RpcFault, open_upstream
+from tests.node.recorded_node import RecordedNode, RefusedCall, open_upstream
 from warpseal.chains.ids import BlockID
 from warpseal.chains.p_blocks import PBlock, parse_p_block
 from warpseal.chains.p_txs import PSignedTx
@@ -107,12 +107,12 @@ class ChainNode(RecordedNode):
     tip: int | None = None
     lies: dict[int, bytes] = field(default_factory=dict)
     etna_s: int | None = BANFF_S
-    asked: list[int] = field(default_factory=list)
+    requested_heights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.answers.setdefault("platform.getHeight", lambda _: {"height": str(self.height)})
-        self.answers.setdefault("platform.getBlockByHeight", self._block)
-        self.answers.setdefault("info.upgrades", self._upgrades)
+        self.replies.setdefault("platform.getHeight", lambda _: {"height": str(self.height)})
+        self.replies.setdefault("platform.getBlockByHeight", self._block)
+        self.replies.setdefault("info.upgrades", self._upgrades)
 
     @property
     def height(self) -> int:
@@ -121,9 +121,9 @@ class ChainNode(RecordedNode):
 
     def _block(self, params: Any) -> Any:
         height = int(params["height"])
-        self.asked.append(height)
+        self.requested_heights.append(height)
         if height > self.height:
-            raise RpcFault(f"couldn't get block at height {height}: not found")
+            raise RefusedCall(f"couldn't get block at height {height}: not found")
         return encoded(self.lies.get(height, self.chain.raw[height]))
 
     def _upgrades(self, _: Any) -> Any:

@@ -114,7 +114,7 @@ async def test_follow_from_height_sets_the_lowest_block() -> None:
     async with nodes_of(node) as blocks, following(blocks, store, settings) as follower:
         await until(lambda: is_done(follower.status()))
     assert store.spans == [(42, 59)]
-    assert min(node.asked) == 42
+    assert min(node.requested_heights) == 42
     assert node.calls["info.upgrades"] == 0
 
 
@@ -216,13 +216,13 @@ async def test_blocks_accepted_during_a_downtime_are_read_from_the_tip_and_repor
 async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> None:
     chain, store = Chain(10), MemoryStore()
     node = ChainNode(chain=chain)
-    height = node.answers["platform.getHeight"]
+    height = node.replies["platform.getHeight"]
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
-        node.answers["platform.getHeight"] = lambda _: web.Response(status=502)
+        node.replies["platform.getHeight"] = lambda _: web.Response(status=502)
         await until(lambda: follower.status().waiting_for == "nodes")
         chain.grow(2)
-        node.answers["platform.getHeight"] = height
+        node.replies["platform.getHeight"] = height
         await until(lambda: follower.status().height == 11)
         assert follower.status().waiting_for is None
 
@@ -230,7 +230,7 @@ async def test_the_follower_waits_for_an_unavailable_node_and_continues() -> Non
 async def test_a_rate_limited_backfill_reads_every_block() -> None:
     chain, store = Chain(60), MemoryStore()
     node = ChainNode(chain=chain)
-    block = node.answers["platform.getBlockByHeight"]
+    block = node.replies["platform.getBlockByHeight"]
     count = 0
 
     def limited(params: object) -> object:
@@ -240,7 +240,7 @@ async def test_a_rate_limited_backfill_reads_every_block() -> None:
             return web.Response(status=429, headers={"Retry-After": "0"})
         return block(params)
 
-    node.answers["platform.getBlockByHeight"] = limited
+    node.replies["platform.getBlockByHeight"] = limited
     async with nodes_of(node) as blocks, following(blocks, store) as follower:
         await until(lambda: is_done(follower.status()))
     assert store.spans[0][1] == 59
@@ -275,7 +275,7 @@ async def test_a_follower_without_leadership_reports_the_progress_of_the_leader(
             await until(lambda: second.status().backfilled == 1)
             result = second.status()
     assert (result.height, result.lag_blocks, result.remaining_blocks, result.is_leader) == (19, 0, 0, False)
-    assert len(nodes[1].asked) < 8
+    assert len(nodes[1].requested_heights) < 8
 
 
 async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
@@ -291,13 +291,13 @@ async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
         await until(lambda: is_done(first.status()))
         assert not second.status().is_leader
         # The follower searches for the first block of Etna and reads no range.
-        assert len(nodes[1].asked) < 8
+        assert len(nodes[1].requested_heights) < 8
         leads[0].set(False)
         chain.grow(3)
         leads[1].set(True)
         await until(lambda: second.status().height == 22 and second.status().is_leader)
         # The former leader reads no new block. A call that it sent before may still arrive.
-        assert max(nodes[0].asked) < 20
+        assert max(nodes[0].requested_heights) < 20
         assert not first.status().is_leader
     assert len(store.spans) == 1
     heights = [height for read in store.appended for height in range(read.low, read.high + 1)]

@@ -89,13 +89,13 @@ def test_each_block_is_read_once_however_the_tip_moves(first: int, tip: int, siz
 
 @pytest.mark.parametrize("without_time", [0, 1, 5, 30])
 async def test_the_first_block_at_or_after_a_time_is_found(without_time: int) -> None:
-    asked = 0
+    reads = 0
 
     async def time_of(height: int) -> int | None:
-        nonlocal asked
-        asked += 1
+        nonlocal reads
+        reads += 1
         return None if height < without_time else 100 + height // 3
 
     for time_s, first in ((0, without_time), (104, max(without_time, 12)), (105, max(without_time, 15)), (111, 31)):
         assert await find_first_block(time_s, 30, time_of) == first
-    assert asked <= 4 * 6
+    assert reads <= 4 * 6

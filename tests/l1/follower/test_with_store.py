@@ -58,9 +58,9 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
         blocks.max_calls_per_s = 8
         while not spans or spans[-1] != [(1, chain.tip)]:
             async with store_in(tmp_path) as store:
-                asked = len(node.asked)
+                read_count = len(node.requested_heights)
                 async with following(blocks, store.l1) as follower:
-                    await until(lambda: len(node.asked) > asked + 30 or is_done(follower.status()))  # noqa: B023
+                    await until(lambda: len(node.requested_heights) > read_count + 30 or is_done(follower.status()))  # noqa: B023
                 spans.append([(item.low, item.high) for item in await store.l1.ranges(P_CHAIN)])
             if len(spans) < 4:
                 chain.grow(12)
@@ -105,10 +105,10 @@ async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_oth
             assert first.status().is_leader
             assert not second.status().is_leader
             # The follower searches for the first block of Etna and reads no range.
-            assert len(nodes[1].asked) < 10
-        asked = len(nodes[0].asked)
+            assert len(nodes[1].requested_heights) < 10
+        read_count = len(nodes[0].requested_heights)
         chain.grow(1, txs[1])
         await until(lambda: second.status().is_leader and second.status().height == 41)
-        assert len(nodes[0].asked) == asked
+        assert len(nodes[0].requested_heights) == read_count
         assert [(item.low, item.high) for item in await first_store.l1.ranges(P_CHAIN)] == [(1, 41)]
         assert await first_store.l1.transaction(txs[1].id) is not None

@@ -30,7 +30,7 @@ ended = threading.Event()
 
 
 def write_event(line: str) -> None:
-    """Append a line to the event file beside the executable; the test reads it."""
+    """Append a line to the event file in the folder of the executable; the test reads it."""
     with open(os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a") as file:
         file.write(f"{line}\n")
 

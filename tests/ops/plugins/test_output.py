@@ -58,8 +58,8 @@ def test_output_stays_within_the_bounds_and_dropped_bytes_are_reported(chunks: l
     assert len(output.lines) <= BOUNDS.lines
     assert all(len(line) <= BOUNDS.line_bytes for line in output.lines)
     assert kept_bytes <= BOUNDS.bytes
-    printed = sum(len(chunk) for chunk in chunks)
-    assert kept_bytes + output.dropped <= printed
+    total_bytes = sum(len(chunk) for chunk in chunks)
+    assert kept_bytes + output.dropped <= total_bytes
 
 
 @pytest.mark.parametrize("raw", [b"x" * 10_000, b"x\n" * 10_000, b"\n" * 10_000, b"\xff" * 10_000])

@@ -154,10 +154,10 @@ class BusyTime:
         ended.set_result(None)
 
 
-def l1_node(*validators: dict[str, Any], **answers: Any) -> RecordedNode:
+def l1_node(*validators: dict[str, Any], **replies: Any) -> RecordedNode:
     """Return a node with the fee of Fuji and these validators, given as changes of a recorded one."""
     listed = {"validators": [{**RECORDED[1], **change} for change in validators]}
-    return RecordedNode({CONFIG: FUJI_FEE, STATE: AT_MINIMUM, CURRENT: listed, **answers})
+    return RecordedNode({CONFIG: FUJI_FEE, STATE: AT_MINIMUM, CURRENT: listed, **replies})
 
 
 def named(number: int) -> dict[str, str]:

@@ -39,7 +39,7 @@ hostile_counts = st.sampled_from([0, 1, 2, 9_999, 10_000, 10_001, 20_000, 2**40,
 hostile_excesses = st.sampled_from([0, 1, 2**20, 2**30, 2**40, MOST - 1, MOST])
 
 
-def recorded_answers(files: tuple[str, ...]) -> dict[str, list[Any]]:
+def recorded_replies(files: tuple[str, ...]) -> dict[str, list[Any]]:
     """Return the results of recorded calls by method."""
     results: dict[str, list[Any]] = defaultdict(list)
     for file in files:
@@ -230,14 +230,14 @@ def test_no_balances_and_no_parameters_take_more_than_some_steps(
 
 @pytest.mark.parametrize("files", [("localnet/platform", "localnet/ledger"), ("helicon/l1-fees",)], ids=lambda x: x[0])
 def test_recorded_balances_are_as_funded_less_the_fee_until_the_recorded_time(files: tuple[str, ...]) -> None:
-    answers = recorded_answers(files)
-    (config,), (state,) = answers["platform.getValidatorFeeConfig"], answers["platform.getValidatorFeeState"]
+    replies = recorded_replies(files)
+    (config,), (state,) = replies["platform.getValidatorFeeConfig"], replies["platform.getValidatorFeeState"]
     curve = FeeCurve(
         L1FeeConfig(config["target"], config["minPrice"], config["excessConversionConstant"]), 3, state["excess"]
     )
     assert curve.price == state["price"]
     as_of_s = int(datetime.fromisoformat(state["timestamp"]).timestamp())
-    validators = {record["validationID"]: record for record in answers["platform.getL1Validator"] if record}
+    validators = {record["validationID"]: record for record in replies["platform.getL1Validator"] if record}
     active = [record for record in validators.values() if int(record["balance"])]
     assert len(active) == 3
     for validator in active:

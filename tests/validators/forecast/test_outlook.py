@@ -34,14 +34,16 @@ def validator_id(number: int) -> ValidationID:
     return ValidationID(bytes([number]) * 32)
 
 
-def l1_validator(number: int, weight: int, balance: int, *, answered: bool = True) -> ForecastValidator:
+def l1_validator(number: int, weight: int, balance: int, *, has_answered: bool = True) -> ForecastValidator:
     node_id = NodeID(bytes([number]) * 20)
-    return ForecastValidator(validator_id(number), node_id, weight, balance, None, True, answered)
+    return ForecastValidator(validator_id(number), node_id, weight, balance, None, True, has_answered)
 
 
-def stake(number: int, weight: int, end_s: int, *, has_key: bool = True, answered: bool = True) -> ForecastValidator:
+def stake(
+    number: int, weight: int, end_s: int, *, has_key: bool = True, has_answered: bool = True
+) -> ForecastValidator:
     node_id = NodeID(bytes([number]) * 20)
-    return ForecastValidator(validator_id(number), node_id, weight, None, end_s, has_key, answered)
+    return ForecastValidator(validator_id(number), node_id, weight, None, end_s, has_key, has_answered)
 
 
 AT_CAPACITY = FeeCurve(MAINNET.l1_fee, MAINNET.l1_fee.capacity, 0)
@@ -56,7 +58,7 @@ def is_possible(active_weight: int, total_weight: int) -> bool:
 
 
 def test_a_validator_with_half_of_the_weight_and_a_tenth_of_an_avax_stops_the_l1_in_two_days() -> None:
-    outlook = on_mainnet([l1_validator(1, 50, AVAX // 10), l1_validator(2, 50, 5 * AVAX, answered=False)])
+    outlook = on_mainnet([l1_validator(1, 50, AVAX // 10), l1_validator(2, 50, 5 * AVAX, has_answered=False)])
     assert (outlook.total_weight, outlook.required_weight, outlook.active_weight) == (100, 67, 100)
     assert (outlook.margin, outlook.answering_weight) == (Fraction(33, 100), 50)
     assert outlook.answering_margin == Fraction(-17, 100)
@@ -179,10 +181,10 @@ small_sets = st.lists(
 )
 
 
-def build_validators(drawn: Sequence[tuple[int, int, int | None, bool]]) -> list[ForecastValidator]:
+def build_validators(samples: Sequence[tuple[int, int, int | None, bool]]) -> list[ForecastValidator]:
     return [
         l1_validator(number, weight, balance) if end is None else stake(number, weight, NOW_S + end, has_key=has_key)
-        for number, (weight, balance, end, has_key) in enumerate(drawn, start=1)
+        for number, (weight, balance, end, has_key) in enumerate(samples, start=1)
     ]
 
 
@@ -230,9 +232,9 @@ def funded(validators: Sequence[ForecastValidator], top_ups: Sequence[TopUp]) ->
 
 @given(small_sets, small_configs, st.integers(0, 60), st.integers(0, 2_000))
 def test_the_course_is_that_of_a_plain_p_chain(
-    drawn: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int
+    samples: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int
 ) -> None:
-    validators, seconds = build_validators(drawn), 120
+    validators, seconds = build_validators(samples), 120
     curve = FeeCurve(config, active, excess)
     course = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today
     run = run_set(validators, config, active, excess, seconds)
@@ -272,9 +274,9 @@ def test_the_course_is_that_of_a_plain_p_chain(
 
 @given(small_sets, small_configs, st.integers(0, 60), st.integers(0, 2_000), st.integers(1, 60))
 def test_top_ups_keep_the_quorum_and_one_navax_less_of_any_does_not(
-    drawn: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int, seconds: int
+    samples: Sequence[tuple[int, int, int | None, bool]], config: L1FeeConfig, active: int, excess: int, seconds: int
 ) -> None:
-    validators = build_validators(drawn)
+    validators = build_validators(samples)
     curve = FeeCurve(config, active, excess)
     assume(curve.cost(seconds + 1) < 2**60)
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
@@ -295,10 +297,10 @@ def test_top_ups_keep_the_quorum_and_one_navax_less_of_any_does_not(
 
 @given(small_sets, st.integers(0, 100), st.integers(1, 100))
 def test_up_to_twelve_candidates_are_funded_with_the_least_sum(
-    drawn: Sequence[tuple[int, int, int | None, bool]], excess: int, seconds: int
+    samples: Sequence[tuple[int, int, int | None, bool]], excess: int, seconds: int
 ) -> None:
     config, active = L1FeeConfig(5, 3, 1_000), 5
-    validators = build_validators(drawn[:6])
+    validators = build_validators(samples[:6])
     curve = FeeCurve(config, active, excess)
     top_ups = forecast_quorum(validators, NOW_S, curve, curve, top_up_s=seconds).today.top_ups
     needed = curve.cost(seconds + 1)

@@ -36,10 +36,10 @@ def state_json(excess: int, second: int, config: L1FeeConfig = LOCAL) -> dict[st
     return {"excess": excess, "price": l1_fee_price(config, excess), "timestamp": f"2026-11-21T02:07:{second:02}Z"}
 
 
-def answers_in_turn(*answers: dict[str, Any]) -> Any:
-    """Return an answer that gives one after another, and the last one for ever."""
-    waiting: Iterator[dict[str, Any]] = iter(answers)
-    return lambda _: next(waiting, answers[-1])
+def replies_in_turn(*replies: dict[str, Any]) -> Any:
+    """Return a reply that gives one after another, and the last one for ever."""
+    waiting: Iterator[dict[str, Any]] = iter(replies)
+    return lambda _: next(waiting, replies[-1])
 
 
 @asynccontextmanager
@@ -90,8 +90,8 @@ async def test_the_recorded_l1_is_read_at_the_time_of_the_chain_with_the_minimum
 async def test_balances_are_read_again_if_a_block_came_in_between() -> None:
     recorded = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
     later = [{**entry, "balance": str(max(0, int(entry["balance"]) - 2))} for entry in recorded]
-    states = answers_in_turn(state_json(0, 1), state_json(0, 3))
-    node = RecordedNode({STATE: states, CURRENT: answers_in_turn({"validators": recorded}, {"validators": later})})
+    states = replies_in_turn(state_json(0, 1), state_json(0, 3))
+    node = RecordedNode({STATE: states, CURRENT: replies_in_turn({"validators": recorded}, {"validators": later})})
     reading = await read(node)
     assert reading.fee.state.time_s == RECORDED_AT + 16
     assert reading.validations[0].balance == 99_999_999_947
@@ -99,20 +99,20 @@ async def test_balances_are_read_again_if_a_block_came_in_between() -> None:
 
 
 async def test_a_chain_with_a_block_between_all_calls_is_read_three_times_at_most() -> None:
-    node = RecordedNode({STATE: answers_in_turn(*(state_json(0, second) for second in range(20)))})
+    node = RecordedNode({STATE: replies_in_turn(*(state_json(0, second) for second in range(20)))})
     assert (await read(node)).fee.state.time_s == RECORDED_AT + 16
     assert (node.calls[STATE], node.calls[CURRENT]) == (4, 3)
 
 
 async def test_stakes_need_no_second_reading() -> None:
-    node = RecordedNode({STATE: answers_in_turn(*(state_json(0, second) for second in range(20)))})
+    node = RecordedNode({STATE: replies_in_turn(*(state_json(0, second) for second in range(20)))})
     assert (await read(node, PERMISSIONED)).validations[0].end_unix_s == 1_826_757_159
     assert node.calls[CURRENT] == 1
 
 
 async def test_two_readings_of_the_excess_give_the_number_of_active_validators() -> None:
     states = (state_json(1_000, 1), state_json(1_000, 1), *[state_json(1_000 + 5 * 70, 6)] * 2)
-    async with reader_of(RecordedNode({STATE: answers_in_turn(*states)})) as reader:
+    async with reader_of(RecordedNode({STATE: replies_in_turn(*states)})) as reader:
         first = (await reader.read(L1, CallOrigin.CALLER)).fee
         assert (first.active, first.source) == (None, ActiveSource.UNKNOWN)
         second = (await reader.read(L1, CallOrigin.CALLER)).fee
@@ -136,7 +136,7 @@ async def test_an_index_near_the_tip_has_the_number(index: MemoryIndex, source: 
     assert (fee.source, fee.active) == (source, 3 if source is ActiveSource.INDEX else None)
 
 
-async def test_an_index_that_cannot_be_read_is_done_without() -> None:
+async def test_the_minimum_price_is_assumed_if_the_index_cannot_be_read() -> None:
     index = p_index(3)
     index.error = StoreDown("a test wants it")
     assert (await read(RecordedNode(), index=index)).fee.source is ActiveSource.MINIMUM
@@ -144,8 +144,8 @@ async def test_an_index_that_cannot_be_read_is_done_without() -> None:
 
 async def test_parameters_are_read_again_when_they_do_not_give_the_price() -> None:
     changed = {**recorded_result(CONFIG), "minPrice": 512}
-    states = answers_in_turn(state_json(0, 1), state_json(0, 1), *[{**state_json(0, 2), "price": 512}] * 2)
-    node = RecordedNode({STATE: states, CONFIG: answers_in_turn(recorded_result(CONFIG), changed)})
+    states = replies_in_turn(state_json(0, 1), state_json(0, 1), *[{**state_json(0, 2), "price": 512}] * 2)
+    node = RecordedNode({STATE: states, CONFIG: replies_in_turn(recorded_result(CONFIG), changed)})
     async with reader_of(node) as reader:
         assert (await reader.read(L1, CallOrigin.CALLER)).fee.config.min_price == 1
         assert (await reader.read(L1, CallOrigin.CALLER)).fee.config.min_price == 512
@@ -153,7 +153,7 @@ async def test_parameters_are_read_again_when_they_do_not_give_the_price() -> No
     assert node.calls[CONFIG] == 2
 
 
-async def test_a_price_that_no_parameters_give_is_no_answer() -> None:
+async def test_a_price_that_no_parameters_give_is_no_reply() -> None:
     with pytest.raises(NodeUnavailable, match=STATE):
         await read(RecordedNode({STATE: {**state_json(0, 1), "price": 2}}))
 

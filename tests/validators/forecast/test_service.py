@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RpcFault, node_id, recorded_result
+from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, node_id, recorded_result
 from tests.validators.fixtures import Clock, started_services
 from tests.validators.forecast.fixtures import (
     AT,
@@ -87,7 +87,7 @@ async def test_a_stake_without_a_key_in_the_validator_set_cannot_sign() -> None:
     assert outlook.today.quorum_impossible_at_s == AT
 
 
-async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_foretold() -> None:
+async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_forecast() -> None:
     node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "99000000000"})
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
@@ -111,7 +111,7 @@ async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
     node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "0"})
     # The price doubles each minute.
     config = L1FeeConfig(10_000, 512, 865_617, 20_000)
-    node.answers[CONFIG] = {**FUJI_FEE, "capacity": 20_000, "excessConversionConstant": config.excess_conversion}
+    node.replies[CONFIG] = {**FUJI_FEE, "capacity": 20_000, "excessConversionConstant": config.excess_conversion}
     async with forecasting(node) as service:
         outlook = (await service.forecast(L1)).outlook
     assert outlook.today.losses[0].at_s == AT + 195_312
@@ -123,7 +123,7 @@ async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
 async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
     price = 615  # 512 * e^(9524000 / 51937021)
     node = l1_node({**named(1), "balance": str(price * 1_000)})
-    node.answers[STATE] = {**AT_MINIMUM, "excess": 9_524_000, "price": price}
+    node.replies[STATE] = {**AT_MINIMUM, "excess": 9_524_000, "price": price}
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
     assert forecast.fee is not None
@@ -137,14 +137,14 @@ async def is_known(observed: Observed) -> bool:
         return (await service.forecast(L1)).is_answering_known
 
 
-async def test_answers_are_not_known_while_a_validator_of_a_tracked_subnet_may_connect_in_a_moment() -> None:
+async def test_responses_of_validators_are_unknown_while_a_connection_may_come() -> None:
     assert not await is_known(Observed({HEAVY: True}, connecting=frozenset({OTHER_HEAVY})))
     assert await is_known(Observed({HEAVY: True, OTHER_HEAVY: False}, connecting=frozenset({OTHER_HEAVY})))
     inactive = next(parse_node_id(row["nodeID"]) for row in RECORDED if row["balance"] == "0")
     assert await is_known(Observed({HEAVY: True}, connecting=frozenset({inactive})))
 
 
-async def test_answers_are_not_known_of_a_subnet_that_the_daemon_does_not_track() -> None:
+async def test_responses_of_validators_of_an_untracked_subnet_are_unknown() -> None:
     third = node_id("3i4HtiRnwBb5YAhpn9RahuTgAkpPNUkxK")
     some, everyone = {HEAVY: True}, {HEAVY: True, OTHER_HEAVY: False, third: True}
     assert await is_known(Observed(some))
@@ -208,10 +208,10 @@ async def test_a_forecast_whose_callers_have_left_is_not_computed_to_its_end() -
 
 async def test_an_unknown_subnet_and_nodes_that_are_down_are_errors() -> None:
     def refuse(_: object) -> object:
-        raise RpcFault("not bootstrapped")
+        raise RefusedCall("not bootstrapped")
 
     def find_none(_: object) -> object:
-        raise RpcFault("not found")
+        raise RefusedCall("not found")
 
     async with forecasting(RecordedNode({"platform.getSubnet": find_none})) as service:
         with pytest.raises(UnknownSubnet):
@@ -244,7 +244,7 @@ async def test_tracked_subnets_are_refreshed_in_the_background() -> None:
             assert [forecast.subnet_id for forecast in service.latest()] == [L1, PERMISSIONED]
             services.clock.now += TTL_S
             await until(lambda: service.latest()[0] is not first)
-            node.answers[STATE] = lambda _: 1 / 0
+            node.replies[STATE] = lambda _: 1 / 0
             assert len(service.latest()) == 2
         services.clock.now += 2_000
         assert service.latest() == ()
@@ -292,7 +292,7 @@ async def test_the_shortest_balances_have_series_and_series_of_validators_that_l
         assert [sample.seconds_left for sample in samples] == [1_000 * number for number in range(1, MAX_SERIES + 1)]
         assert {sample.subnet_id for sample in samples} == {id_text(L1)}
         assert (samples[0].node_id, samples[0].validation_id) == tuple(named(1).values())
-        node.answers[CURRENT] = {"validators": [{**RECORDED[1], **row} for row in (*inactive, funded[4])]}
+        node.replies[CURRENT] = {"validators": [{**RECORDED[1], **row} for row in (*inactive, funded[4])]}
         clock.now += TTL_S
         await service.forecast(L1)
         assert [sample.seconds_left for sample in validator_samples(service)] == [5_000, 0, 0]
@@ -324,7 +324,7 @@ async def test_extreme_fees_and_weights_are_computed_with(changes: dict[str, Any
     most = str(2**64 - 1)
     rows = [{**named(number), "balance": most, "weight": most} for number in (1, 2)]
     node = l1_node(*rows, {**named(3), "weight": "0", "balance": "1"})
-    node.answers |= {CONFIG: {**FUJI_FEE, **changes}, STATE: state}
+    node.replies |= {CONFIG: {**FUJI_FEE, **changes}, STATE: state}
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
     assert forecast.outlook.total_weight == 2 * (2**64 - 1)
@@ -340,8 +340,8 @@ async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
     excess = powers * config.excess_conversion
     node = l1_node(*({**named(number), "balance": str(5**number)} for number in range(1, 28)))
     fee = {"capacity": config.capacity, "target": config.target, "minPrice": config.min_price}
-    node.answers[CONFIG] = {**fee, "excessConversionConstant": config.excess_conversion}
-    node.answers[STATE] = {**AT_MINIMUM, "excess": excess, "price": l1_fee_price(config, excess)}
+    node.replies[CONFIG] = {**fee, "excessConversionConstant": config.excess_conversion}
+    node.replies[STATE] = {**AT_MINIMUM, "excess": excess, "price": l1_fee_price(config, excess)}
     steps = count_steps(monkeypatch)
     async with forecasting(node) as service:
         outlook = (await service.forecast(L1)).outlook

@@ -39,7 +39,7 @@ class SimulatedL1:
         return await self.service.forecast(self.subnet_id)
 
     async def forecast_from_slope(self) -> SubnetForecast:
-        """Forecast from two readings a second apart, which tell how many validators are active."""
+        """Forecast from two readings a second apart, which give the number of active validators."""
         await self.forecast()
         self.build_block(int(self.clock.now) + 1)
         return await self.forecast()
@@ -76,7 +76,7 @@ async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_
     regimes: list[tuple[ActiveSource, int]] = []
     impossible: list[bool] = []
     async with simulated_l1(fees, 3_000, 9_000, 9_000, 30_000, 90_000, 160_000) as l1:
-        # The excess grows from 0, which does not tell how many validators pay.
+        # The excess grows from 0, which does not show how many validators pay.
         l1.build_block(int(l1.clock.now) + 1)
         while active_before := l1.active_ids():
             forecast = await l1.forecast_from_slope()

@@ -31,15 +31,15 @@ def validation(
 
 @dataclass
 class FakePeers(PeerNetwork):
-    """Peers that a test moves. heard: when a connected node was last heard; the others are wanted and were tried."""
+    """Peers that a test moves. last_heard: time by connected node; the others are targets and were tried."""
 
-    heard: dict[NodeID, float] = field(default_factory=dict)
+    last_heard: dict[NodeID, float] = field(default_factory=dict)
     targets: set[NodeID] = field(default_factory=set)
     dialed: set[NodeID] = field(default_factory=set)
     listeners: list[Callable[[NodeID, bool], None]] = field(default_factory=list)
 
     def heard_at(self, node_id: NodeID) -> float | None:
-        return self.heard.get(node_id)
+        return self.last_heard.get(node_id)
 
     def is_tracked(self, node_id: NodeID) -> bool:
         return node_id in self.targets
@@ -56,12 +56,12 @@ class FakePeers(PeerNetwork):
         """A node that is wanted is dialed, and connected."""
         self.targets.add(node_id)
         self.dialed.add(node_id)
-        self.heard[node_id] = now_s
+        self.last_heard[node_id] = now_s
         self._notify(node_id, True)
 
     def drop(self, node_id: NodeID) -> None:
         """The connection ends."""
-        del self.heard[node_id]
+        del self.last_heard[node_id]
         self._notify(node_id, False)
 
     def _notify(self, node_id: NodeID, connected: bool) -> None:
@@ -106,8 +106,8 @@ class MemoryUptimeStorage(UptimeRows):
             if stored is None or row.observed_ms >= stored.observed_ms:
                 self.validations[row.validation_id] = row
         for hour in hours:
-            written = self.hour_rows.get((hour.hour, hour.node_id))
-            if written is None or hour.observed_ms >= written.observed_ms:
+            stored_row = self.hour_rows.get((hour.hour, hour.node_id))
+            if stored_row is None or hour.observed_ms >= stored_row.observed_ms:
                 self.hour_rows[hour.hour, hour.node_id] = hour
 
     async def hours(self, observer: NodeID, node_id: NodeID, first_hour: int, last_hour: int) -> Sequence[HourRow]:
@@ -132,13 +132,13 @@ class MemoryUptimeStorage(UptimeRows):
 
 @dataclass
 class Clock:
-    """A clock that a test winds, in milliseconds; the wall shows the same. asked: how often it was looked at."""
+    """A clock that a test winds, in milliseconds; the wall shows the same. readings: how often it was read."""
 
     now_ms: int = 1_000_000
-    asked: int = 0
+    readings: int = 0
 
     def now(self) -> float:
-        self.asked += 1
+        self.readings += 1
         return self.now_ms / 1_000
 
     def unix(self) -> float:

@@ -35,7 +35,7 @@ async def _observe(url: str, pipe: Connection) -> None:
             pipe.send([row.connected_ms for row in validations])
             await asyncio.to_thread(pipe.recv)
             clock.now_ms += STEP_MS
-            peers.heard[NODE] = clock.now()
+            peers.last_heard[NODE] = clock.now()
             await asyncio.sleep(HASTY.write_s)
 
 
@@ -46,18 +46,18 @@ def observed_until_killed(url: str, least_ms: int) -> tuple[int, int]:
     child = context.Process(target=observe_until_killed, args=(url, theirs))
     child.start()
     theirs.close()
-    passed_ms, written = 0, [0]
+    passed_ms, readings = 0, [0]
     try:
         while True:
             assert ours.poll(TIMEOUT_S)
-            written = ours.recv()
-            if max(written, default=0) > least_ms:
+            readings = ours.recv()
+            if max(readings, default=0) > least_ms:
                 break
             passed_ms += STEP_MS
             ours.send("step")
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
-        return max(written), passed_ms
+        return max(readings), passed_ms
     finally:
         child.kill()
         child.join()

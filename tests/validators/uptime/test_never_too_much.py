@@ -58,7 +58,7 @@ class TrueUptime:
 
 @dataclass
 class CrashingDaemon:
-    """A daemon that may crash, and the truth beside it."""
+    """A daemon that may crash, and the true uptimes."""
 
     clock: Clock = field(default_factory=Clock)
     storage: MemoryUptimeStorage = field(default_factory=MemoryUptimeStorage)
@@ -112,7 +112,7 @@ class CrashingDaemon:
 
     def hear(self, node_id: NodeID) -> None:
         if self.truths[node_id].is_connected and self.truths[node_id].is_alive:
-            self.peers.heard[node_id] = self.clock.now()
+            self.peers.last_heard[node_id] = self.clock.now()
 
     def die(self, node_id: NodeID) -> None:
         """The machine of a node vanishes: its connection stays open for a while."""
@@ -124,7 +124,7 @@ class CrashingDaemon:
             self.peers.drop(node_id)
             self.uptimes.advance(node_id, self.now_ms)
 
-    def unwant(self, node_id: NodeID) -> None:
+    def retarget(self, node_id: NodeID) -> None:
         self.peers.targets ^= {node_id}
 
     def watch(self, node_id: NodeID, is_active: bool = True) -> None:
@@ -161,7 +161,7 @@ class CrashingDaemon:
             assert sum(row.observed_ms for row in rows) <= truth.node.observed_ms
 
 
-OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "unwant", "watch", "watch", "rest")
+OF_NODES = ("connect", "connect", "hear", "hear", "die", "drop", "retarget", "watch", "watch", "rest")
 STEPS = st.one_of(
     st.tuples(st.sampled_from(OF_NODES), st.sampled_from(NODES)),
     st.tuples(st.just("look"), st.integers(0, GAP_MS)),

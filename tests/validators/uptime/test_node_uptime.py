@@ -32,7 +32,7 @@ def test_a_node_that_is_not_wanted_any_more_is_not_observed_until_it_is_again() 
     uptimes.update(0)
     peers.connect(NODE, 0)
     uptimes.advance(NODE, 0)
-    peers.heard[NODE] = 4
+    peers.last_heard[NODE] = 4
     uptimes_after(uptimes, 4)
     peers.targets.clear()
     peers.drop(NODE)

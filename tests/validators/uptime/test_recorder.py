@@ -49,9 +49,9 @@ async def pass_time(clock: Clock, peers: FakePeers, seconds: int) -> None:
     """Wind the clock, second by second as everybody has looked at it, all connected nodes heard."""
     for _ in range(seconds):
         clock.now_ms += 1_000
-        peers.heard = dict.fromkeys(peers.heard, clock.now())
-        seen = clock.asked + 8
-        await until(lambda seen=seen: clock.asked >= seen)  # type: ignore[misc]
+        peers.last_heard = dict.fromkeys(peers.last_heard, clock.now())
+        seen = clock.readings + 8
+        await until(lambda seen=seen: clock.readings >= seen)  # type: ignore[misc]
 
 
 async def test_connects_and_disconnects_are_counted_and_kept_over_a_restart() -> None:
@@ -203,7 +203,7 @@ async def test_two_daemons_on_one_store_return_their_own_observations(any_store_
             first.watch([validation()])
             second.watch([validation()])
             await pass_time(clock, ours, 6)
-            theirs.heard[NODE] = 1_003.0
+            theirs.last_heard[NODE] = 1_003.0
     async with store_at(any_store_url) as store:
         loaded = [(await store.observed.load(observer, 0, 0)).validations for observer in (OURS, OTHER)]
     assert [[row.connected_ms for row in rows] for rows in loaded] == [[6_000], [3_000]]

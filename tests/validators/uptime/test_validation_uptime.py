@@ -23,13 +23,13 @@ class UptimeScenario:
         self.now_s = 0
         self.uptimes.heartbeat(0)
 
-    def wait(self, seconds: int, *heard: NodeID) -> None:
+    def wait(self, seconds: int, *node_ids: NodeID) -> None:
         """Let time pass with a heartbeat every second; at the end the daemon hears from these nodes."""
         for _ in range(seconds):
             self.now_s += 1
             self.uptimes.heartbeat(self.now_s * 1_000)
-        for node_id in heard:
-            self.peers.heard[node_id] = self.now_s
+        for node_id in node_ids:
+            self.peers.last_heard[node_id] = self.now_s
 
     def connect(self) -> None:
         self.peers.connect(NODE, self.now_s)
@@ -139,19 +139,19 @@ def test_two_validations_of_a_node_are_counted_separately() -> None:
 
 
 def test_a_validation_continues_from_its_stored_row_whenever_that_is_read() -> None:
-    written = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
+    stored_row = ValidationRow(validation().validation_id, NODE, 1_000, START_UNIX_S - 60, 500_000, 400_000)
     before, after = UptimeScenario(), UptimeScenario()
-    before.validations.load_rows([written])
+    before.validations.load_rows([stored_row])
     for scenario in (before, after):
         scenario.connect()
         scenario.watch(validation())
         scenario.wait(20, NODE)
-    after.validations.load_rows([written])
+    after.validations.load_rows([stored_row])
     assert before.uptime(validation()) == after.uptime(validation()) == Uptime(520_000, 420_000)
     assert (
         before.rows()
         == after.rows()
-        == (replace(written, seen_at=START_UNIX_S, observed_ms=520_000, connected_ms=420_000),)
+        == (replace(stored_row, seen_at=START_UNIX_S, observed_ms=520_000, connected_ms=420_000),)
     )
 
 

@@ -31,7 +31,7 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
     """A block without its receipts. transactions: their hashes. base_fee_per_gas, block_gas_cost: not in all headers.
 
     From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and logs_bloom and receipts_root
-    are those of the ancestors that the block settles.
+    belong to the ancestors that the block settles.
     """
 
     number: str

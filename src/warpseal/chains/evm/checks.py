@@ -92,7 +92,7 @@ class BlockRules(Struct, frozen=True):
 
 
 def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules) -> EvmBlockFacts:
-    """Return what the index keeps of a block. receipts: of all of its transactions, in their order.
+    """Return what the index keeps of a block. receipts: one for each transaction, in their order.
 
     Raises BlockContradiction, and MalformedBlock for a malformed value.
     """
@@ -200,7 +200,7 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
 
 
 def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceipt]) -> int:
-    """Check that the receipts are those of the block's transactions; return the number of logs."""
+    """Check that the receipts belong to the block's transactions; return the number of logs."""
     hashes, block_hash = header.transactions, header.hash
     if len(receipts) != len(hashes):
         detail = f"{len(hashes)} transactions, {len(receipts)} receipts"
@@ -211,8 +211,8 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
             raise BlockContradiction(BlockFault.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
             is_of_block = receipt.transaction_hash in hashes
-            fault = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
-            raise BlockContradiction(fault, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
+            reason = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
+            raise BlockContradiction(reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
         if receipt.transaction_index != hex(index) and parse_quantity(receipt.transaction_index) != index:
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
             raise BlockContradiction(BlockFault.RECEIPT_ORDER, number, detail)

@@ -96,7 +96,7 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> B
 def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     """Return whether a block's bloom has the topic of an event that no log of its receipts has.
 
-    It has one by chance, or because the receipts are not those of the block. A bloom of many logs says nothing.
+    It has one by chance, or because the receipts belong to another block. A bloom of many logs says nothing.
     """
     bits = int.from_bytes(bloom)
     if bits.bit_count() > _MAX_BLOOM_BITS:

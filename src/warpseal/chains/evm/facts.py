@@ -75,7 +75,7 @@ class MetadataUpdate(Struct, frozen=True, gc=False):
 class Creation(Struct, frozen=True, gc=False):
     """One created contract. position: its place in its transaction, 0 for the transaction's own contract.
 
-    sender: of the transaction; factory: the contract that created it, None if the transaction itself did.
+    sender: sender of the transaction; factory: the contract that created it, None if the transaction itself did.
     """
 
     tx_index: int

@@ -48,7 +48,7 @@ class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
     """Return the fields of a JSON document. Raises UnusableMetadata.
 
-    token_id: of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is replaced.
+    token_id: ID of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is replaced.
     """
     if token_id is not None:
         content = fill_token_id(content, token_id)

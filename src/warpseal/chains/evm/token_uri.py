@@ -58,7 +58,7 @@ class UnusableMetadata(Exception):
 class Gateways(Struct, frozen=True):
     """Base URLs of HTTP gateways, without a slash at the end, in the order in which they are tried.
 
-    `/ipfs/<CID>` is appended to those of IPFS, and `/<transaction id>` to those of Arweave.
+    `/ipfs/<CID>` is appended to IPFS gateways, and `/<transaction id>` to Arweave gateways.
     """
 
     ipfs: tuple[str, ...] = ()

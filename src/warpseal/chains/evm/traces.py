@@ -37,7 +37,7 @@ class TxTrace(Struct, frozen=True, gc=False):
 
 
 class _Call(Struct, gc=False):
-    """A call of a transaction. to: of a creation, the new contract. error: why it was reverted."""
+    """A call of a transaction. to: the callee, or the new contract. error: why it was reverted."""
 
     type: str
     sender: str = field(name="from")

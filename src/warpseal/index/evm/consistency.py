@@ -1,6 +1,6 @@
 """Checks of an EVM chain's index: derived rows are computed again from the facts, and facts must fit together.
 
-Owners and balances are computed by rules written out here, not by those of the writer. Every row is read once, sorted
+Owners and balances are computed by rules written out here, not by the writer's. Every row is read once, sorted
 by the database, so that memory stays bounded whatever the size of the index. Facts and rows for a comparison with a
 node are drawn at random.
 """
@@ -267,7 +267,7 @@ class _Groups:
         self._skipped = 0
 
     def take(self, key: int) -> list[Any]:
-        """Return the rows of a key; those of lower keys count as rest."""
+        """Return the rows of a key; rows of lower keys count as rest."""
         rows = []
         while self._next is not None and self._next[0] <= key:
             if self._next[0] == key:
@@ -302,7 +302,7 @@ def sample_blocks(connection: Connection, count: int, random: Random) -> list[in
 def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     """Return the facts of a block as the index has them; None if it has not.
 
-    The parent's hash, and what leaves no row of the block's own, are empty. Creations: only those of receipts.
+    The parent's hash, and what leaves no row of the block's own, are empty. Only receipts give creations.
     """
     text = (
         "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"

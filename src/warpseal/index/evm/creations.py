@@ -1,4 +1,4 @@
-"""Created contracts: those of receipts, and those inside of transactions, which only traces show.
+"""Created contracts: receipts show some, and only traces show creations inside of transactions.
 
 All heights are traced up to a height, except for gaps that no node could trace.
 """

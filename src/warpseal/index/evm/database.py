@@ -1,6 +1,6 @@
 """The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run as those of the store are.
+Source of truth for the versions: migrations/, run like the store's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMAS: Final = (
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
-    """Return the URL of a chain's index: a file in the folder, or beside the file that `index-url` names.
+    """Return the URL of a chain's index: a file in the folder, or in the folder of the file that `index-url` names.
 
     folder: the network's folder of a daemon. Raises StartupError if there is no place for it.
     """

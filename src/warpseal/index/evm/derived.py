@@ -53,7 +53,7 @@ class DerivedRows:
         self._addresses: set[int] = set()
 
     def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
-        """Add the rows that follow from those of the next blocks. now: unix seconds."""
+        """Add the rows that follow from the rows of the next blocks. now: unix seconds."""
         prefixes = [(row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number) for row in rows.blocks]
         bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
         days = {day_of(row.time): (row.number, row.time, row.txs) for row in rows.blocks}

@@ -32,7 +32,7 @@ MAX_BALANCES: Final = 20_000
 MAX_EQUAL: Final = 1_000
 """Holders with equal balances and equal first 8 bytes of the address that are sorted by the whole address."""
 
-# Rows that are read at a time, if those of a page are not enough.
+# Rows that are read at a time, if one page of rows is not enough.
 _MORE_ROWS: Final = 2_000
 # Behind all keys of holders.
 _LAST_HOLDER: Final = 2**63 - 1
@@ -110,7 +110,7 @@ def holders_above(
 def nft_holders(
     session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None
 ) -> HolderPage | None:
-    """Return a page of the holders of a collection; None if the index has no longer those of the block."""
+    """Return a page of the holders of a collection; None if the index no longer has the block's."""
     state = read_state(session)
     if state is None:
         return HolderPage(())
@@ -220,7 +220,7 @@ class _HolderRows:
         return rows if len(rows) <= MAX_EQUAL else None
 
     def _behind_address(self, equal: list[_Row], holder: int, *, includes_holder: bool) -> list[_Row]:
-        """Return the rows among equal ones whose addresses are behind that of a holder, in order."""
+        """Return the rows among equal ones whose addresses are behind a holder's, in order."""
         session = self._session
         session.load_ids([holder, *(row.holder for row in equal)])
         first = session.id_of(holder)

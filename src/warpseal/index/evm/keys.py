@@ -100,7 +100,7 @@ def number_of(token: int) -> int:
 
 
 def first_token(collection: int) -> int:
-    """Return a key that is not behind the first token of a contract; that of the next contract is behind its last."""
+    """Return a key that is not behind the first token of a contract; the next contract's is behind its last."""
     return collection << COLLECTION_BITS
 
 
@@ -122,12 +122,12 @@ def short_id(token_id: int) -> int:
 
 
 def nft_asset(collection: int) -> int:
-    """Return the asset of a collection in lists of holders. That of an ERC-20 token is the contract's key in `ids`."""
+    """Return the asset of a collection in lists of holders. An ERC-20 token has the contract's key in `ids`."""
     return -collection
 
 
 def rank_of(balance: int) -> bytes:
-    """Return bytes whose order is that of falling balances: the length and the number, every bit inverted."""
+    """Return bytes that sort by falling balances: the length and the number, every bit inverted."""
     length = (balance.bit_length() + 7) // 8
     return _RANK_HEADS[length] + (balance ^ _RANK_MASKS[length]).to_bytes(length, "big")
 
@@ -138,7 +138,7 @@ def balance_of(rank: bytes) -> int:
 
 
 def position_of(prefix: int) -> int:
-    """Return a number whose order is that of addresses. prefix: their first 8 bytes, as a signed column has them."""
+    """Return a number that sorts like the address. prefix: their first 8 bytes, as a signed column has them."""
     return prefix + (_SHORT_LIMIT if prefix < 0 else -_SHORT_LIMIT)
 
 

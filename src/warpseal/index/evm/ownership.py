@@ -53,7 +53,7 @@ class Ownership:
 
 
 class _Batch:
-    """Owners and balances that one batch touches, before and after it. The cached ones are those of Ownership."""
+    """Owners and balances that one batch touches, before and after it. Ownership has the cached ones."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _Batch:
         self.inconsistent: set[int] = set()
         holders = {row.token: cached_holders.get(row.token, 0) for row in rows.transfers}
         missing = holders.keys() - rows.new_tokens - cached_holders.keys()
-        # A row of the small table counts before that of the large one, also if it says that there is no owner.
+        # A row of the small table counts before the large table's, also if it says that there is no owner.
         recent = dict(bulk.fetch_by_keys(connection, _RECENT_OWNERS, missing))
         holders.update(recent)
         holders.update(dict(bulk.fetch_by_keys(connection, _OLDER_OWNERS, missing - recent.keys())))

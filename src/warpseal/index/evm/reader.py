@@ -11,7 +11,7 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm import holder_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import HolderPage, MissingResults, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import HolderPage, MissingResults, ReindexOutcome, ReindexResult
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
@@ -113,14 +113,14 @@ class EvmIndex:
     ) -> HolderPage | None:
         """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
 
-        Returns None if the index keeps no balances, or no longer those of the block. A page may be short.
+        Returns None if the index keeps no balances, or no longer the block's. A page may be short.
         """
         return await self._page("token_holders", holder_queries.holders_above, query, page, at_block)
 
     async def nft_holders(self, contract: bytes, page: PageRequest, at_block: int | None = None) -> HolderPage | None:
         """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
 
-        Returns None if the index has no longer those of the block. A page may be short.
+        Returns None if the index no longer has the block's. A page may be short.
         """
         return await self._page("nft_holders", holder_queries.nft_holders, contract, page, at_block)
 
@@ -128,14 +128,14 @@ class EvmIndex:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
         await self._requests.request(missing, int(self._now()))
 
-    async def reindex(self, contract: bytes, token_id: int) -> ReindexAnswer:
+    async def reindex(self, contract: bytes, token_id: int) -> ReindexResult:
         """Ask the indexer to fetch a token's metadata now; once per hour and token over all daemons.
 
         A request is stored before this returns.
         """
         keys = await self._query(queries.token_keys, contract, token_id)
         if not keys:
-            return ReindexAnswer(ReindexOutcome.UNKNOWN_TOKEN)
+            return ReindexResult(ReindexOutcome.UNKNOWN_TOKEN)
         return await self._requests.reindex(keys, int(self._now()))
 
     async def _page(

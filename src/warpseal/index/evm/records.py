@@ -167,7 +167,7 @@ class ReindexOutcome(StrEnum):
     """No process fills the index now."""
 
 
-class ReindexAnswer(Struct, frozen=True):
+class ReindexResult(Struct, frozen=True):
     """The outcome of a reindex request. retry_after_s: of TOO_EARLY, 1..3600, else 0."""
 
     outcome: ReindexOutcome

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from warpseal.index import bulk
 from warpseal.index.database import file_number
 from warpseal.index.evm.keys import RequestKind, collection_of
-from warpseal.index.evm.records import MissingResults, ReindexAnswer, ReindexOutcome
+from warpseal.index.evm.records import MissingResults, ReindexOutcome, ReindexResult
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
 from warpseal.store.engine import redacted_reason, writing_engine
@@ -70,12 +70,12 @@ class RequestWriter:
         if missing:
             await self._write(write)
 
-    async def reindex(self, tokens: Sequence[int], now: int) -> ReindexAnswer:
+    async def reindex(self, tokens: Sequence[int], now: int) -> ReindexResult:
         """Add reindex requests for the tokens with one id, at least one, if an indexer runs. Raises StoreDown."""
 
-        def write(connection: Connection) -> ReindexAnswer:
+        def write(connection: Connection) -> ReindexResult:
             if not has_writer(connection, self._url.path):
-                return ReindexAnswer(ReindexOutcome.NO_INDEXER)
+                return ReindexResult(ReindexOutcome.NO_INDEXER)
             return _reindex(connection, tokens, now)
 
         return await self._write(write)
@@ -103,19 +103,19 @@ class RequestWriter:
         return await self._thread.read(run, _WAIT_S + 1.0)
 
 
-def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexAnswer:
+def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexResult:
     bulk.fetch(connection, "DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
     if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
-        return ReindexAnswer(ReindexOutcome.BUSY)
+        return ReindexResult(ReindexOutcome.BUSY)
     if not bulk.fetch(connection, _ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
         accepted_at = bulk.fetch(connection, "SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])[0][0]
         wait_s = accepted_at + REINDEX_INTERVAL_S - now
-        return ReindexAnswer(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
+        return ReindexResult(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
     bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
     collections = {collection_of(token) for token in tokens}
     contracts = bulk.run(connection, "SELECT contract FROM collections WHERE number IN {keys}", collections)
     bulk.insert_new(connection, REQUESTS, [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts])
-    return ReindexAnswer(ReindexOutcome.ACCEPTED)
+    return ReindexResult(ReindexOutcome.ACCEPTED)
 
 
 def _count_waiting(connection: Connection, kind: RequestKind, most: int) -> int:

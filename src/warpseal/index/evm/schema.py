@@ -64,7 +64,7 @@ CHAIN: Final = declare_table(
 )
 CHAIN_STATUS: Final = declare_table(STORED, "chain_status", "key key, body bytes")
 
-# txs: of all blocks from the first one to this one.
+# txs: transactions in all blocks from the first one to this one.
 BLOCKS: Final = declare_table(
     STORED,
     "blocks",

@@ -28,7 +28,7 @@ TokenName = tuple[int, int]
 
 
 class TokenTable:
-    """Keys of contracts and tokens. `load_*` reads those of a batch at a time.
+    """Keys of contracts and tokens. `load_*` reads the keys of a batch at a time.
 
     cached: number of them in memory. capacity: number of rows in the small table.
     """

@@ -154,7 +154,7 @@ class EvmIndexWriter:
             creation_rows = creations.write_creations(connection, self._session, block_creations)
             _write_txs(connection, blocks, transfer_rows, creation_rows)
             self._tokens.flush(connection)
-            # Only contracts and tokens that exist can be marked, so those of this batch have to be written before.
+            # Only contracts and tokens that exist can be marked, so this batch's have to be written before.
             _mark_changes(connection, blocks)
             # Balances before the holders: they are computed from the holders' rows as they were before the batch.
             balances = self._write_balances(connection, blocks) if chain.has_balances else []

@@ -1,8 +1,8 @@
 """Chooses the next batch of blocks, reads it and checks that it is one chain; a stray block is read from every node.
 
 New blocks come first, then gaps, then the backfill. A few new blocks are read upwards; of more than one batch the
-newest are read first, downwards until they meet the range below. Only linked blocks are returned, with the fault that
-ended the chain, if there was one. An unavailable node is no fault: calls are repeated until a node responds.
+newest are read first, downwards until they meet the range below. Only linked blocks are returned, with the failure that
+ended the chain, if there was one. An unavailable node is no failure: calls are repeated until a node responds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 
 
-class FollowerFaultReason(StrEnum):
+class FollowerFailureReason(StrEnum):
     """The reason why following a chain stopped."""
 
     UNKNOWN_TYPE = "unknown_type"
@@ -45,27 +45,27 @@ class FollowerFaultReason(StrEnum):
     ANOTHER_CHAIN = "another_chain"
 
 
-class FollowerFault(Struct, frozen=True):
+class FollowerFailure(Struct, frozen=True):
     """The reason why following stopped at a height. detail: for the log."""
 
-    reason: FollowerFaultReason
+    reason: FollowerFailureReason
     height: int
     detail: str = ""
 
 
 class LinkedBlocks(Struct, frozen=True):
-    """Blocks of consecutive heights, oldest first, each the parent of the next; fault: why no more follow."""
+    """Blocks of consecutive heights, oldest first, each the parent of the next; failure: why no more follow."""
 
     blocks: tuple[FollowedBlock, ...]
-    fault: FollowerFault | None = None
+    failure: FollowerFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """The bytes for a height, decoded: a block, or the fault in its place. id: the hash of the bytes."""
+    """The bytes for a height, decoded: a block, or the failure in its place. id: the hash of the bytes."""
 
     id: bytes
-    block: FollowedBlock | FollowerFault
+    block: FollowedBlock | FollowerFailure
 
 
 class _Link(Struct, frozen=True):
@@ -98,32 +98,32 @@ class BlockReader:
     async def read(self, batch: BlockBatch) -> LinkedBlocks:
         """Return the blocks of a batch, linked to each other and to the ids at its ends.
 
-        From a known end on, the blocks before the first fault are returned. If no end is known, a fault in linking
+        From a known end on, the blocks before the first failure are returned. If no end is known, a failure in linking
         leaves no block, since either side of it could be the network's chain.
         """
         candidates = await self._fetch(batch)
         if batch.above_id is None and batch.below_id is not None:
             return await self._link_upwards(batch, candidates)
         linked = await self._link_downwards(batch, candidates, batch.above_id)
-        if batch.above_id is not None or linked.fault is None:
+        if batch.above_id is not None or linked.failure is None:
             return linked
         return await self._try_other_tops(batch, candidates, linked)
 
-    async def time_of(self, height: int) -> int | FollowerFault | None:
-        """Return the time of a block, None if it carries none, or the fault of a block that cannot be decoded."""
+    async def time_of(self, height: int) -> int | FollowerFailure | None:
+        """Return the time of a block, None if it carries none, or the failure of a block that cannot be decoded."""
         block = (await self._read_candidate(height)).block
-        if isinstance(block, FollowerFault):
+        if isinstance(block, FollowerFailure):
             block = await self._find_alternative(height, _Link()) or block
-        return block if isinstance(block, FollowerFault) else block.time
+        return block if isinstance(block, FollowerFailure) else block.time
 
-    async def check_known(self, height: int, block_id: bytes) -> FollowerFault | None:
-        """Return None if any node has this block, which was read earlier, at that height; else the fault."""
+    async def check_known(self, height: int, block_id: bytes) -> FollowerFailure | None:
+        """Return None if any node has this block, which was read earlier, at that height; else the failure."""
         if (await self._read_candidate(height)).id == block_id:
             return None
         if any(sha256(raw).digest() == block_id for raw in await self._blocks.block_at_each(height)):
             return None
         detail = "no node has the block that was read here earlier"
-        return FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, height, detail)
+        return FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, height, detail)
 
     async def _fetch(self, batch: BlockBatch) -> dict[int, _Candidate]:
         heights = iter(range(batch.high, batch.low - 1, -1))
@@ -150,11 +150,11 @@ class BlockReader:
             block = self._decode(raw)
         except MalformedMessage as error:
             is_unknown = isinstance(error, UnknownType)
-            reason = FollowerFaultReason.UNKNOWN_TYPE if is_unknown else FollowerFaultReason.UNDECODABLE_BLOCK
-            return _Candidate(block_id, FollowerFault(reason, height, str(error)))
+            reason = FollowerFailureReason.UNKNOWN_TYPE if is_unknown else FollowerFailureReason.UNDECODABLE_BLOCK
+            return _Candidate(block_id, FollowerFailure(reason, height, str(error)))
         if block.height != height:
             detail = f"the block says that its height is {block.height}"
-            return _Candidate(block_id, FollowerFault(FollowerFaultReason.WRONG_PARENT, height, detail))
+            return _Candidate(block_id, FollowerFailure(FollowerFailureReason.WRONG_PARENT, height, detail))
         return _Candidate(block_id, block)
 
     async def _link_downwards(
@@ -164,15 +164,15 @@ class BlockReader:
         expected_id = top_id
         for height in range(batch.high, batch.low - 1, -1):
             block = await self._select(height, candidates[height], _Link(block_id=expected_id))
-            if isinstance(block, FollowerFault):
+            if isinstance(block, FollowerFailure):
                 return LinkedBlocks(tuple(reversed(linked)), block)
             linked.append(block)
             expected_id = block.parent_id
         if batch.below_id is not None and expected_id != batch.below_id:
             detail = "it is not the parent of the block above, though it was read earlier"
-            fault = FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, batch.low - 1, detail)
+            failure = FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, batch.low - 1, detail)
             # Without the lowest block, so that the two ranges do not touch.
-            return LinkedBlocks(tuple(reversed(linked[:-1])), fault)
+            return LinkedBlocks(tuple(reversed(linked[:-1])), failure)
         return LinkedBlocks(tuple(reversed(linked)))
 
     async def _link_upwards(self, batch: BlockBatch, candidates: dict[int, _Candidate]) -> LinkedBlocks:
@@ -180,17 +180,21 @@ class BlockReader:
         parent_id = batch.below_id or b""
         for height in range(batch.low, batch.high + 1):
             block = await self._select(height, candidates[height], _Link(parent_id=parent_id))
-            if isinstance(block, FollowerFault):
+            if isinstance(block, FollowerFailure):
                 return LinkedBlocks(tuple(linked), await self._diagnose(batch, block))
             linked.append(block)
             parent_id = block.id
         return LinkedBlocks(tuple(linked))
 
-    async def _diagnose(self, batch: BlockBatch, fault: FollowerFault) -> FollowerFault:
-        """Return the fault; another one if no node has the block below the batch any more."""
-        if fault.height != batch.low or fault.reason is not FollowerFaultReason.WRONG_PARENT or batch.below_id is None:
-            return fault
-        return await self.check_known(batch.low - 1, batch.below_id) or fault
+    async def _diagnose(self, batch: BlockBatch, failure: FollowerFailure) -> FollowerFailure:
+        """Return the failure; another one if no node has the block below the batch any more."""
+        if (
+            failure.height != batch.low
+            or failure.reason is not FollowerFailureReason.WRONG_PARENT
+            or batch.below_id is None
+        ):
+            return failure
+        return await self.check_known(batch.low - 1, batch.below_id) or failure
 
     async def _try_other_tops(
         self, batch: BlockBatch, candidates: dict[int, _Candidate], first: LinkedBlocks
@@ -198,25 +202,25 @@ class BlockReader:
         """Try the chains below the other blocks that the nodes return for the top, since the first may be wrong."""
         for raw in await self._blocks.block_at_each(batch.high):
             top = self._decode_candidate(batch.high, raw)
-            if isinstance(top.block, FollowerFault) or top.id == candidates[batch.high].id:
+            if isinstance(top.block, FollowerFailure) or top.id == candidates[batch.high].id:
                 continue
             linked = await self._link_downwards(batch, {**candidates, batch.high: top}, top.id)
-            if linked.fault is None:
+            if linked.failure is None:
                 return linked
-        is_top_wrong = first.fault is not None and first.fault.reason is FollowerFaultReason.WRONG_PARENT
-        return LinkedBlocks((), first.fault) if is_top_wrong else first
+        is_top_wrong = first.failure is not None and first.failure.reason is FollowerFailureReason.WRONG_PARENT
+        return LinkedBlocks((), first.failure) if is_top_wrong else first
 
-    async def _select(self, height: int, candidate: _Candidate, link: _Link) -> FollowedBlock | FollowerFault:
-        """Return the block if it fits, else the first fitting block of another node, else the fault."""
+    async def _select(self, height: int, candidate: _Candidate, link: _Link) -> FollowedBlock | FollowerFailure:
+        """Return the block if it fits, else the first fitting block of another node, else the failure."""
         block = candidate.block
         if isinstance(block, FollowedBlock) and link.fits(block):
             return block
         alternative = await self._find_alternative(height, link)
         if alternative is not None:
             return alternative
-        if isinstance(block, FollowerFault) and link.block_id in (None, candidate.id):
+        if isinstance(block, FollowerFailure) and link.block_id in (None, candidate.id):
             return block
-        return FollowerFault(FollowerFaultReason.WRONG_PARENT, height, link.mismatch)
+        return FollowerFailure(FollowerFailureReason.WRONG_PARENT, height, link.mismatch)
 
     async def _find_alternative(self, height: int, link: _Link) -> FollowedBlock | None:
         for raw in await self._blocks.block_at_each(height):

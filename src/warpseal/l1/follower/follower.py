@@ -1,8 +1,8 @@
 """Follows the accepted P-Chain blocks: new blocks first, then gaps, then the backfill down to the first block of Etna.
 
 Only blocks that link to known blocks are stored; their rows and their range are committed together. A block that cannot
-be right stops the follower with a named fault. The same block is tried again at intervals, and never skipped. Calls to
-nodes and the store are repeated until they succeed. Signing does not depend on the follower.
+be right stops the follower with a named failure. The same block is tried again at intervals, and never skipped. Calls
+to nodes and the store are repeated until they succeed. Signing does not depend on the follower.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from warpseal.l1.follower.block_reader import (
     BlockBatch,
     BlockReader,
     DecodeBlock,
-    FollowerFault,
-    FollowerFaultReason,
+    FollowerFailure,
+    FollowerFailureReason,
     KnownRanges,
     LinkedBlocks,
     newer_batch,
@@ -49,8 +49,8 @@ class FollowerStatus(FollowerSample):
 
     first_height: all blocks from there to `height` were read; target_height: the end of the backfill.
     backfilled: 0..1. rate_blocks_s, eta_s: of the backfill, None if there is none or if they are not known.
-    stopped_at: the height of the fault. waiting_for: the unavailable "nodes" or "store". is_off: following is
-    switched off, and the other fields have no meaning. block_id: of the block at `height`.
+    stopped_at: the height of the failure. waiting_for: the unavailable "nodes" or "store". is_off: following is
+    switched off, and the other fields have no meaning. block_id: ID of the block at `height`.
     """
 
     first_height: int | None = None
@@ -115,7 +115,7 @@ log = logging.getLogger(__name__)
 INTERNAL_ERROR: Final = "internal_error"
 _MIN_BATCH: Final = 8
 _MAX_BATCH: Final = 256
-# Of a process that does not lead.
+# The progress of a process that does not lead.
 _STATUS_INTERVAL_S: Final = 5.0
 
 Listener = Callable[[L1Transaction], None]
@@ -131,9 +131,9 @@ class FollowerStore(Protocol):
 
 
 class _Stopped(Exception):
-    def __init__(self, fault: FollowerFault) -> None:
-        super().__init__(fault.reason)
-        self.fault = fault
+    def __init__(self, failure: FollowerFailure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
 
 
 class PChainFollower:
@@ -240,14 +240,14 @@ class PChainFollower:
             try:
                 await step()
             except _Stopped as error:
-                self._note_fault(error.fault.reason.value, error.fault.height, error.fault.detail)
+                self._note_failure(error.failure.reason.value, error.failure.height, error.failure.detail)
                 await asyncio.sleep(self._settings.retry_stopped_s)
             except Exception:  # An internal error here must not stop the daemon from signing.
                 log.exception("internal error, stopped following the P-Chain")
-                self._note_fault(INTERNAL_ERROR, None, "see the log")
+                self._note_failure(INTERNAL_ERROR, None, "see the log")
                 await asyncio.sleep(self._settings.retry_stopped_s)
 
-    def _note_fault(self, reason: str, height: int | None, detail: str) -> None:
+    def _note_failure(self, reason: str, height: int | None, detail: str) -> None:
         if self._stopped != (reason, height):
             fields = {"reason": reason, "height": height, "detail": detail}
             log.error("following the P-Chain stopped", extra=fields)
@@ -286,11 +286,11 @@ class PChainFollower:
             await self._commit(linked)
             if oldest is None or batch.high < oldest.low:
                 self._rate_meter.add(_now(), len(linked.blocks))
-        if linked.fault is not None:
-            raise _Stopped(linked.fault)
+        if linked.failure is not None:
+            raise _Stopped(linked.failure)
 
     async def _poll_tip(self) -> int:
-        """Return the height up to which blocks are read: the node's tip, but after a fault the tip of before it.
+        """Return the height up to which blocks are read: the node's tip, but after a failure the tip of before it.
 
         So the same batch is read again, and a faulty block is never skipped for newer blocks.
         """
@@ -308,9 +308,9 @@ class PChainFollower:
         newest = self._ranges.newest
         if self._is_same_chain or newest is None or tip < newest.high:
             return
-        fault = await self._reader.check_known(newest.high, newest.high_block_id)
-        if fault is not None:
-            raise _Stopped(fault)
+        failure = await self._reader.check_known(newest.high, newest.high_block_id)
+        if failure is not None:
+            raise _Stopped(failure)
         self._is_same_chain = True
 
     async def _next_batch(self, tip: int) -> BlockBatch | None:
@@ -332,7 +332,7 @@ class PChainFollower:
 
     async def _time_of(self, height: int) -> int | None:
         time = await self._reader.time_of(height)
-        if isinstance(time, FollowerFault):
+        if isinstance(time, FollowerFailure):
             raise _Stopped(time)
         return time
 
@@ -346,7 +346,7 @@ class PChainFollower:
             await self._retrier.call(lambda: self._store.append(P_CHAIN, read, transactions, origins))
         except BlockRangesMismatch as error:
             self._is_loaded = False
-            raise _Stopped(FollowerFault(FollowerFaultReason.ANOTHER_CHAIN, read.low, str(error))) from None
+            raise _Stopped(FollowerFailure(FollowerFailureReason.ANOTHER_CHAIN, read.low, str(error))) from None
         self._ranges.add(read)
         self._blocks_read += len(linked.blocks)
         above = read.high if self._fresh_above is None else self._fresh_above

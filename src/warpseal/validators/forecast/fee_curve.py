@@ -4,7 +4,7 @@ Source of truth: `ledger/chain_time.py`, avalanchego `vms/platformvm/validators/
 constant each second, so that the price only rises or only falls. The curve sums it over stretches of equal price,
 whose ends are found by bisection, and, while the price changes every few seconds, over blocks of seconds. In a block,
 a cubic through four prices gives the others, with a bound of its error; the seconds at which the bound leaves two
-prices are computed one by one. The sums are therefore exactly those of the P-Chain. The parameters are those of a
+prices are computed one by one. The sums therefore equal the P-Chain's exactly. The parameters are those of a
 node, which may lie: exact sums end after a number of steps.
 """
 

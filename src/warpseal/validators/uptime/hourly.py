@@ -106,7 +106,7 @@ def hour_of(unix_s: float) -> int:
 def compute_reach(hours: Sequence[HourRow], recent_since_unix_s: float) -> ObservedUptime | None:
     """Return uptime and reachability by these hours (oldest first); None if the recent ones hold less than a day.
 
-    Uptime is that of all hours, reachability that of the latest hours that make a full day of observation.
+    Uptime counts all hours, reachability the latest hours that make a full day of observation.
     """
     recent = [row for row in hours if (row.hour + 1) * HOUR_S > recent_since_unix_s]
     if sum(row.observed_ms for row in recent) < _DAY_MS:

@@ -121,7 +121,7 @@ class NodeUptimes:
         self._beat_ms = now_ms if last_ms is None else max(last_ms, now_ms)
 
     def update(self, now_ms: int) -> None:
-        """Advance all counters, and add those of new nodes."""
+        """Advance all counters, and add counters of new nodes."""
         self.heartbeat(now_ms)
         for node_id in (*self._peers.statistics, *self._tried_before):
             if node_id not in self.counters and self._peers.is_tracked(node_id):

@@ -45,7 +45,7 @@ class ValidationUptime:
         self._unconfirmed_ms = round(settings.unconfirmed_s * 1_000)
         self._entries: dict[bytes, _Entry] = {}
         self._loaded: dict[bytes, ValidationRow] = {}
-        self._written: dict[bytes, ValidationRow] = {}
+        self._stored_rows: dict[bytes, ValidationRow] = {}
 
     @property
     def node_ids(self) -> Collection[NodeID]:
@@ -78,7 +78,7 @@ class ValidationUptime:
     def load_rows(self, rows: Iterable[ValidationRow]) -> None:
         """Add the counts of an earlier process, also for validations that are watched only later."""
         for row in rows:
-            self._written[row.validation_id] = row
+            self._stored_rows[row.validation_id] = row
             entry = self._entries.get(row.validation_id)
             if entry is None:
                 self._loaded[row.validation_id] = row
@@ -88,11 +88,11 @@ class ValidationUptime:
     def unwritten_rows(self) -> tuple[ValidationRow, ...]:
         """Return the rows whose counts changed since they were written, or that were written a day ago."""
         rows = (entry.row() for entry in self._entries.values())
-        return tuple(row for row in rows if not _is_written(self._written.get(row.validation_id), row))
+        return tuple(row for row in rows if not _is_written(self._stored_rows.get(row.validation_id), row))
 
     def mark_written(self, rows: Iterable[ValidationRow]) -> None:
         """Note that these rows are written."""
-        self._written.update((row.validation_id, row) for row in rows)
+        self._stored_rows.update((row.validation_id, row) for row in rows)
 
     def drop_old(self, unix_s: float) -> None:
         """Drop the validations that have not been current for long."""
@@ -101,7 +101,7 @@ class ValidationUptime:
             del self._entries[validation_id]
         self._loaded = {key: row for key, row in self._loaded.items() if row.seen_at >= before}
         validation_ids = self._entries.keys() | self._loaded.keys()
-        self._written = {key: row for key, row in self._written.items() if key in validation_ids}
+        self._stored_rows = {key: row for key, row in self._stored_rows.items() if key in validation_ids}
 
     def _add(self, validation: CurrentValidation, now_ms: int, unix_s: float) -> bool:
         """Add a validation; return False if the limit is reached."""
@@ -166,8 +166,8 @@ def _add_stored(entry: _Entry, row: ValidationRow) -> None:
     entry.connected_ms += row.connected_ms
 
 
-def _is_written(written: ValidationRow | None, row: ValidationRow) -> bool:
-    if written is None:
+def _is_written(stored: ValidationRow | None, row: ValidationRow) -> bool:
+    if stored is None:
         return False
-    is_equal = (written.observed_ms, written.connected_ms) == (row.observed_ms, row.connected_ms)
-    return is_equal and row.seen_at - written.seen_at < _SEEN_STEP_S
+    is_equal = (stored.observed_ms, stored.connected_ms) == (row.observed_ms, row.connected_ms)
+    return is_equal and row.seen_at - stored.seen_at < _SEEN_STEP_S

@@ -49,7 +49,7 @@ class _Columns(msgspec.Struct, array_like=True):
 
 
 def upgrade() -> None:
-    """Make the tables, and fill them from those of the first version. A damaged table is logged and left out."""
+    """Make the tables, and fill them from the tables of the first version. A damaged table is logged and left out."""
     connection = op.get_bind()
     METADATA.create_all(connection)
     buckets = connection.exec_driver_sql("SELECT DISTINCT level, start FROM buckets ORDER BY level, start").all()

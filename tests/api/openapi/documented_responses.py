@@ -1,4 +1,4 @@
-"""Answers of a daemon against the OpenAPI document: each status is listed, and no key is missing in its schema."""
+"""Responses of a daemon against the OpenAPI document: each status is listed, and no key is missing in its schema."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import jsonschema_rs
 from tests.api.openapi.sample_requests import DOCUMENT, operations
 
 
-def assert_documented(method: str, path: str, status: int, answer: object) -> None:
-    """Assert that the document describes a JSON answer; paths and methods that it does not have are left out.
+def assert_documented(method: str, path: str, status: int, response: object) -> None:
+    """Assert that the document describes a JSON response; paths and methods that it does not have are left out.
 
     path: as requested, with or without a query.
     """
@@ -22,16 +22,16 @@ def assert_documented(method: str, path: str, status: int, answer: object) -> No
     if operation is None:
         return
     described = operation["responses"].get(str(status))
-    assert described is not None, (operation["operationId"], status, answer)
+    assert described is not None, (operation["operationId"], status, response)
     content = described.get("content", {})
-    assert "application/json" in content, (operation["operationId"], status, answer)
+    assert "application/json" in content, (operation["operationId"], status, response)
     # The document itself has no schema.
-    assert_valid(content["application/json"].get("schema", {}), answer)
+    assert_valid(content["application/json"].get("schema", {}), response)
 
 
-def assert_valid(schema: Mapping[str, Any], answer: object) -> None:
-    """Assert that a schema describes all of an answer."""
-    _validator(json.dumps(schema)).validate(answer)
+def assert_valid(schema: Mapping[str, Any], response: object) -> None:
+    """Assert that a schema describes all of a response."""
+    _validator(json.dumps(schema)).validate(response)
 
 
 @cache

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
-from tests.indexer.evm.metadata_servers import PUBLIC, http_answer, twin_servers
+from tests.indexer.evm.metadata_servers import PUBLIC, http_response, twin_servers
 from tests.indexer.evm_chains import ZERO, MadeUpChain, Tx, erc721_transfer, erc1155_transfer
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
@@ -35,7 +35,7 @@ from warpseal.resources.evm import MetadataStatus, NftToken
 from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
-Answer = bytes | Callable[[asyncio.StreamWriter], Any]
+ServerResponse = bytes | Callable[[asyncio.StreamWriter], Any]
 
 
 class NftContracts:
@@ -59,19 +59,19 @@ class NftContracts:
 
 
 @dataclass
-class MetadataWorld:
-    """cat: an ERC-721 contract, gem: an ERC-1155 one. answers: of the server, by path.
+class MetadataSetup:
+    """cat: an ERC-721 contract, gem: an ERC-1155 one. replies: of the server, by path.
 
     nodes: of the chain, as the indexer calls them. index: as a daemon reads it, whose clock is ahead.
     """
 
-    made: MadeUpChain
+    builder: MadeUpChain
     node: EvmReplayNode
     contracts: NftContracts
     folder: Path
     settings: MetadataSettings = FAST
     mode: MetadataMode = MetadataMode.ASKED
-    answers: dict[str, Answer] = field(default_factory=dict)
+    replies: dict[str, ServerResponse] = field(default_factory=dict)
     paths: Counter[str] = field(default_factory=Counter)
     port: int = 0
     ahead_s: int = 0
@@ -83,39 +83,39 @@ class MetadataWorld:
 
     @property
     def cat(self) -> bytes:
-        return self.made.address("cat")
+        return self.builder.address("cat")
 
     @property
     def gem(self) -> bytes:
-        return self.made.address("gem")
+        return self.builder.address("gem")
 
     def url(self, path: str, address: str = PUBLIC) -> str:
         return f"http://{address}:{self.port}{path}"
 
     def mint(self, *token_ids: int, contract: bytes | None = None, seconds: int = 2) -> None:
         """Add a block in which someone gets ERC-721 tokens."""
-        contract, owner = contract or self.cat, self.made.address("owner")
+        contract, owner = contract or self.cat, self.builder.address("owner")
         logs = [erc721_transfer(contract, ZERO, owner, token_id) for token_id in token_ids]
-        self.made.add([Tx(owner, contract, logs, gas_used=90_000)], seconds=seconds)
+        self.builder.add([Tx(owner, contract, logs, gas_used=90_000)], seconds=seconds)
 
     def mint_gem(self, token_id: int) -> None:
         """Add a block in which someone gets an ERC-1155 token."""
-        owner = self.made.address("owner")
-        self.made.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
+        owner = self.builder.address("owner")
+        self.builder.add([Tx(owner, self.gem, [erc1155_transfer(self.gem, ZERO, owner, token_id, 5)], gas_used=90_000)])
 
-    def answer(self, path: str, document: Any) -> None:
+    def add_document(self, path: str, document: Any) -> None:
         """Have the server answer a path with a JSON document."""
-        self.answers[path] = http_answer(json.dumps(document).encode())
+        self.replies[path] = http_response(json.dumps(document).encode())
 
     async def serve(self, head: str, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
         path = head.split(" ", 2)[1]
         self.paths[path] += 1
-        answer = self.answers.get(path, http_answer(b"", "404 Not Found"))
-        if isinstance(answer, bytes):
-            writer.write(answer)
+        reply = self.replies.get(path, http_response(b"", "404 Not Found"))
+        if isinstance(reply, bytes):
+            writer.write(reply)
         else:
-            await answer(writer)
+            await reply(writer)
 
     async def token(self, token_id: int, contract: bytes | None = None) -> NftToken:
         """Return a token as pages show it."""
@@ -138,7 +138,7 @@ class MetadataWorld:
         return await self.token(token_id, contract)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[MetadataWorld]:
+    async def running(self) -> AsyncIterator[MetadataSetup]:
         """Index the chain, and fetch the metadata."""
         exempt = self.settings.exempt_servers
         policy = AddressPolicy(exempt, frozenset((self.port,)), lambda address: address == ip_address(PUBLIC))
@@ -149,34 +149,34 @@ class MetadataWorld:
                 return [MetadataFetcher(chain, BreakingCaller(chain, self), fetcher, self.settings)]
 
             index = EvmIndexing(traces=TraceMode.OFF, metadata=self.mode, calls_per_s=self.calls_per_s)
-            chain = entry(self.made.chain, self.node, index=index)
+            chain = entry(self.builder.chain, self.node, index=index)
             async with indexing(self.folder, [chain], build_tasks=build_tasks) as self.indexer:
-                await self.indexer.until_at(self.made.chain, self.made.height)
-                url = evm_index_url(INDEX, self.folder, self.made.chain.blockchain_id)
+                await self.indexer.until_at(self.builder.chain, self.builder.height)
+                url = evm_index_url(INDEX, self.folder, self.builder.chain.blockchain_id)
                 async with EvmIndex(url, INDEX, lambda: time.time() + self.ahead_s) as self.index:
                     yield self
 
 
 class BreakingCaller(EvmCaller):
-    """Has an internal error as often as its world wants."""
+    """Has an internal error as often as `broken_calls` says."""
 
-    def __init__(self, chain: EvmChainContext, world: MetadataWorld) -> None:
+    def __init__(self, chain: EvmChainContext, setup: MetadataSetup) -> None:
         super().__init__(chain.nodes)
-        self._world = world
+        self._setup = setup
 
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
-        if self._world.broken_calls:
-            self._world.broken_calls -= 1
+        if self._setup.broken_calls:
+            self._setup.broken_calls -= 1
             raise RuntimeError("broken")
         return await super().call_all(calls, height)
 
 
 @asynccontextmanager
-async def metadata_world(folder: Path) -> AsyncIterator[MetadataWorld]:
+async def metadata_setup(folder: Path) -> AsyncIterator[MetadataSetup]:
     """Serve the node and the server of documents; nothing is indexed before `running`."""
     chain, contracts = MadeUpChain(), NftContracts()
     node = EvmReplayNode(chain.chain, call=contracts.call)
-    world = MetadataWorld(chain, node, contracts, folder)
-    async with serving_evm(node), twin_servers(world.serve, world.serve) as (server, _):
-        world.port = server.port
-        yield world
+    setup = MetadataSetup(chain, node, contracts, folder)
+    async with serving_evm(node), twin_servers(setup.serve, setup.serve) as (server, _):
+        setup.port = server.port
+        yield setup

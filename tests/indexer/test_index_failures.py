@@ -74,8 +74,8 @@ async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_blo
         assert (status["stopped"], status["stopped_at"], status["height"]) == (reason, 7, 6)
         await until(lambda: all(indexer.chains[chain].is_caught_up for chain in (PrimaryChain.X, PrimaryChain.C)))
         await until(lambda: read_status(tmp_path).stopped != "")
-        written = read_status(tmp_path)
-        assert (written.stopped, written.stopped_at, written.raw) == (reason, 7, raw)
+        state = read_status(tmp_path)
+        assert (state.stopped, state.stopped_at, state.raw) == (reason, 7, raw)
         assert query(tmp_path, "SELECT height FROM chains WHERE chain = 0") == [(6,)]
         node.replaced.clear()
         await until_caught_up(indexer)
@@ -97,7 +97,7 @@ async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_pat
     async with serving(node):
         await index_all(tmp_path, node, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT count(*) FROM blocks") == [(20,)]
-    assert node.asked["platform.getBlockByHeight"] > 2
+    assert node.call_counts["platform.getBlockByHeight"] > 2
 
 
 async def test_refused_batches_are_requested_again_in_smaller_batches(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What contradicts the state is a fault that says where and why, and nothing goes on from there."""
+"""What contradicts the state is an error that says where and why, and nothing goes on from there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from warpseal.chains.p_txs import (
     TransferSubnetOwnershipTx,
 )
 from warpseal.ledger.checkpoint import UnusableCheckpoint, encode_checkpoint
-from warpseal.ledger.outputs import LedgerFault
+from warpseal.ledger.outputs import LedgerError
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight
@@ -111,21 +111,21 @@ CASES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_invalid_transaction_is_a_fault_that_names_it(case: str) -> None:
+def test_an_invalid_transaction_is_an_error_that_names_it(case: str) -> None:
     unsigned, reason = CASES[case]
     chain = Chain()
-    with pytest.raises(LedgerFault, match=reason) as error:
+    with pytest.raises(LedgerError, match=reason) as error:
         chain.accept(unsigned)
     assert (error.value.height, error.value.tx_id) in {(1, P_TX.build(unsigned).id), (1, None)}
 
 
 def test_an_output_cannot_be_spent_twice_in_a_block_nor_in_the_next() -> None:
     first, second = BaseTx(spending(0, output(1))), BaseTx(spending(0, output(2)))
-    with pytest.raises(LedgerFault, match="is spent already"):
+    with pytest.raises(LedgerError, match="is spent already"):
         Chain().accept(first, second)
     chain = Chain()
     chain.accept(first)
-    with pytest.raises(LedgerFault, match="is not there"):
+    with pytest.raises(LedgerError, match="is not there"):
         chain.accept(second)
 
 
@@ -141,7 +141,7 @@ def test_staked_outputs_cannot_be_spent() -> None:
     staking = P_TX.build(validator(NODE))
     chain = Chain()
     chain.accept(staking)
-    with pytest.raises(LedgerFault, match="is not there"):
+    with pytest.raises(LedgerError, match="is not there"):
         chain.accept(BaseTx(spending(0, tx_id=staking.id)))
 
 
@@ -151,34 +151,34 @@ def option(kind: str) -> Callable[[Chain], object]:
 
 
 @pytest.mark.parametrize("kind", ["BanffCommitBlock", "BanffAbortBlock", "ApricotCommitBlock", "ApricotAbortBlock"])
-def test_a_decision_without_a_proposal_is_a_fault(kind: str) -> None:
-    with pytest.raises(LedgerFault, match="nothing was proposed"):
+def test_a_decision_without_a_proposal_is_an_error(kind: str) -> None:
+    with pytest.raises(LedgerError, match="nothing was proposed"):
         Chain().block(kind)
 
 
-def test_a_block_before_the_decision_is_a_fault() -> None:
+def test_a_block_before_the_decision_is_an_error() -> None:
     chain = Chain()
     chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
-    with pytest.raises(LedgerFault, match="neither committed nor aborted"):
+    with pytest.raises(LedgerError, match="neither committed nor aborted"):
         chain.accept()
 
 
-def test_a_decision_at_another_time_is_a_fault() -> None:
+def test_a_decision_at_another_time_is_an_error() -> None:
     chain = Chain()
     chain.block("BanffProposalBlock", RewardValidatorTx(FIRST[0].id), at_s=2 * DAY_S)
-    with pytest.raises(LedgerFault, match="that of the proposal"):
+    with pytest.raises(LedgerError, match="that of the proposal"):
         chain.block("BanffCommitBlock", at_s=3 * DAY_S)
 
 
-def test_a_block_before_chain_time_is_a_fault() -> None:
+def test_a_block_before_chain_time_is_an_error() -> None:
     chain = Chain()
     chain.accept(at_s=10)
-    with pytest.raises(LedgerFault, match="time goes back"):
+    with pytest.raises(LedgerError, match="time goes back"):
         chain.accept(at_s=9)
 
 
-def test_a_proposal_of_an_undecidable_type_is_a_fault() -> None:
-    with pytest.raises(LedgerFault, match="cannot be proposed"):
+def test_a_proposal_of_an_undecidable_type_is_an_error() -> None:
+    with pytest.raises(LedgerError, match="cannot be proposed"):
         Chain().block("BanffProposalBlock", CreateSubnetTx(spending(0), OWNER))
 
 
@@ -190,12 +190,12 @@ def test_a_proposal_of_an_undecidable_type_is_a_fault() -> None:
         (FIRST[0].id, DAY_S, "not at"),
     ],
 )
-def test_a_reward_out_of_turn_is_a_fault(staking: TxID, at_s: int, reason: str) -> None:
-    with pytest.raises(LedgerFault, match=reason):
+def test_a_reward_out_of_turn_is_an_error(staking: TxID, at_s: int, reason: str) -> None:
+    with pytest.raises(LedgerError, match=reason):
         Chain().reward(staking, commit=True, at_s=at_s)
 
 
-def test_a_reused_nonce_is_a_fault() -> None:
+def test_a_reused_nonce_is_an_error() -> None:
     chain = Chain()
     subnet = P_TX.build(CreateSubnetTx(spending(0), OWNER))
     chain.accept(subnet)
@@ -205,18 +205,18 @@ def test_a_reused_nonce_is_a_fault() -> None:
     chain.accept(convert)
     (validation,) = convert.validation_ids
     chain.accept(SetL1ValidatorWeightTx(spending(2), weight_message(validation, 7, 9)))
-    with pytest.raises(LedgerFault, match="nonce 7 is below 8"):
+    with pytest.raises(LedgerError, match="nonce 7 is below 8"):
         chain.accept(SetL1ValidatorWeightTx(spending(3), weight_message(validation, 7, 9)))
     again = ConvertSubnetToL1Tx(spending(4), SubnetID(subnet.id), C_CHAIN, b"", (first,), AUTH)
-    with pytest.raises(LedgerFault, match="left the state invalid"):
+    with pytest.raises(LedgerError, match="left the state invalid"):
         chain.accept(again)
 
 
 def test_an_invalid_state_accepts_no_block_and_gives_no_checkpoint() -> None:
     chain = Chain()
-    with pytest.raises(LedgerFault):
+    with pytest.raises(LedgerError):
         chain.accept(BaseTx(spending(0, output(COIN + 1))))
-    with pytest.raises(LedgerFault, match="left the state invalid"):
+    with pytest.raises(LedgerError, match="left the state invalid"):
         apply_p_block(chain.state, chain.genesis.block, chain.outputs)
     with pytest.raises(UnusableCheckpoint):
         encode_checkpoint(chain.state)

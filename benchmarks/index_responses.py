@@ -28,7 +28,7 @@ from warpseal.resources.text import NetworkText
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20
-# Rounds over the drawn queries; the index has two reading threads, and each has a cache of its own.
+# Rounds over the queries; the index has two reading threads, and each has a cache of its own.
 _WARM_UP_ROUNDS: Final = 4
 _WARM_UP: Final = _DRAWN * _WARM_UP_ROUNDS
 _P99: Final = Aim(10)
@@ -88,17 +88,17 @@ class Client:
     def get(self, path: str) -> bytes:
         """Return the body of a response with status 200."""
         self._connection.request("GET", path)
-        answer = self._connection.getresponse()
-        body = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"HTTP {answer.status} for {path}: {body[:300]!r}")
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"HTTP {response.status} for {path}: {body[:300]!r}")
         return body
 
 
 async def _p99_ms(runner: QueryRunner, draw: Callable[[], BenchmarkQuery]) -> float:
-    """Run some drawn queries repeatedly; the first rounds only fill the caches."""
-    drawn = [draw() for _ in range(_DRAWN)]
-    times = [await _took_s(runner, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
+    """Run some queries repeatedly; the first rounds only fill the caches."""
+    draws = [draw() for _ in range(_DRAWN)]
+    times = [await _took_s(runner, draws[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
     return quantile(times[_WARM_UP:], 0.99) * 1000
 
 

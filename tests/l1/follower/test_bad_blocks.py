@@ -28,7 +28,7 @@ from warpseal.l1.follower.block_reader import FollowedBlock, parse_followed_bloc
 from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
-FAULTY = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
+BAD_BLOCKS = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
 FROM_0 = dataclasses.replace(FAST, follow_from_height=0)
 
 
@@ -39,7 +39,7 @@ def with_block(make: Make, below: int, above: int) -> Chain:
     return chain
 
 
-@pytest.mark.parametrize(("make", "reason"), FAULTY)
+@pytest.mark.parametrize(("make", "reason"), BAD_BLOCKS)
 async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reason: str) -> None:
     chain, store = with_block(make, 40, 60), MemoryStore()
     node = ChainNode(chain=chain)
@@ -53,13 +53,13 @@ async def test_an_undecodable_block_stops_the_backfill_above_it(make: Make, reas
             assert store.spans == [(41, 100)]
             # New blocks do not let the follower continue, however often it retries.
             chain.grow(30)
-            tries = node.asked.count(40)
-            await until(lambda: node.asked.count(40) >= tries + 3)
+            tries = node.requested_heights.count(40)
+            await until(lambda: node.requested_heights.count(40) >= tries + 3)
             assert follower.status().stopped == reason
             assert store.spans == [(41, 100)]
 
 
-@pytest.mark.parametrize(("make", "reason"), FAULTY)
+@pytest.mark.parametrize(("make", "reason"), BAD_BLOCKS)
 async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: str) -> None:
     chain, store = Chain(20), MemoryStore()
     node = ChainNode(chain=chain)
@@ -71,8 +71,8 @@ async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: s
             chain.put(make)
             await until(lambda: follower.status().stopped is not None)
             chain.grow(30)
-            tries = node.asked.count(22)
-            await until(lambda: node.asked.count(22) >= tries + 3)
+            tries = node.requested_heights.count(22)
+            await until(lambda: node.requested_heights.count(22) >= tries + 3)
             status = follower.status()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
     assert store.spans == [(0, 21)]

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.evm_index_made_up import EVM_CHAIN_ID, MadeUpNfts
-from benchmarks.index_answers import Client
+from benchmarks.index_responses import Client
 from benchmarks.process import running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.index.settings import IndexSettings
@@ -59,8 +59,8 @@ def serving_index(settings: IndexSettings, folder: Path) -> Iterator[Client]:
 
 def measure_p99(client: Client, name: str, draw: Callable[[], str], aim: Aim) -> Figure:
     """Read some drawn pages repeatedly; the first rounds only fill the caches."""
-    drawn = [draw() for _ in range(_DRAWN)]
-    times = [_took_s(client, drawn[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
+    queries = [draw() for _ in range(_DRAWN)]
+    times = [_took_s(client, queries[number % _DRAWN]) for number in range(_WARM_UP + SAMPLES)]
     return Figure(f"p99 over HTTP, {name}", quantile(times[_WARM_UP:], 0.99) * 1000, "ms", aim)
 
 
@@ -77,7 +77,7 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
         start = random.randint(0, max(0, chain.height - 5_000))
         return f"{_transfers(largest)}{page}&startBlock={start}&endBlock={start + 5_000}"
 
-    drawn: dict[str, Callable[[], str]] = {
+    queries: dict[str, Callable[[], str]] = {
         "10: a block by number": block,
         "10: a block by hash": lambda: f"{_CHAIN}/blocks/0x{random.choice(chain.hashes).hex()}",
         "11: transfers of the largest holder": lambda: _transfers(largest) + page,
@@ -95,7 +95,7 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
         "14: tokens of any collection": lambda: _tokens(random.choice(chain.contracts)) + page,
         "a token": lambda: f"{_tokens(collection)}/{random.randrange(max(1, chain.next_ids[0]))}",
     }
-    return drawn
+    return queries
 
 
 def _transfers(address: bytes) -> str:

@@ -44,7 +44,7 @@ _L1S: Final = (
 
 
 @dataclass
-class World:
+class HistorySetup:
     """The network, the daemon, and the L1s whose validators change."""
 
     network: SimulatedNetwork
@@ -74,7 +74,7 @@ class World:
         calls = self.network.calls["platform.getProposedHeight"]
         clock.skip(_SETTLING_S)
         await until(lambda: self.network.calls["platform.getProposedHeight"] > calls)
-        # The answer is on its way.
+        # The reply is on its way.
         await asyncio.sleep(0.002)
 
     def act(self, rng: Random) -> None:
@@ -86,74 +86,74 @@ class World:
             self.network.advance()
 
 
-def _pass_time(world: World, rng: Random) -> None:
+def _pass_time(setup: HistorySetup, rng: Random) -> None:
     clock.skip(rng.choice((1, 3, EPOCH_S - 1, EPOCH_S, 2 * EPOCH_S + 3)))
 
 
-def _build_blocks(world: World, rng: Random) -> None:
+def _build_blocks(setup: HistorySetup, rng: Random) -> None:
     for _ in range(rng.randint(1, 2)):
-        world.network.build_block(rng.choice([*world.chains, P_CHAIN]))
+        setup.network.build_block(rng.choice([*setup.chains, P_CHAIN]))
 
 
-def _change_weight(world: World, rng: Random) -> None:
-    validation = rng.choice(world.present(rng.choice(world.subnets)))
-    world.network.p_chain.set_weight(validation.id, rng.choice(_WEIGHTS))
+def _change_weight(setup: HistorySetup, rng: Random) -> None:
+    validation = rng.choice(setup.present(rng.choice(setup.subnets)))
+    setup.network.p_chain.set_weight(validation.id, rng.choice(_WEIGHTS))
 
 
-def _join(world: World, rng: Random) -> None:
-    subnet_id = rng.choice(world.subnets)
-    validating = {validation.node_id for validation in world.present(subnet_id)}
-    free = [node.index for node in world.network.validators if node.node_id not in validating]
+def _join(setup: HistorySetup, rng: Random) -> None:
+    subnet_id = rng.choice(setup.subnets)
+    validating = {validation.node_id for validation in setup.present(subnet_id)}
+    free = [node.index for node in setup.network.validators if node.node_id not in validating]
     if not free:
         return
     balance_navax = rng.choice((0, 40, 2_000, 10**12, 10**12))
-    world.network.p_chain.register(
+    setup.network.p_chain.register(
         subnet_id, rng.choice(free), weight=rng.choice(_WEIGHTS), balance_navax=balance_navax
     )
 
 
-def _leave(world: World, rng: Random) -> None:
-    validations = world.present(rng.choice(world.subnets))
+def _leave(setup: HistorySetup, rng: Random) -> None:
+    validations = setup.present(rng.choice(setup.subnets))
     # Most often the longest set shrinks, so that sets stay small.
     if len(validations) > rng.randint(1, 5):
-        world.network.p_chain.remove(rng.choice(validations).id)
+        setup.network.p_chain.remove(rng.choice(validations).id)
 
 
-def _fund(world: World, rng: Random) -> None:
-    validation = rng.choice(world.present(rng.choice(world.subnets)))
+def _fund(setup: HistorySetup, rng: Random) -> None:
+    validation = rng.choice(setup.present(rng.choice(setup.subnets)))
     if validation.active and rng.random() < 0.5:
-        world.network.p_chain.disable(validation.id)
+        setup.network.p_chain.disable(validation.id)
     else:
-        world.network.p_chain.increase_balance(validation.id, 10**12)
+        setup.network.p_chain.increase_balance(validation.id, 10**12)
 
 
-def _change_key(world: World, rng: Random) -> None:
-    subnet_id = rng.choice(world.subnets)
-    nodes = {node.node_id: node for node in world.network.validators if not node.validates_primary}
-    changing = [validation for validation in world.present(subnet_id) if validation.node_id in nodes]
+def _change_key(setup: HistorySetup, rng: Random) -> None:
+    subnet_id = rng.choice(setup.subnets)
+    nodes = {node.node_id: node for node in setup.network.validators if not node.validates_primary}
+    changing = [validation for validation in setup.present(subnet_id) if validation.node_id in nodes]
     if len(changing) < 2:
         return
     validation = rng.choice(changing)
     index = nodes[validation.node_id].index
-    world.network.p_chain.remove(validation.id)
-    world.network.change_bls_key(index)
-    world.network.p_chain.register(subnet_id, index, weight=validation.weight)
+    setup.network.p_chain.remove(validation.id)
+    setup.network.change_bls_key(index)
+    setup.network.p_chain.register(subnet_id, index, weight=validation.weight)
 
 
-def _turn_idle_or_busy(world: World, rng: Random) -> None:
-    world.network.set_idle(rng.choice(world.chains), rng.random() < 0.6)
+def _turn_idle_or_busy(setup: HistorySetup, rng: Random) -> None:
+    setup.network.set_idle(rng.choice(setup.chains), rng.random() < 0.6)
 
 
-def _change_lag(world: World, rng: Random) -> None:
+def _change_lag(setup: HistorySetup, rng: Random) -> None:
     """Let nodes propose another height, which never goes back."""
-    heights, lag = world.network.state.heights, rng.choice((0, 0, 0, 1, 2))
-    world.network.advance(max(0, lag - heights.proposed_lag))
+    heights, lag = setup.network.state.heights, rng.choice((0, 0, 0, 1, 2))
+    setup.network.advance(max(0, lag - heights.proposed_lag))
     heights.proposed_lag = lag
 
 
-def _change_rules(world: World, rng: Random) -> None:
+def _change_rules(setup: HistorySetup, rng: Random) -> None:
     """Schedule other Warp rules; nodes know them before the daemon reads them again."""
-    upgrades = world.network.state.warp[world.chain_of(rng.choice(world.subnets))].upgrades
+    upgrades = setup.network.state.warp[setup.chain_of(rng.choice(setup.subnets))].upgrades
     since = int(time.time()) + _RULES_AGE_S + rng.choice((2, EPOCH_S, 3 * EPOCH_S))
     if upgrades and upgrades[-1].since >= since:
         return
@@ -163,8 +163,8 @@ def _change_rules(world: World, rng: Random) -> None:
     upgrades.append(WarpRule(since, quorum, rng.random() < 0.5, is_disabled))
 
 
-def _advance(world: World, rng: Random) -> None:
-    world.network.advance(rng.randint(1, 3))
+def _advance(setup: HistorySetup, rng: Random) -> None:
+    setup.network.advance(rng.randint(1, 3))
 
 
 _EVENTS: Final = (
@@ -184,7 +184,7 @@ _FREQUENCIES: Final = (8, 8, 4, 5, 4, 4, 3, 2, 2, 1, 1)
 
 
 @asynccontextmanager
-async def run_world(folder: Path, seed: int) -> AsyncIterator[World]:
+async def run_setup(folder: Path, seed: int) -> AsyncIterator[HistorySetup]:
     """Run a network and a daemon on this loop. seed: of the keys."""
     settings = NodeSettings(clock=time.time, ping_interval_s=_NEVER_S, read_timeout_s=_NEVER_S)
     # Every fifth network is one before Granite.
@@ -215,10 +215,10 @@ async def run_world(folder: Path, seed: int) -> AsyncIterator[World]:
             await daemon.until_ready()
             await daemon.until_connected(len(network.validators))
             c_chain = next(chain.chain_id for chain in network.state.chains.values() if chain.alias == "C")
-            world = World(network, replace(daemon, session=session), tuple(subnets), c_chain)
-            for chain_id in world.chains[2:]:
+            setup = HistorySetup(network, replace(daemon, session=session), tuple(subnets), c_chain)
+            for chain_id in setup.chains[2:]:
                 network.set_idle(chain_id)
-            yield world
+            yield setup
 
 
 def _connect_all(network: SimulatedNetwork, anchor: SubnetID) -> None:

@@ -1,4 +1,4 @@
-"""Faults at the start: one sentence that names the setting or the file, and exit code 1, never a traceback."""
+"""Errors at the start: one sentence that names the setting or the file, and exit code 1, never a traceback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 
 
 @dataclass
-class Place:
+class ConfigFolder:
     """The folder of a test. path: of a file in it; write: writes one, and returns its path."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Place:
 
 Keys = Mapping[str, Any]
 # Name -> the keys of a config that cannot start, and the sentence; {} stands for the test's folder.
-FAULTS: dict[str, tuple[Callable[[Place], Keys], str]] = {
+ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     "the data folder is a file": (
         lambda at: {"data-dir": at.write("state")},
         "data-dir {}/state/88888 cannot be used: not a directory",
@@ -147,7 +147,7 @@ FAULTS: dict[str, tuple[Callable[[Place], Keys], str]] = {
 }
 
 
-async def fault_of(folder: Path, keys: Keys) -> str:
+async def error_of(folder: Path, keys: Keys) -> str:
     """Return the sentence with which a daemon of these keys ends."""
     async with serve_nodes(NODE) as (url,):
         file = write_config(folder, url, keys)
@@ -168,22 +168,22 @@ def write_config(folder: Path, url: str, keys: Keys) -> Path:
 _SEVERAL_LINES = ("the store URL is malformed", "the index cannot be turned off by its URL")
 
 
-@pytest.mark.parametrize("name", FAULTS)
-async def test_each_fault_at_the_start_is_one_sentence_naming_the_setting(name: str, tmp_path: Path) -> None:
-    make_keys, sentence = FAULTS[name]
-    fault = await fault_of(tmp_path, make_keys(Place(tmp_path)))
-    assert fault.startswith(sentence.replace("{}", str(tmp_path)))
-    assert "canary" not in fault
-    assert "[Errno" not in fault
-    assert name in _SEVERAL_LINES or fault.isprintable()
+@pytest.mark.parametrize("name", ERRORS)
+async def test_each_error_at_the_start_is_one_sentence_naming_the_setting(name: str, tmp_path: Path) -> None:
+    make_keys, sentence = ERRORS[name]
+    startup_error = await error_of(tmp_path, make_keys(ConfigFolder(tmp_path)))
+    assert startup_error.startswith(sentence.replace("{}", str(tmp_path)))
+    assert "canary" not in startup_error
+    assert "[Errno" not in startup_error
+    assert name in _SEVERAL_LINES or startup_error.isprintable()
 
 
 @pytest.mark.parametrize("server", ["api", "metrics"])
 async def test_a_taken_port_names_the_setting_and_the_process_that_listens(server: str, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        fault = await fault_of(tmp_path, {f"{server}-port": port})
-    assert fault == (
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        startup_error = await error_of(tmp_path, {f"{server}-port": port})
+    assert startup_error == (
         f"{server}-port {port} on 127.0.0.1 is in use by process {os.getpid()}: stop it, or set another {server}-port"
     )
 
@@ -193,8 +193,8 @@ async def test_a_read_only_data_folder_is_no_place_for_an_index(
 ) -> None:
     (tmp_path / "data").mkdir()
     make_read_only(monkeypatch, tmp_path / "data")
-    fault = await fault_of(tmp_path, {"index-chains": ["x"]})
-    assert fault == (
+    startup_error = await error_of(tmp_path, {"index-chains": ["x"]})
+    assert startup_error == (
         f"data-dir {tmp_path / 'data'} is read-only, so there is no place for the index: "
         "make it writable, or set index-url"
     )
@@ -203,8 +203,10 @@ async def test_a_read_only_data_folder_is_no_place_for_an_index(
 async def test_a_locked_store_names_its_file_and_the_process(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with locked_file(path):
-        fault = await fault_of(tmp_path, {"store-url": f"sqlite:///{path}"})
-    assert fault == (f"the store {path} is in use by process {os.getpid()}: stop it first, or use another store-url")
+        startup_error = await error_of(tmp_path, {"store-url": f"sqlite:///{path}"})
+    assert startup_error == (
+        f"the store {path} is in use by process {os.getpid()}: stop it first, or use another store-url"
+    )
 
 
 @pytest.mark.parametrize(
