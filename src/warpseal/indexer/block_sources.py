@@ -18,13 +18,12 @@ from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BatchRefused,
     CBlocksClient,
-    CChainBlock,
-    Container,
     ContainersClient,
     PBlocksClient,
     Stream,
     XChainClient,
 )
+from warpseal.node.containers import CChainBlock, Container
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.errors import NodeFailure, NodeUnavailable
