@@ -13,7 +13,7 @@ FROM python:3.12-slim
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin warpseal \
     && mkdir /data && chown warpseal:warpseal /data && chmod 0700 /data
 COPY --from=build /opt/warpseal /opt/warpseal
-ENV PATH=/opt/warpseal/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+ENV PATH=/opt/warpseal/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2 \
     WARPSEAL_DATA_DIR=/data WARPSEAL_CONFIG_FILE=/etc/warpseal/config.json
 USER warpseal
 VOLUME /data

@@ -8,7 +8,10 @@ CLIENTS := $(VENV)/clients/.installed
 SOLIDITY := $(VENV)/solidity/.installed
 GENERATORS := $(VENV)/generated/.installed
 
-.PHONY: demo test lint types imports unit clients packages bench docs-table proto clean
+OTHER := 3.13
+OTHER_TESTS := tests/aggregation tests/bls tests/peers tests/protocol
+
+.PHONY: demo test other lint types imports unit clients packages bench docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -33,6 +36,12 @@ unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 	@# In a fresh clone one process compiles the tests, else each of the four would.
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(T)
+
+# The tests that differ most between versions of Python, on another one than `make test` usually has.
+other: $(STAMP)
+	@python=$$(.ci/interpreter $(OTHER)); \
+	if [ -z "$$python" ]; then echo "Python $(OTHER): not on this machine, so no test was run on it"; else \
+	$(MAKE) --no-print-directory unit PYTHON="$$python" VENV=$(VENV)/$(OTHER) ANVIL= CLIENTS= SOLIDITY= T="$(OTHER_TESTS)"; fi
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)

@@ -78,8 +78,8 @@ async def _measure(folder: Path, *, quick: bool) -> Report:
         arguments = ["--behind", network.facts["nodeUri"], "--blocks", str(blocks)]
         with running(arguments, folder / "front.log", module="benchmarks.index_front") as front:
             gate = front.ready_line + "/bench/gate/"
-            backfill = Backfill(gate + "open", gate + "shut", _indexed_height)
-            async with daemon(in_front(network, front.ready_line), _indexing(folder)) as subject:
+            backfill = Backfill(gate + "open", gate + "shut", indexed_height)
+            async with daemon(in_front(network, front.ready_line), indexing(folder)) as subject:
                 idle, beside = await run_windows(subject, backfill, requests)
         violations = network.violations()
     return Report("index_beside", quick, (*side_figures(idle, beside, violations),), NOTES)
@@ -111,7 +111,8 @@ def in_front(network: Network, url: str) -> Network:
     return Network(network.process, {**network.facts, "config": config})
 
 
-def _indexing(folder: Path) -> Start:
+def indexing(folder: Path) -> Start:
+    """Return how a daemon is started that indexes the P-Chain of the node in front."""
     genesis = folder / "genesis"
     genesis.write_bytes(index_chain.genesis().raw)
     # The store has the transaction, and the indexed blocks are of another chain.
@@ -124,17 +125,17 @@ async def run_windows(subject: Daemon, backfill: Backfill, requests: Requests) -
     idle, beside = Side(), Side()
     await subject.connected()
     # A warm-up, after which the index has its first blocks.
-    async with _backfilling(subject, backfill):
+    async with backfilling(subject, backfill):
         await _window(subject, Side(), backfill, requests)
     for _ in range(PAIRS):
         await _window(subject, idle, backfill, requests)
-        async with _backfilling(subject, backfill):
+        async with backfilling(subject, backfill):
             await _window(subject, beside, backfill, requests)
     return idle, beside
 
 
 @asynccontextmanager
-async def _backfilling(subject: Daemon, backfill: Backfill) -> Any:
+async def backfilling(subject: Daemon, backfill: Backfill) -> Any:
     """Serve blocks during the `async with` block, then wait until the index does not grow."""
     async with subject.http.post(backfill.start_url):
         await asyncio.sleep(SETTLE_S)
@@ -164,7 +165,8 @@ async def _until_idle(subject: Daemon, backfill: Backfill) -> None:
         await asyncio.sleep(SETTLE_S)
 
 
-async def _indexed_height(subject: Daemon) -> int:
+async def indexed_height(subject: Daemon) -> int:
+    """Return the last indexed height of the P-Chain."""
     async with subject.http.get(subject.api + "/ready") as response:
         status = json.loads(await response.text())
     return int(status.get("index", {}).get("p-chain", {}).get("height", 0))

@@ -10,7 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -24,10 +24,10 @@ from benchmarks.process import running
 from benchmarks.report import Aim, Figure, Report
 from warpseal.index.database import index_url
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import open_worker_process
+from warpseal.indexer.worker import IndexOpener, fork_worker_process, open_worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.resources.chains import PrimaryChain
@@ -96,10 +96,10 @@ def best(url: str, count: int, *, by_range: bool) -> tuple[float, float]:
 def rate(url: str, chain: PrimaryChain, count: int) -> float:
     """Return the rate of indexing one chain, blocks a second."""
     with tempfile.TemporaryDirectory() as folder:
-        return uvloop.run(_index(url, chain, count, Path(folder)))
+        return uvloop.run(_index(url, chain, count, Path(folder), fork_worker_process()))
 
 
-async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> float:
+async def _index(url: str, chain: PrimaryChain, count: int, folder: Path, process: Executor) -> float:
     settings = IndexerSettings(chains=(chain,), poll_s=0.05)
     endpoint = (NodeEndpoint(url),)
     nodes = indexer_node_settings(
@@ -112,7 +112,7 @@ async def _index(url: str, chain: PrimaryChain, count: int, folder: Path) -> flo
         network = await fetch_network(upstream, index_chain.NETWORK_ID, genesis)
         index = IndexSettings()
         opener = IndexOpener(index_url(index, folder), index, settings, network.params, genesis.raw)
-        worker = await stack.enter_async_context(open_worker_process(lambda: None))
+        worker = await stack.enter_async_context(open_worker(process, lambda: None))
         await worker.start(opener)
         indexer = Indexer(upstream, worker, settings)
         started_at = time.perf_counter()

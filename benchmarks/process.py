@@ -45,6 +45,17 @@ class Process:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def family(self) -> list[Process]:
+        """Return this process and all that it started, directly or not."""
+        text = "".join(path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/children"))
+        children = (Process(int(pid), "", self.log) for pid in text.split())
+        return [self, *(member for child in children for member in child.family())]
+
+    def pss_bytes(self) -> int:
+        """Return the resident memory, of shared pages the share of this process."""
+        lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
     def peak_bytes(self) -> int:
         """Return the most resident memory that it has had."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from tests.chains.p_vectors import recorded, unchecked
@@ -37,6 +40,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import PageRequest, TimeRange, TransactionQuery
 from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import XChainTransaction
+from warpseal.store.migrate import Migrations
 from warpseal.warp.ids import id_text
 
 
@@ -45,10 +49,14 @@ def open_reader(url: str) -> Engine:
     return reading_index(index_url(small_settings(url), None), small_settings(url))
 
 
+BY_VERSION = replace(MIGRATIONS, create_tables=None)
+
+
+@pytest.mark.parametrize("migrations", [MIGRATIONS, BY_VERSION], ids=["at-once", "version-by-version"])
 @pytest.mark.parametrize("metadata", [STORED, DERIVED], ids=["kept", "derived"])
-def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any) -> None:
+def test_an_empty_index_gets_the_schema(any_index_url: str, metadata: Any, migrations: Migrations) -> None:
     settings = small_settings(any_index_url)
-    engine = writing_index(index_url(settings, None), settings)
+    engine = writing_index(index_url(settings, None), settings, migrations)
 
     def ours(_: object, name: str | None, kind: str, *rest: Any) -> bool:
         return kind != "table" or name in metadata.tables
@@ -58,6 +66,18 @@ def test_the_versions_together_make_the_schema(any_index_url: str, metadata: Any
         changes = [item for item in compare_metadata(context, metadata) if "index" not in str(item[0])]
     engine.dispose()
     assert changes == []
+
+
+def test_an_index_made_at_once_equals_one_made_version_by_version(tmp_path: Path) -> None:
+    declared = []
+    for name, migrations in (("at-once", MIGRATIONS), ("by-version", BY_VERSION)):
+        settings = small_settings(f"sqlite:///{tmp_path}/{name}")
+        writing_index(index_url(settings, None), settings, migrations).dispose()
+        with closing(sqlite3.connect(tmp_path / name)) as session:
+            # SQLite quotes the names of renamed tables.
+            query = "SELECT type, name, replace(sql, '\"', '') FROM sqlite_master WHERE sql IS NOT NULL"
+            declared.append(sorted(session.execute(query)))
+    assert declared[0] == declared[1]
 
 
 def test_the_newest_version_is_the_programs() -> None:

@@ -18,10 +18,10 @@ from warpseal.index.database import index_url
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
-from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import IndexedNetwork, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import Processors, Worker
+from warpseal.indexer.worker import IndexOpener, Processors, Worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,8 @@ async def test_the_index_process_names_the_setting(keys: Keys, sentence: str, tm
     async with serve_nodes(fuji) as (url,):
         # A low priority would stay with the process of the tests.
         file = write_config(tmp_path, url, {"index-chains": ["x"], "index-low-priority": False, **keys})
-        with pytest.raises(StartupError) as error:
-            await finish(run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None))
+        with pytest.raises(StartupError) as error, ThreadPoolExecutor(1) as worker:
+            await finish(run_index(load(file, {}, {}).config, DaemonLoggers(), lambda line: None, worker))
     assert str(error.value).startswith(sentence)
 
 

@@ -1,4 +1,4 @@
-"""`warpseal index run|status|verify|export`: the indexes of the primary chains and of EVM chains."""
+"""`warpseal index status|verify|export`: the indexes of the primary chains and of EVM chains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,16 +23,15 @@ from warpseal.cli.index_queries import (
     read_index_status,
     readable,
     resolve_chain,
-    select_chains,
     verify_index,
 )
+from warpseal.cli.index_run import CHAIN_NAMES, EVM_KEYS, NODE_KEYS, add_chain_argument
 from warpseal.cli.message import NOT_CHECKED_EXIT_CODE
-from warpseal.cli.process import Command, open_output, print_event, run_daemon, run_on_loop, set_up_logging
+from warpseal.cli.process import Command, open_output, run_on_loop
 from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.running_daemon import duration, printable
-from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.config.keys import Config
-from warpseal.daemon.index_process import SUFFIX, run_index
 from warpseal.errors import StartupError
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import UNDECODABLE, translate_bad_rows
@@ -52,36 +50,7 @@ from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
 
-_NODES: Final = ("p-chain-api", "info-api")
-_EVM: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
 _SAMPLED: Final = 20
-_NAMES_OF_CHAINS: Final = "blockchain id, EVM chain id, alias or chain-name"
-
-
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Index the chains of index-chains, and those of evm-chains with index, until SIGTERM or SIGINT. A restart\n"
-        "continues at the last heights."
-    )
-    add_config_arguments(parser)
-    _add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain")
-    parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
-    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "indexer", "logs"))
-
-
-def _run(args: argparse.Namespace) -> int:
-    config, only = select_chains(load_config(args).config, args.chain)
-    loggers = set_up_logging(config.logs, suffix=SUFFIX)
-    set_up_gc()
-    announce = partial(print_event, config.logs.format)
-    work = run_index(config, loggers, announce, only=only, ends_with_stdin=args.ends_with_stdin)
-    return run_daemon(work, loggers)
-
-
-def _add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument(
-        "--chain", action="append", default=[], metavar="CHAIN", help=f"{help} ({_NAMES_OF_CHAINS}); may be repeated"
-    )
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +58,8 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    _add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
-    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
+    add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -185,7 +154,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
-    _add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
+    add_chain_argument(parser, "chain to verify, instead of all: p for the primary chains, or a name of an EVM chain")
     parser.add_argument("--sample", type=int, default=_SAMPLED, metavar="N", help="addresses and validators to sample")
     parser.add_argument(
         "--address",
@@ -195,7 +164,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to verify in addition; may be repeated",
     )
     limits = ("node-requests-per-second", "node-requests-in-flight")
-    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index", "index-chains", "genesis-file", *limits))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index", "index-chains", "genesis-file", *limits))
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -254,11 +223,11 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)
     add_config_arguments(parser)
-    parser.add_argument("--chain", metavar="CHAIN", help=f"{_NAMES_OF_CHAINS}, if several are indexed")
+    parser.add_argument("--chain", metavar="CHAIN", help=f"{CHAIN_NAMES}, if several are indexed")
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--format", choices=tuple(_LINES), default="jsonl", help="JSON Lines (the default) or CSV")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    add_setting_arguments(parser, (*_NODES, *_EVM, "data-dir", "index-url", "index-cache-bytes"))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-url", "index-cache-bytes"))
     parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
 
 
@@ -330,7 +299,6 @@ def _csv_lines() -> Callable[[Row], bytes]:
 _LINES: Final = {"jsonl": lambda: _json_line, "csv": _csv_lines}
 _SUBJECTS: Final = f"what to write: {', '.join(ExportSubject)}"
 
-RUN: Final = Command(_add_run_arguments, _run)
 STATUS: Final = Command(_add_status_arguments, _status)
 VERIFY: Final = Command(_add_verify_arguments, _verify)
 EXPORT: Final = Command(_add_export_arguments, _export)

@@ -54,7 +54,7 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
-    ("index", "run"): ("index.RUN", "index the configured chains until SIGTERM or SIGINT"),
+    ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
     ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Set
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,10 @@ from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.tracer import Tracer
-from warpseal.indexer.indexer import Indexer, IndexOpener
+from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.subprocess import send_heartbeats
-from warpseal.indexer.worker import Worker, open_worker_process
+from warpseal.indexer.worker import IndexOpener, Worker, open_worker
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.peers.data_dir import InUse, lock_descriptor
@@ -60,31 +60,28 @@ from warpseal.warp.ids import ChainID
 log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "index.lock"
-SUFFIX: Final = "-indexer"
-"""Suffix of log files, whose names are otherwise those of the daemon."""
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
-_NICENESS: Final = 19
 
 
 async def run_index(
     config: Config,
     loggers: DaemonLoggers,
     announce: Callable[[str], None],
+    worker_process: Executor | None,
     *,
     only: Set[ChainID] | None = None,
     ends_with_stdin: bool = False,
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
-    loggers: of this process. only: blockchain ids of the EVM chains to index; None: all that are configured or found.
+    loggers: of this process. worker_process: writes the primary chains; None if none is configured. only: blockchain
+    ids of the EVM chains to index; None: all that are configured or found.
     """
     if not config.indexer.chains and not config.node.has_evm_index:
         raise StartupError("there is nothing to index: no chain is in index-chains, and none of evm-chains has index")
-    if config.indexer.low_priority:
-        _lower_priority()
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
-    process = _IndexProcess(config, loggers, announce, only)
+    process = _IndexProcess(config, loggers, announce, worker_process, only)
     with ungrouped(StartupError), stop_signals(process.stopping.set):
         async with running(send_heartbeats(config.peers.data_dir)), asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
@@ -98,23 +95,21 @@ async def run_index(
     log.info("indexer stopped")
 
 
-def _lower_priority() -> None:
-    """Give every other process of the machine precedence; the worker process inherits this."""
-    os.nice(_NICENESS)
-    with suppress(AttributeError, OSError):
-        # Only Linux has it. Another process that wakes up gets the processor at once, not at the end of a time slice.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 class _IndexProcess:
     """Indexes the primary chains in a worker process, and EVM chains in this one. stopping: ends it once it is set."""
 
     def __init__(
-        self, config: Config, loggers: DaemonLoggers, announce: Callable[[str], None], only: Set[ChainID] | None
+        self,
+        config: Config,
+        loggers: DaemonLoggers,
+        announce: Callable[[str], None],
+        worker_process: Executor | None,
+        only: Set[ChainID] | None,
     ) -> None:
         self._config = config
         self._loggers = loggers
         self._announce = announce
+        self._worker_process = worker_process
         self._only = only
         self.stopping = asyncio.Event()
         self.has_worker_exited = False
@@ -130,14 +125,14 @@ class _IndexProcess:
             async with asyncio.TaskGroup() as tasks:
                 if config.node.has_evm_index:
                     tasks.create_task(self._index_evm_chains(upstream, network_id, folder))
-                if config.indexer.chains:
-                    tasks.create_task(self._index_primary(upstream, network_id, folder))
+                if self._worker_process is not None:
+                    tasks.create_task(self._index_primary(upstream, network_id, folder, self._worker_process))
                 else:
                     stack.enter_context(hangup_signal(self._loggers.reopen))
                     place = redacted_url(config.index.url) or folder / EVM_FOLDER
                     self._announce(f"warpseal is indexing: network={network_id} index={place}")
 
-    async def _index_primary(self, upstream: Upstream, network_id: int, folder: Path) -> None:
+    async def _index_primary(self, upstream: Upstream, network_id: int, folder: Path, worker_process: Executor) -> None:
         config = self._config
         async with AsyncExitStack() as stack:
             genesis = read_genesis(config, network_id)
@@ -145,7 +140,7 @@ class _IndexProcess:
             url = index_url(config.index, folder)
             raw_genesis = None if genesis is None else genesis.raw
             opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
-            worker = await stack.enter_async_context(open_worker_process(self._on_worker_exit))
+            worker = await stack.enter_async_context(open_worker(worker_process, self._on_worker_exit))
             await _open_index(worker, opener, url)
             # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
             stack.enter_context(hangup_signal(self._loggers.reopen))

@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
+from warpseal.index.schema import create_all_tables
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words, os_error_text
@@ -37,7 +38,7 @@ else:
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005")
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005", create_all_tables)
 
 UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""

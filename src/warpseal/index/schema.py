@@ -172,6 +172,12 @@ VALIDATION_STOPS: Final = declare_table(
 )
 
 
+def create_all_tables(connection: Connection) -> None:
+    """Create all tables, empty."""
+    STORED.create_all(connection, checkfirst=False)
+    create_row_tables(connection)
+
+
 def create_row_tables(connection: Connection) -> None:
     """Create all derived tables, empty; existing ones are dropped."""
     DERIVED.drop_all(connection)

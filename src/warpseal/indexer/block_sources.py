@@ -18,11 +18,10 @@ from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BlocksClient,
     CBlocksClient,
-    CChainBlock,
-    Container,
     ContainersClient,
     Stream,
 )
+from warpseal.node.containers import CChainBlock, Container
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
 from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal

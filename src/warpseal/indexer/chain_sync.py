@@ -17,7 +17,8 @@ from warpseal.indexer.block_sources import BlockSource
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainProcessor
 from warpseal.indexer.worker import Worker
-from warpseal.node.blocks import MAX_CONTAINERS, CChainBlock, ContainersClient, Stream, XChainClient
+from warpseal.node.blocks import MAX_CONTAINERS, ContainersClient, Stream, XChainClient
+from warpseal.node.containers import CChainBlock
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Retrier

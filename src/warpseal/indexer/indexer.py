@@ -10,66 +10,27 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
-
-from warpseal.chains.p_blocks import parse_p_block, parse_p_genesis
-from warpseal.chains.p_txs import CreateChainTx
-from warpseal.chains.x_blocks import parse_x_block, parse_x_genesis
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.x_blocks import parse_x_block
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import reading_index, writing_index
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.rebuild import RebuildFailed, RowRebuilder
-from warpseal.index.settings import IndexSettings
-from warpseal.index.writer import IndexWriter
+from warpseal.index.rebuild import RebuildFailed
 from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource
 from warpseal.indexer.blocks import StopReason
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
-from warpseal.indexer.network import IndexedNetwork
-from warpseal.indexer.processors import CChainProcessor, PChainProcessor, XChainOrigin, XChainProcessor
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import Processors, Worker
-from warpseal.ledger.params import Parameters
+from warpseal.indexer.worker import Worker
 from warpseal.node.blocks import Stream
 from warpseal.node.upstream import Upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
 from warpseal.store.errors import StoreDown
-from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
 
 _ALIASES: Final = {PrimaryChain.P: "P", PrimaryChain.X: "X", PrimaryChain.C: "C"}
-
-
-class IndexOpener(Struct, frozen=True):
-    """Opens the index in the worker, which may be another process. genesis: raw bytes; None: not known."""
-
-    url: StoreUrl
-    index: IndexSettings
-    indexer: IndexerSettings
-    params: Parameters
-    genesis: bytes | None
-
-    def __call__(self) -> tuple[IndexWriter, Processors, RowRebuilder]:
-        """Open the index, and build its processors and its rebuilder. Raises StartupError, StoreDown."""
-        genesis = None if self.genesis is None else parse_p_genesis(self.genesis)
-        writer = IndexWriter(writing_index(self.url, self.index), self.params, self.index)
-        rebuilder = RowRebuilder(writer, reading_index(self.url, self.index), self.params)
-        return writer, build_processors(writer, IndexedNetwork(self.params, genesis), self.indexer), rebuilder
-
-
-def build_processors(index: IndexWriter, network: IndexedNetwork, settings: IndexerSettings) -> Processors:
-    """Return the processor of each chain, which applies and writes its blocks."""
-    params, first_heights = network.params, settings.first_heights
-    p_genesis = None if first_heights.get(PrimaryChain.P, 0) else network.genesis
-    is_x_complete = network.is_x_complete and not first_heights.get(PrimaryChain.X, 0)
-    return {
-        PrimaryChain.P: PChainProcessor(index, params, p_genesis, settings),
-        PrimaryChain.X: XChainProcessor(index, params.x_chain_id, _x_chain_origin(network), is_complete=is_x_complete),
-        PrimaryChain.C: CChainProcessor(index, params),
-    }
 
 
 class Indexer:
@@ -163,17 +124,3 @@ class Indexer:
         is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])
         first_height = settings.first_heights.get(chain, 0)
         return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings, first_height)
-
-
-def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:
-    genesis, params = network.genesis, network.params
-    if genesis is None:
-        return None
-    creation = next((tx.unsigned for tx in genesis.chains if bytes(tx.id) == bytes(params.x_chain_id)), None)
-    if not isinstance(creation, CreateChainTx):
-        # The genesis is of another network, which the P-Chain's processor will report.
-        return None
-    linearized_s = 0 if network.is_x_complete else params.upgrades.cortina_s
-    # Block 0 has the time of Cortina, also if the network began later.
-    time_s = min(genesis.timestamp, params.upgrades.cortina_s)
-    return XChainOrigin(parse_x_genesis(creation.genesis), creation.genesis, time_s, linearized_s)

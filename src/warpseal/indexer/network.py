@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -26,9 +26,12 @@ from warpseal.ledger.params import (
     parameters_from_node,
 )
 from warpseal.node.settings import NodeSettings
-from warpseal.node.upstream import Upstream
 from warpseal.runtime.process import os_error_text
 from warpseal.runtime.zstd import Decompressor, ZstdError
+
+if TYPE_CHECKING:
+    # The worker uses this module without the clients of nodes.
+    from warpseal.node.upstream import Upstream
 
 MAX_GENESIS_BYTES: Final = 64 * 1024 * 1024
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

@@ -42,7 +42,7 @@ from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects, list_x_outputs
-from warpseal.node.blocks import CChainBlock, Container
+from warpseal.node.containers import CChainBlock, Container
 from warpseal.resources.blocks import Proposer
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import ChainID

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
+from warpseal.node.containers import CChainBlock, Container
 from warpseal.node.info import InfoClient
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
@@ -105,18 +105,6 @@ class XChainClient(BlocksClient):
             return None
 
 
-class CChainBlock(Struct, frozen=True):
-    """One block. hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others."""
-
-    number: int
-    hash: bytes
-    parent_hash: bytes
-    time_s: int
-    size_bytes: int
-    tx_count: int
-    extra_data: bytes
-
-
 class CBlocksClient:
     """C-Chain blocks by batch, and its heights."""
 
@@ -155,14 +143,6 @@ class Stream(StrEnum):
     P_BLOCKS = "P/block"
     X_BLOCKS = "X/block"
     X_TXS = "X/tx"
-
-
-class Container(Struct, frozen=True):
-    """An accepted block or transaction. accepted_at_s: unix seconds when that node accepted it, maybe years later."""
-
-    index: int
-    raw: bytes
-    accepted_at_s: int
 
 
 class ContainersClient:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 _MAX_PID_DIGITS: Final = 20
+_NICENESS: Final = 19
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # The state in the tables of /proc/net.
 _LISTENING: Final = "0A"
@@ -102,6 +103,14 @@ def error_words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return os_error_text(error) if (error.errno or 0) > 0 else error.strerror.lower()
     return _WORD_START.sub(" ", type(error).__name__).lower()
+
+
+def lower_priority() -> None:
+    """Give every other process of the machine precedence; processes that this one starts inherit it."""
+    os.nice(_NICENESS)
+    with suppress(AttributeError, OSError):
+        # Only Linux has it. Another process that wakes up gets the processor at once, not at the end of a time slice.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def find_listener(port: int) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -52,15 +53,15 @@ _ALEMBIC: Final = ThreadLock()
 class Migrations(Struct, frozen=True):
     """The schema versions: the program's, and more in tests.
 
-    head: the newest. tables: the newest version's, which an empty database gets at once; None: it gets all versions.
+    head: the newest. create_tables: creates its tables in an empty database; None: an empty one gets all versions.
     """
 
     folders: tuple[Path, ...] = (VERSIONS,)
     head: str = HEAD
-    tables: MetaData | None = None
+    create_tables: Callable[[Connection], None] | None = None
 
 
-MIGRATIONS: Final = Migrations(tables=METADATA)
+MIGRATIONS: Final = Migrations(create_tables=partial(METADATA.create_all, checkfirst=False))
 
 
 def read_version(connection: Connection) -> str | None:
@@ -100,8 +101,12 @@ def upgrade_at_start(
             return migrations.head
     with engine.begin() as connection:
         _lock_upgrades(connection)
-        if migrations.tables is not None and read_version(connection) is None:
-            _make_tables(connection, migrations.tables, migrations.head)
+        if migrations.create_tables is not None and read_version(connection) is None:
+            # Loading Alembic would take as long as a fifth of a start, and 12 MiB.
+            migrations.create_tables(connection)
+            _VERSIONS.create(connection)
+            connection.execute(insert(_VERSIONS).values(version_num=migrations.head))
+            _record_upgrade(connection, migrations.head)
             return migrations.head
         pending = find_quick_upgrades(connection, where, migrations)
         if pending and read_version(connection) is not None:
@@ -173,14 +178,6 @@ def _read_program(connection: Connection, version: str) -> str | None:
 def _is_slow(version: Script) -> bool:
     """Return whether a version is not for the start of a daemon; see migrations/."""
     return getattr(version.module, "SLOW", False)
-
-
-def _make_tables(connection: Connection, tables: MetaData, head: str) -> None:
-    """Make the newest version in an empty database. Loading Alembic would take as long as a fifth of a start."""
-    tables.create_all(connection, checkfirst=False)
-    _VERSIONS.create(connection)
-    connection.execute(insert(_VERSIONS).values(version_num=head))
-    _record_upgrade(connection, head)
 
 
 def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Migrations) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -34,7 +35,9 @@ T = TypeVar("T")
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002", METADATA)
+MIGRATIONS: Final = Migrations(
+    (Path(__file__).parent / "migrations" / "versions",), "0002", partial(METADATA.create_all, checkfirst=False)
+)
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:

@@ -250,7 +250,7 @@ async def test_a_wrong_path_names_the_nearest_one_and_the_list_of_all(method: st
         (b"", {}, "empty; send a JSON object"),
         (b" \r\n", {}, "empty; send a JSON object"),
         (
-            b'{"message": "00",\n}',
+            b'{"message": "00",\nquorum}',
             {},
             "not JSON: Expecting property name enclosed in double quotes at line 2, column 1",
         ),

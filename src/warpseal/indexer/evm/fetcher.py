@@ -19,13 +19,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import aiohttp
-import dns.asyncresolver
-import dns.exception
-import dns.resolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 from yarl import URL
@@ -35,10 +32,18 @@ from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, Unusab
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import new_session
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
 from warpseal.upstream.limits import parse_retry_after
+
+if TYPE_CHECKING:
+    from dns import asyncresolver as dns_client
+    from dns import exception as dns_errors
+else:
+    dns_client = LazyModule("dns.asyncresolver")
+    dns_errors = LazyModule("dns.exception")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -150,7 +155,7 @@ class CheckedResolver(AbstractResolver):
     Configured hosts are resolved as the machine does it, since they may have a name only there.
     """
 
-    def __init__(self, policy: AddressPolicy, dns_resolver: dns.asyncresolver.Resolver | None = None) -> None:
+    def __init__(self, policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None) -> None:
         self._policy = policy
         self._dns = dns_resolver
         self._system = aiohttp.ThreadedResolver()
@@ -163,7 +168,7 @@ class CheckedResolver(AbstractResolver):
             return await self._system.resolve(host, port, family)
         try:
             addresses = await self._lookup(host)
-        except dns.exception.DNSException as error:
+        except dns_errors.DNSException as error:
             raise OSError(f"no DNS: {error}") from error
         try:
             self._policy.check_addresses(addresses)
@@ -174,10 +179,10 @@ class CheckedResolver(AbstractResolver):
     async def _lookup(self, host: str) -> list[IpAddress]:
         """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
         # The DNS servers of the machine may change, so its resolver is made for each lookup.
-        resolver = self._dns or dns.asyncresolver.Resolver()
+        resolver = self._dns or dns_client.Resolver()
         lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
         answers = await asyncio.gather(*lookups, return_exceptions=True)
-        records = [record for answer in answers if isinstance(answer, dns.resolver.Answer) for record in answer]
+        records = [record for answer in answers if not isinstance(answer, BaseException) for record in answer]
         if not records and isinstance(failure := answers[-1], BaseException):
             raise OSError(f"{error_words(failure)}: {host}")
         return [ipaddress.ip_address(record.address) for record in records]
@@ -294,7 +299,7 @@ class HostSlots:
 async def open_fetcher(
     settings: MetadataSettings,
     policy: AddressPolicy | None = None,
-    dns_resolver: dns.asyncresolver.Resolver | None = None,
+    dns_resolver: dns_client.Resolver | None = None,
 ) -> AsyncIterator[DocumentFetcher]:
     """Hold a fetcher. policy: that of the settings unless given."""
     policy = policy or AddressPolicy(settings.exempt_servers)

@@ -1,0 +1,67 @@
+"""`warpseal index run`: the process that fills the indexes.
+
+Only what the worker process needs is imported before it is forked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from warpseal.cli.process import Command, print_event, run_daemon, set_up_logging
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
+from warpseal.indexer.worker import fork_worker_process
+from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.process import lower_priority
+
+if TYPE_CHECKING:
+    from warpseal.cli import index_queries
+    from warpseal.daemon import index_process
+else:
+    index_queries = LazyModule("warpseal.cli.index_queries")
+    index_process = LazyModule("warpseal.daemon.index_process")
+
+NODE_KEYS: Final = ("p-chain-api", "info-api")
+EVM_KEYS: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
+CHAIN_NAMES: Final = "blockchain id, EVM chain id, alias or chain-name"
+# Of log files, whose names are otherwise those of the daemon.
+_SUFFIX: Final = "-indexer"
+
+
+def add_chain_argument(parser: argparse.ArgumentParser, help: str) -> None:
+    """Declare --chain, which may be repeated."""
+    parser.add_argument(
+        "--chain", action="append", default=[], metavar="CHAIN", help=f"{help} ({CHAIN_NAMES}); may be repeated"
+    )
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Index the chains of index-chains, and those of evm-chains with index, until SIGTERM or SIGINT. A restart\n"
+        "continues at the last heights."
+    )
+    add_config_arguments(parser)
+    add_chain_argument(parser, "chain to index, instead of all that are configured: p, x, c or a name of an EVM chain")
+    parser.add_argument("--ends-with-stdin", action="store_true", help="end at the end of standard input")
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index", "indexer", "logs"))
+
+
+def _run(args: argparse.Namespace) -> int:
+    config, only = load_config(args).config, None
+    if args.chain:
+        config, only = index_queries.select_chains(config, args.chain)
+    if config.indexer.low_priority:
+        # The worker process inherits it.
+        lower_priority()
+    worker_process = fork_worker_process() if config.indexer.chains else None
+    loggers = set_up_logging(config.logs, suffix=_SUFFIX)
+    announce = partial(print_event, config.logs.format)
+    work = index_process.run_index(
+        config, loggers, announce, worker_process, only=only, ends_with_stdin=args.ends_with_stdin
+    )
+    set_up_gc()
+    return run_daemon(work, loggers)
+
+
+RUN: Final = Command(_add_run_arguments, _run)
