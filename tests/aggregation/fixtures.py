@@ -329,6 +329,9 @@ class Chains:
     subnets: dict[SubnetID, Subnet] = field(default_factory=lambda: {SUBNET: Subnet(SUBNET)})
     validations: dict[ValidationID, SubnetID] = field(default_factory=dict)
 
+    def known_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
+        return self.subnet_by_chain.get(chain_id)
+
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         if chain_id not in self.subnet_by_chain:
             raise UnknownChain(id_text(chain_id))
@@ -362,6 +365,10 @@ class Heights:
 
     height: int | None = HEIGHT
 
+    @property
+    def is_fresh(self) -> bool:
+        return self.height is not None
+
     def current(self) -> int:
         if self.height is None:
             raise NodeUnavailable("the proposed height")
@@ -393,6 +400,9 @@ class Activity:
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
         return None if self.list_event is not None and not self.list_event.is_set() else self.validations
+
+    def is_ready(self, subnet_id: SubnetID) -> bool:
+        return self.list_event is None
 
     async def ready(self, subnet_id: SubnetID) -> None:
         if self.list_event is not None:
@@ -436,6 +446,9 @@ class Metrics:
 
 class EmptyArchive:
     """An archive that stores nothing."""
+
+    def may_hold(self, message_id: MessageID) -> bool:
+        return False
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         return ArchiveEntry()

@@ -35,6 +35,9 @@ class MemoryArchive:
     writes_marks: bool = True
     questions: int = 0
 
+    def may_hold(self, message_id: MessageID) -> bool:
+        return True
+
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         self.recalls.append(message_id)
         await asyncio.sleep(min(self.recall_s, PATIENCE_S))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from random import Random
+from typing import Any, TypeVar
 
 import pytest
 from msgspec import to_builtins
@@ -28,7 +30,8 @@ from tests.aggregation.fixtures import (
     wrong,
 )
 from tests.aggregation.verifier import assert_valid
-from tests.aggregation.virtual_time import run
+from tests.aggregation.virtual_time import InlineExecutor, now, run
+from warpseal.aggregation import verification
 from warpseal.aggregation.errors import InvalidTimeout, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
@@ -39,6 +42,7 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
 from warpseal.warp.message import UnsignedMessage
 
 MANY = 1_000
+T = TypeVar("T")
 # In floats, this time + 55 - this time is 55.00000000000001.
 INEXACT_NOW = 107.449
 
@@ -160,6 +164,46 @@ def test_memory_stays_within_its_bound() -> None:
             result = await setup.service.aggregate(request(67, about=about))
             assert_valid(result.signed_message, about.raw, setup.members, 67)
             assert sum(cache.size_bytes for cache in setup.service.caches()) <= 40_000
+
+    run(main())
+
+
+class CountingExecutor(InlineExecutor):
+    """Counts the checks that it is given."""
+
+    checks = 0
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        self.checks += 1
+        return super().submit(work, *args, **kwargs)
+
+
+@pytest.mark.parametrize(("count", "requests", "checks"), [(5, 1, 0), (5, 2, 2), (20, 1, 1)])
+def test_only_the_sum_of_a_small_set_is_verified_without_a_thread_if_no_other_round_is_open(
+    count: int, requests: int, checks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "_SMALL_SET", 8)
+    setup, executor = AggregatorSetup(members([10] * count)), CountingExecutor()
+    service = SignatureAggregator(
+        setup.deps, NETWORK_ID, AggregationSettings(), executor=executor, random=Random(1), clock=now
+    )
+
+    async def main() -> None:
+        async with leaves_nothing_open(setup), asyncio.TaskGroup() as tasks:
+            for number in range(requests):
+                tasks.create_task(service.aggregate(request(67, about=message(bytes([number])))))
+
+    run(main())
+    assert executor.checks == checks
+
+
+def test_a_request_for_the_proposed_set_of_a_chain_that_is_known_waits_for_nothing() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([20] * 5))
+        setup.sets.by_height[HEIGHT] = setup.members
+        aggregation = await setup.service.aggregate(request(67))
+        assert_valid(aggregation.signed_message, message().raw, setup.members, 67)
+        assert (aggregation.height, setup.sets.calls) == (HEIGHT, [])
 
     run(main())
 

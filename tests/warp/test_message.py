@@ -52,6 +52,18 @@ def test_an_unsigned_message_has_the_documented_parts() -> None:
     assert UnsignedMessage.build(123, ChainID(b"\x01\x02\x03" + bytes(29)), b"foobar") == message
 
 
+@given(signed_messages, unsigned_messages)
+def test_a_signed_message_is_parsed_over_its_unsigned_message_only(
+    signed: SignedMessage, other: UnsignedMessage
+) -> None:
+    raw = signed.encode()
+    assert SignedMessage.parse_over(signed.unsigned, raw) == SignedMessage.parse(raw)
+    for unsigned, changed in ((other, raw), (signed.unsigned, raw[:-1]), (signed.unsigned, raw + b"\x00")):
+        if unsigned != signed.unsigned or changed != raw:
+            with pytest.raises(MalformedMessage):
+                SignedMessage.parse_over(unsigned, changed)
+
+
 def test_a_signed_message_is_unsigned_bytes_bit_set_and_signature() -> None:
     raw = UNSIGNED + bytes(4) + bytes.fromhex("000000010f") + AGGREGATE
     message = SignedMessage.parse(raw)

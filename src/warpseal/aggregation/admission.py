@@ -60,6 +60,11 @@ class RoundAdmission:
         """Whether this machine is behind with verifications and commits."""
         return self._finishing >= _MAX_FINISHING
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether at most one round has had its turn and is not over."""
+        return sum(queue.running for queue in self.queues.values()) <= 1
+
     @contextmanager
     def finishing(self) -> Iterator[None]:
         """Count a verification or a commit of a round while the block runs."""

@@ -56,6 +56,11 @@ class AskSchedule:
         self._probed_at: dict[NodeRecord, float] = {}
         self._probes = 0
 
+    @property
+    def is_probing(self) -> bool:
+        """Whether nodes are held back until a first share has come."""
+        return bool(self._delayed_waves)
+
     def begin(self, now: float) -> None:
         """Start the schedule: validators may be asked from now on."""
         self._next_step_at = now + self._settings.next_wave_s

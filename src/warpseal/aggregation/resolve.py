@@ -156,14 +156,23 @@ class Resolver(Struct):
         return None if subnet_id in (None, PRIMARY_NETWORK) else L1_VERIFIES_HINT.format(id_text(subnet_id))
 
     def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
-        """Resolve a request for the set of an epoch that is known; None: it is not. It needs no timeout."""
+        """Resolve a request for the set of an epoch, or for the proposed one, that is known; None: it is not.
+
+        It needs no timeout.
+        """
         message, subnet_id, height = request.message, request.signing_subnet_id, request.height
-        if not request.is_epoch_height or message is None or subnet_id is None or height is None:
+        if message is None or message.network_id != self.network_id:
             return None
-        validators = self.sets.known(subnet_id, height) if message.network_id == self.network_id else None
-        if validators is None or not validators.total_weight:
+        if not request.is_epoch_height:
+            source_subnet_id = self.chains.known_subnet_of(message.source_chain_id)
+            if height is not None or subnet_id not in (None, source_subnet_id) or not self.heights.is_fresh:
+                return None
+            subnet_id, height = source_subnet_id, self.heights.current()
+        validators = None if subnet_id is None or height is None else self.sets.known(subnet_id, height)
+        if subnet_id is None or height is None or validators is None or not validators.total_weight:
             return None
-        return ResolvedRequest(message, request.justification, subnet_id, height, validators)
+        is_default = request.signing_subnet_id is None
+        return ResolvedRequest(message, request.justification, subnet_id, height, validators, is_default)
 
     async def _message_and_subnet(self, request: AggregationRequest) -> tuple[UnsignedMessage, SubnetID]:
         if request.message is None:

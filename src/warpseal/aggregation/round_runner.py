@@ -255,8 +255,11 @@ class RoundRunner:
                     case StoreShares(shares=shares):
                         self._archive.store_shares(self.request.message, shares)
                     case Verify(check=check):
-                        with self._deps.admission.finishing():
-                            outcome = await self._verifier.run(check)
+                        if self._deps.admission.is_quiet and self._verifier.is_short(check):
+                            outcome = self._verifier.run_now(check)
+                        else:
+                            with self._deps.admission.finishing():
+                                outcome = await self._verifier.run(check)
                         self._round.verified(outcome)
                     case StoreResult(result=result):
                         tasks.create_task(self._commit(result))
@@ -330,12 +333,12 @@ class RoundRunner:
         self._round.response(node, raw)
 
     async def _load(self, until: float | None) -> None:
-        try:
-            async with asyncio.timeout_at(until):
-                stored = await self._archive.load(self._message_id)
-        except TimeoutError:
-            stored = ArchiveEntry(is_incomplete=True)
-        self._loaded = stored
+        if self._archive.may_hold(self._message_id):
+            try:
+                async with asyncio.timeout_at(until):
+                    self._loaded = await self._archive.load(self._message_id)
+            except TimeoutError:
+                self._loaded = ArchiveEntry(is_incomplete=True)
         for caller in self.callers.values():
             caller.loaded_at = caller.clock()
 
@@ -366,7 +369,7 @@ class RoundRunner:
 
     async def _commit(self, result: SignedResult) -> None:
         """Store a result before it leaves; the round goes on in the meantime."""
-        signature = stored_signature(result, self.request.validators)
+        signature = stored_signature(result, self.request.message, self.request.validators)
         if signature not in self._loaded.signatures:
             with self._deps.admission.finishing():
                 await self._archive.store_signature(self.request.message, signature)
@@ -455,14 +458,19 @@ class PeerRequests:
         peers, subnet_id = self._ports.peers, self._request.subnet_id
         with self._ports.track(subnet_id, self._request.validators), self._ports.activity.watch(subnet_id):
             unsubscribe = peers.subscribe(self._on_connection_change)
-            loading = tasks.create_task(self._load_inactive())
+            loading = None
+            if self._ports.activity.is_ready(subnet_id):
+                self._inactive_known_at = self._loop.time()
+            else:
+                loading = tasks.create_task(self._load_inactive())
             try:
                 self._round.connected([node_id for node_id in self._round.table.nodes if peers.is_connected(node_id)])
                 self.next_refresh_at = 0.0
                 self.refresh()
                 yield
             finally:
-                loading.cancel()
+                if loading is not None:
+                    loading.cancel()
                 unsubscribe()
                 for request in self._requests:
                     request.close()

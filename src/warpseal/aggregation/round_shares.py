@@ -83,7 +83,7 @@ class RoundShares:
         self._fruitless = 0
 
     def add(self, member: MemberRecord, share: CachedShare, sender: NodeID | None) -> bool:
-        """Take a share; return whether it may ask for an action: the first one, and each from `wake_weight` on.
+        """Take a share; return whether it may ask for an action: each from `wake_weight` on, and one that ends probing.
 
         sender: the node that sent it in this round; None if it was cached or stored.
         """
@@ -95,7 +95,6 @@ class RoundShares:
         if member.is_in_partial:
             return False
         table = self._table
-        is_first = not table.signed_weight
         member.share = share
         member.sender = sender
         if not share.is_verified and member.public_key in self._offenders:
@@ -103,7 +102,7 @@ class RoundShares:
             table.set_status(member, SUSPECT)
         else:
             table.set_status(member, SIGNED)
-        return is_first or table.share_weight >= self.wake_weight
+        return self._schedule.is_probing or table.share_weight >= self.wake_weight
 
     def add_stored(self, member: MemberRecord, stored: StoredShare, share: CachedShare) -> None:
         """Take a stored share. share: what stands for its key, decoded."""

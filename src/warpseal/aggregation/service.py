@@ -260,7 +260,7 @@ class PinnedMessages:
         is_new: whether it was committed after its message was pinned; the archive may have evicted an older one.
         """
         if self._add(message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
-            await self._archive.store_signature(message, stored_signature(result, validators))
+            await self._archive.store_signature(message, stored_signature(result, message, validators))
 
     def _add(self, name: bytes) -> bool:
         is_new = name not in self._names

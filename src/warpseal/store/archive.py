@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -30,9 +30,13 @@ class Archive:
         self._database = database
         self._queue = database.queue
 
+    def may_hold(self, message_id: MessageID) -> bool:
+        """Return whether `load` may find something."""
+        return self._database.may_hold(message_id)
+
     async def load(self, message_id: MessageID) -> ArchiveEntry:
         """Return the stored shares and signatures of a message; an incomplete entry while the store is down or slow."""
-        if not self._database.may_hold(message_id):
+        if not self.may_hold(message_id):
             return ArchiveEntry()
         if not self._database.is_up:
             return ArchiveEntry(is_incomplete=True)
@@ -80,29 +84,22 @@ class Archive:
         if not self._database.is_up or self._database.is_stuck:
             self._queue.add_signature(AddSignature(message, signed, lambda: None))
             return
-        future = asyncio.get_running_loop().create_future()
-        self._queue.add_signature(AddSignature(message, signed, _resolver(future)))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._database.settings.commit_timeout_s):
-                await future
+        loop = asyncio.get_running_loop()
+        is_written = asyncio.Event()
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(is_written.set)
+
+        self._queue.add_signature(AddSignature(message, signed, notify))
+        alarm = loop.call_later(self._database.settings.commit_timeout_s, is_written.set)
+        try:
+            await is_written.wait()
+        finally:
+            alarm.cancel()
 
     async def unverified(self, limit: int) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
         """Return unverified shares of pinned messages, at most `limit`; none while the store is down."""
         with suppress(StoreDown):
             return await self._database.read(lambda connection: archive_rows.load_unverified(connection, limit))
         return ()
-
-
-def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:
-    """Return a function that resolves a future from another thread and may be called more than once."""
-    loop = future.get_loop()
-
-    def resolve() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    def done() -> None:
-        with suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(resolve)
-
-    return done

@@ -41,7 +41,6 @@ class _Watch(Struct):
     inactive: frozenset[NodeID] = _NO_NODES
     underfunded: tuple[CurrentValidation, ...] | None = None
     fetched_at: float = float("-inf")
-    is_fetching: bool = False
     task: asyncio.Task[None] | None = None
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -78,7 +77,7 @@ class L1Activity:
             yield
         finally:
             watch.watchers -= 1
-            self._release(watch)
+            self._evict()
 
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the nodes known to be inactive or nearly drained; empty before the first reply."""
@@ -92,17 +91,18 @@ class L1Activity:
         watch = self._watches.get(subnet_id)
         return watch.underfunded if watch else None
 
+    def is_ready(self, subnet_id: SubnetID) -> bool:
+        """Return whether `ready` has nothing to wait for."""
+        watch = self._watches.get(subnet_id)
+        return watch is None or watch.task is None or watch.is_ready.is_set()
+
     async def ready(self, subnet_id: SubnetID) -> None:
         """Wait for the first reply about a watched subnet, or the first failure."""
-        watch = self._watches.get(subnet_id)
-        if watch is not None and watch.task is not None:
-            await watch.is_ready.wait()
+        if not self.is_ready(subnet_id):
+            await self._watches[subnet_id].is_ready.wait()
 
-    def _release(self, watch: _Watch) -> None:
-        """Stop refreshing a subnet that is not watched any more. A bounded number of last replies is kept."""
-        if not watch.watchers and not watch.is_fetching and watch.task is not None:
-            watch.task.cancel()
-            watch.task = None
+    def _evict(self) -> None:
+        """Forget subnets that are not watched any more; a bounded number of last replies is kept."""
         if len(self._watches) > _MAX_SUBNETS:
             idle = [subnet_id for subnet_id, other in self._watches.items() if other.task is None]
             for subnet_id in idle[:_EVICTED_TOGETHER]:
@@ -118,16 +118,17 @@ class L1Activity:
     async def _refresh(self, subnet_id: SubnetID, watch: _Watch, due_at: float) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while watch.watchers:
+            # It ends at the first due time at which no round watches, so that rounds in quick succession share it.
+            while True:
                 await asyncio.sleep(max(0.0, due_at - loop.time()))
-                watch.is_fetching = True
+                if not watch.watchers:
+                    return
                 try:
                     current = await self._fetch(subnet_id)
                     if current is not None:
                         watch.inactive = inactive_nodes(current, self._min_balance_navax)
                         watch.underfunded = underfunded_validations(current, self._min_balance_navax)
                 finally:
-                    watch.is_fetching = False
                     watch.fetched_at = loop.time()
                     watch.is_ready.set()
                 due_at = watch.fetched_at + self._refresh_s

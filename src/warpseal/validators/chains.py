@@ -36,13 +36,18 @@ class ChainLookup:
         self._subnet_flights: SingleFlight[SubnetID, Subnet] = SingleFlight()
         self._blockchains_flights: SingleFlight[SubnetID, tuple[ChainID, ...]] = SingleFlight()
 
-    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
-        """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
+    def known_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
+        """Return the subnet that validates a chain if no call to a node is needed, else None."""
         if chain_id == P_CHAIN:
             return PRIMARY_NETWORK
         cached = self._subnet_of.get(chain_id)
-        if cached is not None:
-            return cached.value
+        return None if cached is None else cached.value
+
+    async def subnet_of(self, chain_id: ChainID) -> SubnetID:
+        """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
+        subnet_id = self.known_subnet_of(chain_id)
+        if subnet_id is not None:
+            return subnet_id
         if self._unknown_chains.get(chain_id) is not None:
             raise UnknownChain(id_text(chain_id))
         return await self._chain_flights.run(chain_id, lambda: self._fetch_subnet_of(chain_id))

@@ -82,13 +82,15 @@ class SignedMessage:
         """
         reader = CodecReader(raw)
         unsigned = _read_unsigned(reader, raw)
-        reader.type_id(_BIT_SET_SIGNATURE, "bit set signature")
-        signers = reader.sized("signers")
-        if signers[:1] == b"\x00" and not allows_padding:
-            raise MalformedMessage(reader.offset - len(signers), _PADDED)
-        signature = reader.take(SIGNATURE_BYTES, "signature")
-        reader.finish()
-        return cls(unsigned, signers, signature)
+        return cls(unsigned, *_read_signature(reader, allows_padding=allows_padding))
+
+    @classmethod
+    def parse_over(cls, unsigned: UnsignedMessage, raw: bytes) -> SignedMessage:
+        """Return `unsigned` with the signature in `raw`, which begins with its bytes. Raises MalformedMessage."""
+        reader = CodecReader(raw)
+        if reader.take(len(unsigned.raw), "message") != unsigned.raw:
+            raise MalformedMessage(0, "another message")
+        return cls(unsigned, *_read_signature(reader, allows_padding=False))
 
     def encode(self) -> bytes:
         """Return the bytes that verifiers accept."""
@@ -174,6 +176,17 @@ def _read_unsigned(reader: CodecReader, raw: bytes) -> UnsignedMessage:
     source_chain_id = ChainID(reader.take(ID_BYTES, "source chain id"))
     payload = reader.sized("payload")
     return UnsignedMessage(network_id, source_chain_id, payload, raw[: reader.offset])
+
+
+def _read_signature(reader: CodecReader, *, allows_padding: bool) -> tuple[bytes, bytes]:
+    """Return the bit set of the signers and the signature, which end the bytes."""
+    reader.type_id(_BIT_SET_SIGNATURE, "bit set signature")
+    signers = reader.sized("signers")
+    if signers[:1] == b"\x00" and not allows_padding:
+        raise MalformedMessage(reader.offset - len(signers), _PADDED)
+    signature = reader.take(SIGNATURE_BYTES, "signature")
+    reader.finish()
+    return signers, signature
 
 
 def _payload_reader(raw: bytes, type_id: int, name: str) -> CodecReader:

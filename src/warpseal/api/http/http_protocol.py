@@ -44,6 +44,9 @@ ABORT: Final = "abort"
 IS_CLOSING: Final = "is_closing"
 """Key of the ASGI scope's state: returns whether the connection is closed, or about to be."""
 
+ON_DISCONNECT: Final = "on_disconnect"
+"""Key of the ASGI scope's state: set by the reader of a request, called if the client disconnects before its answer."""
+
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8
@@ -298,9 +301,10 @@ class LimitedHttp(HttpToolsProtocol):
     @staticmethod
     def _disconnect(cycle: RequestResponseCycle | None) -> None:
         """Mark the client of a request as disconnected. (uvicorn does so for the latest request only.)"""
-        if cycle is not None:
+        if cycle is not None and not cycle.disconnected:
             cycle.disconnected = True
             cycle.message_event.set()
+            cycle.scope["state"].get(ON_DISCONNECT, lambda: None)()
 
     def _refuse(self, error: WarpsealError) -> None:
         """Answer a request that cannot be read further, after the responses to earlier ones; then close."""

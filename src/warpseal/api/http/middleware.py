@@ -19,6 +19,7 @@ from warpseal.api.http.trusted_proxies import client_of, connection_address, is_
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
+from warpseal.warp.ids import id_text
 
 log = logging.getLogger("warpseal.api")
 
@@ -35,7 +36,7 @@ _X_FORWARDED: Final = b"x-forwarded-"
 
 
 def log_fields(scope: Scope) -> dict[str, Any]:
-    """Return the fields of the log line of this request; callers add to them."""
+    """Return the fields of the log line of this request; callers add to them. Bytes are ids, logged as their texts."""
     fields: dict[str, Any] = scope.setdefault(_FIELDS, {})
     return fields
 
@@ -107,7 +108,7 @@ def _write_line(scope: Scope, status: int, duration_s: float) -> None:
         "status": status,
         "duration_ms": round(duration_s * 1000, 3),
         "client": client_address(scope),
-        **log_fields(scope),
+        **{name: id_text(value) if type(value) is bytes else value for name, value in log_fields(scope).items()},
     }
     log.log(level, "request", extra=fields)
 

@@ -22,12 +22,13 @@ from msgspec import structs
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.http.error_response import with_kebab_names
 from warpseal.api.http.errors import TooManyRequests
+from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.request_body import ClientDisconnected, read_body
 from warpseal.api.http.responses import json_response
@@ -141,10 +142,10 @@ class AggregatorEndpoints:
                 l1_query = parse_l1_query(*query)
             except UnresolvedChain:
                 l1_query = parse_l1_query(*query, await self._primary_chains())
-            log_fields(request.scope)["tx_id"] = id_text(l1_query.request.tx_id)
+            log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self._in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)
-                response = await cancel_on_disconnect(work, request.receive)
+                response = await cancel_on_disconnect(work, request.scope)
         return response
 
     async def verify(self, request: Request) -> Response:
@@ -157,9 +158,9 @@ class AggregatorEndpoints:
                 preflight = parse_preflight_request(body, self._settings, await self._primary_chains())
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
-            log_fields(request.scope)["message_id"] = id_text(preflight.signed.unsigned.id)
+            log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
             work = self._verify(preflight, request.path_params["network"])
-            answer = await cancel_on_disconnect(work, request.receive)
+            answer = await cancel_on_disconnect(work, request.scope)
         log_fields(request.scope).update(verifies_now=answer.verifies_now, reason=answer.reason or None)
         return json_response(answer, 200)
 
@@ -178,8 +179,8 @@ class AggregatorEndpoints:
                 raise _name_encoding(error, request) from None
             message = (parsed.aggregation if isinstance(parsed, DeliveryRequest) else parsed).message
             if message is not None:
-                log_fields(request.scope)["message_id"] = id_text(message.id)
-            signed = await cancel_on_disconnect(self._aggregate_admitted(parsed, network), request.receive)
+                log_fields(request.scope)["message_id"] = message.id
+            signed = await cancel_on_disconnect(self._aggregate_admitted(parsed, network), request.scope)
         aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
@@ -292,47 +293,28 @@ class InFlight:
                 del self._by_client[client]
 
 
-async def cancel_on_disconnect(work: Awaitable[T], receive: Receive) -> T:
+async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:
     """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its connection."""
-    watch = _DisconnectWatch(receive)
+    request, has_cancelled = asyncio.current_task(), False
+    assert request is not None
+
+    def cancel() -> None:
+        nonlocal has_cancelled
+        has_cancelled = request.cancel()
+
+    state = scope["state"]
+    state[ON_DISCONNECT] = cancel
+    if state[IS_CLOSING]():
+        cancel()
     try:
         return await work
     except asyncio.CancelledError:
         # The server may have cancelled the request as well.
-        if watch.has_cancelled and not watch.request.uncancel():
+        if has_cancelled and not request.uncancel():
             raise ClientDisconnected from None
         raise
     finally:
-        watch.stop()
-
-
-class _DisconnectWatch:
-    """Cancels the current task when its client disconnects.
-
-    It starts when the event loop turns. Cached answers are complete before that, and need no further task.
-    """
-
-    def __init__(self, receive: Receive) -> None:
-        request = asyncio.current_task()
-        assert request is not None
-        self.request = request
-        self.has_cancelled = False
-        self._receive = receive
-        self._watching: asyncio.Task[None] | None = None
-        self._starting = asyncio.get_running_loop().call_soon(self._start)
-
-    def stop(self) -> None:
-        self._starting.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
-
-    def _start(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.has_cancelled = self.request.cancel()
+        del state[ON_DISCONNECT]
 
 
 def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
