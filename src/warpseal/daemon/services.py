@@ -18,8 +18,6 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
-from warpseal.forwarding.evm.forwarder import ForwardedChain
-from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
@@ -57,8 +55,11 @@ from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 if TYPE_CHECKING:
+    from warpseal.forwarding.evm import logs
+    from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.l1.follower import indexed_blocks
 else:
+    logs = LazyModule("warpseal.forwarding.evm.logs")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
 
 
@@ -195,7 +196,7 @@ async def build_services(
             upstream=upstream,
             store=store,
             evm={
-                chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
+                chain.chain_id: logs.EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
                 for chain in evm_chains
             },
             chains=chains,
