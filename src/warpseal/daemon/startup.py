@@ -56,10 +56,12 @@ if TYPE_CHECKING:
     from warpseal.daemon import evm_data
     from warpseal.daemon import usage as usage_recording
     from warpseal.index import index as primary_index
+    from warpseal.indexer import network as indexer_network
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
     primary_index = LazyModule("warpseal.index.index")
+    indexer_network = LazyModule("warpseal.indexer.network")
 
 log = logging.getLogger(__name__)
 
@@ -221,9 +223,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
         return None
     if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
-        from warpseal.indexer.network import load_genesis
-
-        await asyncio.to_thread(load_genesis, network_id, config.indexer.genesis_file)
+        await asyncio.to_thread(indexer_network.load_genesis, network_id, config.indexer.genesis_file)
     if folder is None and not config.index.url:
         raise StartupError(
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
