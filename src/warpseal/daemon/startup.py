@@ -6,7 +6,6 @@ The services of EVM chains and of the validators endpoints are last.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
@@ -118,7 +117,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             # One thread: several would delay the event loop of signing by their number.
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            sources = dataclasses.replace(
+            sources = replace(
                 metric_sources(services, config),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,
