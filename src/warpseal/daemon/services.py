@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
+
+log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
@@ -153,6 +156,7 @@ async def build_services(
         store = await stack.enter_async_context(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
+        log.debug("store opened", extra={"url": store.status().url})
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)

@@ -88,8 +88,10 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
         async with recording as flusher:
             nodes = [endpoint.display for endpoint in config.node.info_api]
             network_id = await _network_id(upstream.info, nodes, ports.signing, ports.data, ports.gateway_api.gate)
+        log.debug("network id read", extra={"network_id": network_id})
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
+            log.debug("identity locked", extra={"folder": identity.folder})
             index_location = await _check_index(config, network_id, identity.folder)
             metrics_database, usage = None, None
             if config.records_usage or config.node.has_evm_index:
