@@ -1,12 +1,17 @@
-"""The start of a daemon with 5 validators: from exec to the ports, to the first response, and to `/ready` 200."""
+"""The start of a daemon with 5 validators: from exec to the ports, to the first response, and to `/ready` 200.
+
+More starts with `-X importtime` and the log at DEBUG give the share of each stage.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +29,20 @@ QUICK_ROUNDS: Final = 2
 POLL_S: Final = 0.005
 SETTLE_S: Final = 1.5
 _OK: Final = 200
+_IMPORT: Final = re.compile(r"import time: +(\d+) \| +\d+ \| +([\w.]+)")
+_IMPORTS: Final = "imports"
+_STAGES: Final = {
+    "interpreter": "import site",
+    "configuration": "import warpseal.daemon.app",
+    "ports": " listening ",
+    "network id from a node": " network id read ",
+    "identity": " identity locked ",
+    "store": " store opened ",
+    "services": " daemon started ",
+    "validators from nodes": " dialed peer ",
+    "peers until the first quorum": " first quorum reached ",
+}
+"""Stages in their order, and the text of the line that ends each."""
 
 
 class StartCost(NamedTuple):
@@ -40,16 +59,56 @@ def run(quick: bool) -> Report:
     """Start a daemon again and again, on a new data folder and then on the same one."""
     # Installed packages are compiled; modules of a checkout are compiled at the first start, which does not count.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    plan = NetworkPlan(VALIDATORS, (VALIDATORS,), 1)
+    plan, rounds = NetworkPlan(VALIDATORS, (VALIDATORS,), 1), range(QUICK_ROUNDS if quick else ROUNDS)
     costs: dict[str, list[StartCost]] = {"new data folder": [], "existing data folder": []}
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder, simulated_network(plan, Path(folder)) as net:
         _start(net, Path(folder) / "compile")
-        for number in range(QUICK_ROUNDS if quick else ROUNDS):
+        for number in rounds:
             for samples in costs.values():
                 samples.append(_start(net, Path(folder) / str(number)))
+        stages = [_time_stages(net, Path(folder) / f"stages-{number}") for number in rounds]
     figures = [figure for name, samples in costs.items() for figure in _figures(name, samples)]
-    notes = (f"the median of {ROUNDS if not quick else QUICK_ROUNDS} starts each, with compiled modules",)
+    total_s = sum(sum(seconds.values()) for seconds in stages)
+    for stage in (_IMPORTS, *_STAGES):
+        share = sum(seconds[stage] for seconds in stages) / total_s
+        figures.append(Figure(f"share of a start on a new data folder: {stage}", 100 * share, "%"))
+    notes = (f"the median of {len(rounds)} starts each, with compiled modules",)
     return Report("start", quick, tuple(figures), notes)
+
+
+def _time_stages(network: Network, folder: Path) -> dict[str, float]:
+    """Start a daemon once, and stop it; return the seconds of each stage without imports, and of all imports."""
+    arguments = prepare_start(network, Start(folder, keys={"log-level": "debug"}))
+    command = [sys.executable, "-X", "importtime", "-m", "warpseal", *arguments]
+    seconds, left = {_IMPORTS: 0.0}, list(_STAGES.items())
+    since = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    imports_s = 0.0
+    deadline = threading.Timer(CONNECT_TIMEOUT_S, child.kill)
+    deadline.start()
+    try:
+        assert child.stderr is not None
+        for line in child.stderr:
+            imported = _IMPORT.match(line)
+            if imported:
+                imports_s += int(imported[1]) / 1e6
+                line = f"import {imported[2]}"
+            stage, end = left[0]
+            if line == end if imported else end in line:
+                now = time.perf_counter()
+                # The imports before `site` belong to the interpreter.
+                own_imports_s = 0.0 if "interpreter" not in seconds else imports_s
+                seconds[stage] = max(0.0, now - since - own_imports_s)
+                seconds[_IMPORTS] += own_imports_s
+                since, imports_s = now, 0.0
+                del left[0]
+                if not left:
+                    return seconds
+        raise ProcessFailed(f"the daemon ended before {left[0][0]}: see {folder}")
+    finally:
+        deadline.cancel()
+        child.terminate()
+        child.communicate()
 
 
 def _start(network: Network, folder: Path) -> StartCost:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
@@ -59,7 +60,11 @@ from warpseal.warp.validator_set import (
 )
 
 if TYPE_CHECKING:
+    from warpseal.messages import verification as _verification
     from warpseal.messages.verification import MessageVerification
+else:
+    # It loads a BLS library and the clients of nodes.
+    _verification = LazyModule("warpseal.messages.verification")
 
 __all__ = [
     "PRIMARY_NETWORK",
@@ -99,7 +104,4 @@ def verify(signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: 
     total weight. The result has `meets_quorum`, `signed_weight`, `signers` (canonical indices) and `fault`: why the
     signature is not valid for this set, or None. Raises MalformedMessage.
     """
-    # Imported on the first call: it loads a BLS library and the clients of nodes.
-    from warpseal.messages.verification import verify_signed
-
-    return verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)
+    return _verification.verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)

@@ -1,19 +1,58 @@
-"""Imports between modules: one direction for each pair, imports for types and late imports included."""
+"""Imports between modules: one direction for each pair, imports for types and lazy ones included."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import grimp
 import pytest
 
+from warpseal.cli.main import COMMANDS
+
 SOURCE = Path(__file__).parents[2] / "src"
 LAZY_MODULES = sorted(
     {name for file in SOURCE.rglob("*.py") for name in re.findall(r'= LazyModule\("([\w.]+)"\)', file.read_text())}
+)
+UNUSED_LIBRARIES = {
+    "Crypto",
+    "alembic",
+    "btclib_libsecp256k1",
+    "cffi",
+    "cryptography.x509",
+    "eth_abi",
+    "eth_hash",
+    "grpc",
+    "numpy",
+    "psycopg",
+    "py_ecc",
+    "rlp",
+    "sqlalchemy.dialects.postgresql",
+    "trie",
+}
+UNUSED_MODULES = (
+    "warpseal.api.data.bodies",
+    "warpseal.api.data.chain_endpoints",
+    "warpseal.api.data.evm_endpoints",
+    "warpseal.api.data.parameters",
+    "warpseal.api.openapi.document",
+    "warpseal.api.rpc.evm",
+    "warpseal.api.rpc.gateway",
+    "warpseal.daemon.evm_data",
+    "warpseal.daemon.usage",
+    "warpseal.doctor",
+    "warpseal.forwarding.evm.forwarder",
+    "warpseal.forwarding.primary.gateway",
+    "warpseal.index.evm",
+    "warpseal.index.index",
+    "warpseal.ops.backup",
+    "warpseal.pb.profile_pb2",
+    "warpseal.validators.forecast",
 )
 
 
@@ -22,11 +61,51 @@ def test_modules_that_are_imported_at_first_use_exist(name: str) -> None:
     import_module(name)
 
 
+@pytest.mark.parametrize("name", sorted(grimp.build_graph("warpseal", cache_dir=None).modules - {"warpseal.__main__"}))
+def test_every_module_can_be_imported(name: str) -> None:
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        # Not every BLS backend has packages for every interpreter.
+        if not name.startswith("warpseal.bls."):
+            raise
+
+
+@pytest.mark.parametrize("location", sorted({location for location, _ in COMMANDS.values()}))
+def test_every_command_has_its_arguments_and_its_function(location: str) -> None:
+    module, _, attribute = location.partition(".")
+    command = import_module(f"warpseal.cli.{module}")
+    if attribute:
+        command = getattr(command, attribute)
+    assert callable(command.add_arguments)
+    assert callable(command.run)
+
+
+def test_a_function_imports_only_a_library_that_may_be_missing() -> None:
+    assert [place for file in SOURCE.rglob("*.py") for place in _imports_of_functions(file)] == []
+
+
+def _imports_of_functions(file: Path) -> Iterator[str]:
+    """Yield the imports in functions, other than those in a `try`, where another library takes the place."""
+    tree = ast.parse(file.read_text())
+    nodes = [
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    ]
+    guarded = {id(inner) for node in nodes if isinstance(node, ast.Try) for inner in ast.walk(node)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in guarded:
+            yield f"{file.name}:{node.lineno}"
+
+
 def test_a_daemon_on_sqlite_does_not_load_what_only_others_use() -> None:
     code = "import sys, warpseal.daemon.startup; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "warpseal.store.engine" in loaded
-    assert {"psycopg", "sqlalchemy.dialects.postgresql", "numpy", "py_ecc", "grpc", "alembic"} & set(loaded) == set()
+    assert UNUSED_LIBRARIES & set(loaded) == set()
+    assert [name for name in loaded if name.startswith(UNUSED_MODULES)] == []
 
 
 def test_no_two_modules_import_each_other() -> None:

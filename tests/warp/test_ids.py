@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import NoReturn
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,4 +142,12 @@ def test_any_text_is_refused_or_parsed_to_an_id_that_formats_to_it(text: str) ->
 
 def test_hash160_is_ripemd160_of_sha256() -> None:
     assert hash160(b"").hex() == "b472a266d0bd89c13706a4132ccfb16f7c3b9fcb"
+    assert hash160(b"abc").hex() == "bb1be98c142444d7a56aa3981c3942a978e4dc33"
+
+
+def test_hash160_needs_no_ripemd160_of_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, data: bytes) -> NoReturn:
+        raise ValueError(f"unsupported hash type {name}")
+
+    monkeypatch.setattr(hashlib, "new", refuse)
     assert hash160(b"abc").hex() == "bb1be98c142444d7a56aa3981c3942a978e4dc33"

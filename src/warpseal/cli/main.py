@@ -12,10 +12,23 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from warpseal.errors import StartupError
+from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
+
+if TYPE_CHECKING:
+    from warpseal.cli import process, running_daemon, serve
+    from warpseal.config import load
+    from warpseal.ops.logs import lines
+else:
+    # Only an error needs them.
+    process = LazyModule("warpseal.cli.process")
+    running_daemon = LazyModule("warpseal.cli.running_daemon")
+    serve = LazyModule("warpseal.cli.serve")
+    load = LazyModule("warpseal.config.load")
+    lines = LazyModule("warpseal.ops.logs.lines")
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
@@ -114,14 +127,9 @@ def _print_error(arguments: list[str] | None, event: str, reason: str, text: str
 
     arguments: of a daemon; None: of another command, which has no log.
     """
-    from warpseal.cli.process import print_event
-    from warpseal.cli.running_daemon import printable_lines
-    from warpseal.cli.serve import find_log_format
-    from warpseal.ops.logs.lines import LogFormat
-
-    log_format = LogFormat.TEXT if arguments is None else find_log_format(arguments)
-    line = printable_lines(text) if log_format is LogFormat.TEXT else event
-    print_event(log_format, line, logging.CRITICAL, reason=reason)
+    log_format = lines.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
+    line = running_daemon.printable_lines(text) if log_format is lines.LogFormat.TEXT else event
+    process.print_event(log_format, line, logging.CRITICAL, reason=reason)
 
 
 class _WrongUsage(Exception):
@@ -143,9 +151,6 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        # Imported late: only a wrong command needs it.
-        from warpseal.config.load import REMOVED_KEYS
-
         misspelt = [flag for flag in self._flags if flag not in self._option_string_actions]
         if message.startswith(_REQUIRED) and misspelt:
             # The flag that is missing may be the one that is misspelt.
@@ -154,7 +159,7 @@ class _Parser(argparse.ArgumentParser):
         words = _UNKNOWN_FLAG.findall(message) if is_unknown else _INVALID_CHOICE.findall(message)
         choices = [name for action in self._actions for name in (*action.option_strings, *(action.choices or ()))]
         for word in words:
-            removal = REMOVED_KEYS.get(word.removeprefix("--"))
+            removal = load.REMOVED_KEYS.get(word.removeprefix("--"))
             if removal is not None:
                 message = f"{word} was removed: {removal}"
                 break
@@ -165,7 +170,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Return a parser of all commands, with the flags of the called one only: the others' modules are not loaded."""
+    """Return a parser of the called command, or of all commands without their flags if the arguments begin with none.
+
+    Only the module of the called command is loaded.
+    """
     parser = _Parser(
         prog="warpseal",
         usage="%(prog)s COMMAND [ARGUMENT ...]",
@@ -175,7 +183,11 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
+    called_words = next((words for words in COMMANDS if tuple(arguments[: len(words)]) == words), None)
     for words, (module_name, summary) in COMMANDS.items():
+        if called_words not in (None, words):
+            # Thirty parsers cost 3 ms at each start.
+            continue
         place = top
         if len(words) > 1:
             if words[0] not in groups:
@@ -183,7 +195,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
                 groups[words[0]] = group.add_subparsers(metavar="ACTION", required=True)
             place = groups[words[0]]
         command = place.add_parser(words[-1], help=summary, description=f"{summary}.")
-        if tuple(arguments[: len(words)]) == words:
+        if words == called_words:
             name, _, part = module_name.partition(".")
             module = import_module(f"warpseal.cli.{name}")
             called = getattr(module, part) if part else module

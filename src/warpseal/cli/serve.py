@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpseal.cli.process import print_event, run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
@@ -21,6 +22,13 @@ from warpseal.config.load import (
     load,
 )
 from warpseal.ops.logs.lines import LogFormat
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from warpseal.daemon import app
+else:
+    # Other commands read their configuration by this module.
+    app = LazyModule("warpseal.daemon.app")
 
 log = logging.getLogger(__name__)
 
@@ -108,13 +116,11 @@ def run(args: argparse.Namespace) -> int:
         log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
     # The imports of the start make objects that stay: to look for garbage among them costs a tenth of the start.
     gc.disable()
-    # Imported late: other commands read their configuration by this module.
-    from warpseal.daemon.app import serve
 
     def announce(api_url: str, metrics_url: str) -> None:
         print_event(config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}")
 
-    return run_daemon(serve(config, announce, loggers, _index_command(args), set_up_gc), loggers)
+    return run_daemon(app.serve(config, announce, loggers, _index_command(args), set_up_gc), loggers)
 
 
 def _index_command(args: argparse.Namespace) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
+from msgspec import Struct
+
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.settings import ApiSettings
@@ -63,8 +65,7 @@ class Config:
         return self.usage.enabled or bool(self.gateway.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """A key of the config file, and the field of Config that it sets."""
 
     section: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
 from warpseal.errors import StartupError

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.listener import Listener
 from warpseal.config.keys import Config
@@ -15,8 +15,19 @@ from warpseal.daemon.listening import listening_file
 from warpseal.errors import StartupError
 from warpseal.indexer.subprocess import IndexSubprocess
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import first_error, hangup_signal, running, stop_signals, ungrouped
 from warpseal.version import __version__
+
+if TYPE_CHECKING:
+    from warpseal.daemon import ports as daemon_ports
+    from warpseal.daemon import startup
+    from warpseal.peers import identity
+else:
+    # They are most of what a start costs. The ports listen before them, so that clients connect and wait.
+    daemon_ports = LazyModule("warpseal.daemon.ports")
+    startup = LazyModule("warpseal.daemon.startup")
+    identity = LazyModule("warpseal.peers.identity")
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +63,8 @@ async def serve(
         ungrouped(StartupError),
         open_listeners(config) as listeners,
     ):
-        # Imported late: clients connect already, and wait for their responses.
         try:
-            from warpseal.daemon.ports import build_ports
+            build_ports = daemon_ports.build_ports
         except ImportError as error:
             if error.name != "warpseal.bls":
                 raise
@@ -62,10 +72,8 @@ async def serve(
 
         ports = build_ports(config, listeners, loggers, stopping)
         if config.peers.is_configured_identity_missing:
-            # A client that waits for the first response reads these files next. Imported late: it costs time.
-            from warpseal.peers.identity import create_configured_identity
-
-            create_configured_identity(config.peers)
+            # A client that waits for the first response reads these files next.
+            identity.create_configured_identity(config.peers)
         addresses = {name.replace("-", "_"): listener.address for name, listener in listeners.items()}
         log.info("listening", extra={"version": __version__, **addresses, "data_dir": config.peers.data_dir})
 
@@ -81,9 +89,7 @@ async def serve(
                 await stopping.wait()
 
         async def start() -> None:
-            # Imported late: requests wait at the gates already.
-            from warpseal.daemon.startup import start_services
-
+            start_services = startup.start_services
             on_loaded()
             try:
                 await start_services(config, ports, start_indexer)

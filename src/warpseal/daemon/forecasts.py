@@ -16,6 +16,7 @@ from warpseal.api.status.document import (
     utc_text,
 )
 from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
+from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from warpseal.daemon.services import Services
     from warpseal.node.platform import PlatformClient
     from warpseal.resources.ports import PrimaryNetworkIndex
+    from warpseal.validators.forecast import service
     from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
     from warpseal.validators.forecast.service import ForecastService, SubnetForecast
+else:
+    service = LazyModule("warpseal.validators.forecast.service")
 
 MAX_SERIES: Final = 20
 """Validators of one subnet that have a series."""
@@ -39,9 +43,6 @@ def build_forecasts(
     executor: Executor,
 ) -> ForecastService:
     """Return the service. index: returns the index of the primary chains; None without one."""
-    # Imported late: the ports listen before the services are loaded.
-    from warpseal.validators.forecast.service import ForecastReader, ForecastService
-
     network = services.network
 
     def is_unreachable(node_id: NodeID, subnet_id: SubnetID) -> bool:
@@ -53,8 +54,8 @@ def build_forecasts(
             return network.heard_at(node_id) is None
         return bool(missing.last_error) or network.unreachable(node_id, subnet_id) is not None
 
-    return ForecastService(
-        ForecastReader(platform, index),
+    return service.ForecastService(
+        service.ForecastReader(platform, index),
         services.chains,
         services.heights,
         services.sets,

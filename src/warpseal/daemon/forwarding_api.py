@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.daemon.node_api import NodeApi
 from warpseal.errors import StartupError
-from warpseal.forwarding.evm.chain_config import ChainConfigLoader
-from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver, forward_chain, run_chain
-from warpseal.forwarding.primary.gateway import Gateway, build_gateway, c_chain_at
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import HealthRegistry
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import NodeUnavailable
@@ -26,8 +23,17 @@ from warpseal.upstream.node import Sessions, open_sessions
 from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
+    from warpseal.api.rpc.admission import Admission
+    from warpseal.forwarding.evm import chain_config, forwarder
+    from warpseal.forwarding.evm.forwarder import ForwardedChain, ForwardingObserver
+    from warpseal.forwarding.primary import gateway as primary_gateway
+    from warpseal.forwarding.primary.gateway import Gateway
     from warpseal.node.info import InfoClient
     from warpseal.node.node_view import NodeViewClient
+else:
+    chain_config = LazyModule("warpseal.forwarding.evm.chain_config")
+    forwarder = LazyModule("warpseal.forwarding.evm.forwarder")
+    primary_gateway = LazyModule("warpseal.forwarding.primary.gateway")
 
 _TIMEOUT_S: Final = 10.0
 
@@ -90,8 +96,8 @@ class EvmApi:
         """Mount one more chain, whose calls are forwarded from now on."""
         settings = self._config.evm_rpc
         genesis = partial(self._genesis, chain.blockchain_id)
-        loader = ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
-        forwarded = forward_chain(chain, self.sessions, settings, loader, self._observer)
+        loader = chain_config.ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
+        forwarded = forwarder.forward_chain(chain, self.sessions, settings, loader, self._observer)
         self._interfaces.add_evm(forwarded, self._admission, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)
@@ -103,7 +109,7 @@ class EvmApi:
             while True:
                 chain = await self._added.get()
                 health.register(evm_check(chain))
-                tasks.create_task(run_chain(chain))
+                tasks.create_task(forwarder.run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
@@ -126,7 +132,7 @@ class GatewayApi:
     """Does nothing without gateway-nodes. gate: requests to its paths wait there while the daemon starts."""
 
     def __init__(self, config: Config, node_api: NodeApi, evm_api: EvmApi, admission: Admission) -> None:
-        self.gate = StartupGate[Gateway](config.aggregation.default_timeout_s)
+        self.gate: StartupGate[Gateway] = StartupGate(config.aggregation.default_timeout_s)
         self._config = config
         self._node_api = node_api
         self._evm_api = evm_api
@@ -140,9 +146,9 @@ class GatewayApi:
         if not settings.nodes:
             return
         chains = await self._node_api.primary_chains()
-        gateway = build_gateway(settings, self._evm_api.sessions, self._config.evm_rpc, network_id)
+        gateway = primary_gateway.build_gateway(settings, self._evm_api.sessions, self._config.evm_rpc, network_id)
         if all(chain.chain_id != chains.c for chain in self._evm_api.chains):
-            self._evm_api.add(c_chain_at(settings.nodes, chains.c))
+            self._evm_api.add(primary_gateway.c_chain_at(settings.nodes, chains.c))
         self._node_api.add_gateway(gateway, chains, self._admission)
         self.gate.open(gateway)
         await gateway.run()

@@ -13,10 +13,8 @@ from msgspec.structs import replace
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.api.rpc.admission import Admission
 from warpseal.config.keys import Config
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.methods import INDEX, ROUTES
 from warpseal.indexer.status import IndexStatus
 from warpseal.indexer.subprocess import HeartbeatReader
@@ -50,18 +48,23 @@ from warpseal.resources.aliases import (
     read_aliases,
 )
 from warpseal.resources.chains import PUBLIC_C_CHAIN_EVM_IDS, PUBLIC_CHAINS, PrimaryChain, PrimaryChains
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.pool import NodePool
-from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
 
 if TYPE_CHECKING:
+    from warpseal.api.rpc.admission import Admission
     from warpseal.daemon.services import Services
+    from warpseal.forwarding.primary.gateway import Gateway
     from warpseal.l1.follower.follower import PChainFollower
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
+    from warpseal.usage import recorder
     from warpseal.validators.subnet_tracker import SubnetReadiness
+else:
+    recorder = LazyModule("warpseal.usage.recorder")
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +92,7 @@ class NodeApi:
         self._primary_chains = asyncio.Event()
         self._chains: PrimaryChains | None = None
         self.health = HealthRegistry(config.health)
-        self.usage = UsageRecorder() if config.records_usage else None
+        self.usage = recorder.UsageRecorder() if config.records_usage else None
         self.interfaces = NodeInterfaces(config.api, config.data_api, config.node_api, metrics, self.usage)
         tracked, counted = config.validators.tracked_subnet_ids, config.validators.ready_subnet_ids
         pinned = dict.fromkeys((PRIMARY_NETWORK, *tracked))

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
-from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.http.access import UsageAccess
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.startup_gate import StartupGate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -18,8 +19,6 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
-from warpseal.forwarding.evm.forwarder import ForwardedChain
-from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
@@ -57,9 +56,14 @@ from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 if TYPE_CHECKING:
+    from warpseal.forwarding.evm import logs
+    from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.l1.follower import indexed_blocks
 else:
+    logs = LazyModule("warpseal.forwarding.evm.logs")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
+
+log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
@@ -147,6 +151,7 @@ async def build_services(
         store = await stack.enter_async_context(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
+        log.debug("store opened", extra={"url": store.status().url})
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
@@ -190,7 +195,7 @@ async def build_services(
             upstream=upstream,
             store=store,
             evm={
-                chain.chain_id: EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
+                chain.chain_id: logs.EvmLogClient(chain.forwarder, config.node.call_timeout_s, upstreams.decoding)
                 for chain in evm_chains
             },
             chains=chains,

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,6 @@ from warpseal.daemon.forecasts import build_forecasts, quorum_samples, validator
 from warpseal.daemon.ports import DaemonPorts
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
-from warpseal.daemon.usage import UsageRecording, open_metrics_database, recording_before_network
 from warpseal.errors import CallRefused, StartupError
 from warpseal.index.database import index_url
 from warpseal.indexer.status import IndexStatus
@@ -57,10 +56,14 @@ from warpseal.warp.validator_set import Validator
 
 if TYPE_CHECKING:
     from warpseal.daemon import evm_data
+    from warpseal.daemon import usage as usage_recording
     from warpseal.index import index as primary_index
+    from warpseal.indexer import network as indexer_network
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
+    usage_recording = LazyModule("warpseal.daemon.usage")
     primary_index = LazyModule("warpseal.index.index")
+    indexer_network = LazyModule("warpseal.indexer.network")
 
 log = logging.getLogger(__name__)
 
@@ -82,16 +85,23 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
     async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
-        async with recording_before_network(config, node_api.usage) as flusher:
+        recorder = node_api.usage
+        # A daemon that records no usage does not load the package.
+        recording = nullcontext() if recorder is None else usage_recording.recording_before_network(config, recorder)
+        async with recording as flusher:
             nodes = [endpoint.display for endpoint in config.node.info_api]
             network_id = await _network_id(upstream.info, nodes, ports.signing, ports.data, ports.gateway_api.gate)
+        log.debug("network id read", extra={"network_id": network_id})
         async with AsyncExitStack() as stack:
             identity = stack.enter_context(lock_identity(config.peers, network_id))
+            log.debug("identity locked", extra={"folder": identity.folder})
             index_location = await _check_index(config, network_id, identity.folder)
-            metrics_database = await stack.enter_async_context(open_metrics_database(config, identity.folder))
-            usage: UsageRecording | None = None
+            metrics_database, usage = None, None
+            if config.records_usage or config.node.has_evm_index:
+                database = usage_recording.open_metrics_database(config, identity.folder)
+                metrics_database = await stack.enter_async_context(database)
             if metrics_database is not None and flusher is not None:
-                usage = UsageRecording(config, flusher, metrics_database)
+                usage = usage_recording.UsageRecording(config, flusher, metrics_database)
                 # The end writes the rest.
                 stack.push_async_callback(flusher.stop)
             evm_chains = EvmChainServices(node_api.aliases, contract_infos)
@@ -112,12 +122,11 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             # One thread: several would delay the event loop of signing by their number.
             forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            expires_at = identity.identity.expires_at
             sources = dataclasses.replace(
                 metric_sources(services, config),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,
-                certificate_expires_at=lambda: expires_at,
+                certificate_expires_at=lambda: identity.identity.expires_at,
                 health=node_api.health.results,
                 l1_validators=lambda: validator_samples(forecasts),
                 l1_quorums=lambda: quorum_samples(forecasts),
@@ -223,9 +232,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
         return None
     if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
-        from warpseal.indexer.network import load_genesis
-
-        await asyncio.to_thread(load_genesis, network_id, config.indexer.genesis_file)
+        await asyncio.to_thread(indexer_network.load_genesis, network_id, config.indexer.genesis_file)
     if folder is None and not config.index.url:
         raise StartupError(
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "

@@ -35,7 +35,7 @@ from warpseal.api.status.document import (
 from warpseal.daemon.forecasts import forecast_status
 from warpseal.ops.health.chains import P_CHAIN_API
 from warpseal.peers.statistics import PeerStatus
-from warpseal.usage.response_times import percentile_ms
+from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
 from warpseal.warp.validator_set import Validator
@@ -51,9 +51,12 @@ if TYPE_CHECKING:
     from warpseal.metrics.samples import IndexSample
     from warpseal.node.p_chain import CurrentValidation
     from warpseal.upstream.pool import NodePool
+    from warpseal.usage import response_times
     from warpseal.usage.recorder import MethodUsage
     from warpseal.validators.forecast.service import ForecastService
     from warpseal.validators.subnet_tracker import SubnetReadiness
+else:
+    response_times = LazyModule("warpseal.usage.response_times")
 
 _ROWS_PER_TURN: Final = 100
 _MAX_CACHED_NAMES: Final = 16_384
@@ -339,7 +342,7 @@ def _aggregation(record: AggregationRecord) -> AggregationStatus:
 
 
 def _minute(minute: MinuteCounts) -> AggregationMinute:
-    p50_ms, p95_ms = (round(percentile_ms(minute.times, percent), 1) for percent in (50, 95))
+    p50_ms, p95_ms = (round(response_times.percentile_ms(minute.times, percent), 1) for percent in (50, 95))
     times = {"p50_ms": p50_ms, "p95_ms": p95_ms} if minute.times else {}
     return AggregationMinute(utc_text(minute.start_s), dict(minute.outcomes), **times)
 

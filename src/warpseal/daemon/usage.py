@@ -32,7 +32,7 @@ _FILE_BEFORE_NETWORK: Final = "metrics-before-network-{port}.db"
 
 @asynccontextmanager
 async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIterator[MetricsDatabase | None]:
-    """Hold the metrics database if usage is recorded or an EVM chain is indexed; None otherwise.
+    """Hold the metrics database; None if it has no place.
 
     folder: of the network in data-dir; None: it is read-only. Raises StartupError if usage has no place then.
     """
@@ -42,7 +42,7 @@ async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIte
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the usage: "
             "make it writable, or set metrics-db-url"
         )
-    if url is None or not (config.records_usage or config.node.has_evm_index):
+    if url is None:
         yield None
         return
     database = MetricsDatabase(url, config.usage)
@@ -55,17 +55,12 @@ async def open_metrics_database(config: Config, folder: Path | None) -> AsyncIte
 
 
 @asynccontextmanager
-async def recording_before_network(
-    config: Config, recorder: UsageRecorder | None
-) -> AsyncIterator[UsageFlusher | None]:
-    """Write usage while no node has named the network; yield its flusher, None if no usage is recorded.
+async def recording_before_network(config: Config, recorder: UsageRecorder) -> AsyncIterator[UsageFlusher]:
+    """Write usage while no node has named the network; yield its flusher.
 
     Without a setting that names the metrics database its folder is not known yet: rows go to a file in data-dir, from
     which UsageRecording moves them. If the start ends before that, the rest is written.
     """
-    if recorder is None:
-        yield None
-        return
     database = MetricsDatabase(_url_before_network(config), config.usage)
     flusher = UsageFlusher(database, recorder.take, config.usage)
     try:

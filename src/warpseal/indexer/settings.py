@@ -78,8 +78,8 @@ class IndexerSettings:
                 "index-from",
                 first_heights,
                 'first indexed height by chain, such as {"c": 30000000}; unset: the first block of each',
+                Group.INDEX,
                 "JSON",
-                group=Group.INDEX,
             )
         },
     )

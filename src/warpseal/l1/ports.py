@@ -6,13 +6,15 @@ The tests implement each of them in memory.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from warpseal.forwarding.evm.logs import EvmLog, LogFilter
 from warpseal.l1.errors import FollowerProgress
 from warpseal.node.p_chain import FoundTransaction, ValidationAt
 from warpseal.store.values import L1Transaction, Origin
 from warpseal.warp.ids import ChainID, ValidationID
+
+if TYPE_CHECKING:
+    from warpseal.forwarding.evm.logs import EvmLog, LogFilter
 
 ReadProgress = Callable[[], FollowerProgress]
 """Returns the progress of the P-Chain follower."""

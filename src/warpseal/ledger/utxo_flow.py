@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
-
-from btclib_libsecp256k1 import recovery
+from typing import TYPE_CHECKING, Any, Final
 
 from warpseal.chains.components import LockIn, LockOut, SignedTx, TransferableInput, TransferableOutput
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerError, LedgerOutput, UtxoSource
+from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import ChainID, hash160
+
+if TYPE_CHECKING:
+    from btclib_libsecp256k1 import recovery
+else:
+    # Forecasts read the fee from this package, and recover no signature.
+    recovery = LazyModule("btclib_libsecp256k1.recovery")
 
 _SIGNATURE_BYTES: Final = 65
 

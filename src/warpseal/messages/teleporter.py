@@ -1,16 +1,27 @@
 """Teleporter (ICM) messages, as their contracts put them into an addressed call.
 
 Source of truth: icm-contracts `TeleporterMessenger.sol`; for the second version `TeleporterMessageV2.sol` and
-`WarpAdapter.sol`. Importing the ABI library takes 0.15 s, and signing does not need it, so the first use imports it.
+`WarpAdapter.sol`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import ChainID
+
+if TYPE_CHECKING:
+    from eth_abi import abi as eth_abi
+    from eth_abi import exceptions as eth_abi_errors
+    from eth_hash import auto as eth_hash
+else:
+    # It takes 0.15 s, and signing does not need it.
+    eth_abi = LazyModule("eth_abi.abi")
+    eth_abi_errors = LazyModule("eth_abi.exceptions")
+    eth_hash = LazyModule("eth_hash.auto")
 
 # Where version 1 is deployed on every chain; other deployments have other addresses.
 MESSENGER_V1: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
@@ -40,10 +51,8 @@ class TeleporterMessage(Struct, frozen=True):
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
         """Return the 32 bytes by which the contracts identify the message; not the id of the Warp message."""
-        from eth_abi.abi import encode
-        from eth_hash.auto import keccak
-
-        return keccak(encode(_ABI_ID, (self.messenger, source_chain_id, self.destination_chain_id, self.nonce)))
+        fields = (self.messenger, source_chain_id, self.destination_chain_id, self.nonce)
+        return eth_hash.keccak(eth_abi.encode(_ABI_ID, fields))
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
@@ -63,14 +72,11 @@ def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
 
 
 def _decode(abi: str, payload: bytes) -> tuple[Any, ...] | None:
-    from eth_abi.abi import decode, encode
-    from eth_abi.exceptions import DecodingError
-
     try:
-        (fields,) = decode([abi], payload)
-    except (DecodingError, OverflowError, ValueError):
+        (fields,) = eth_abi.decode([abi], payload)
+    except (eth_abi_errors.DecodingError, OverflowError, ValueError):
         return None
-    return tuple(fields) if encode([abi], [fields]) == payload else None
+    return tuple(fields) if eth_abi.encode([abi], [fields]) == payload else None
 
 
 def _build_message(version: int, messenger: bytes, fields: tuple[Any, ...]) -> TeleporterMessage:

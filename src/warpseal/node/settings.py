@@ -222,7 +222,7 @@ def _texts(value: Any, path: str) -> dict[str, str]:
 
 def _nodes(key: str, help: str) -> dict[str, Setting]:
     parse = one_or_more(endpoint("http", "https"))
-    declared = Setting(key, parse, help, "URL|JSON", group=Group.NETWORK, is_reference=True, is_required=True)
+    declared = Setting(key, parse, help, Group.NETWORK, "URL|JSON", is_reference=True, is_required=True)
     return {SETTING: declared}
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
@@ -24,8 +24,14 @@ from warpseal.errors import StartupError
 from warpseal.peers.data_dir import create_atomically, is_disk_full, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import NodeID
+
+if TYPE_CHECKING:
+    from cryptography import x509
+else:
+    x509 = LazyModule("cryptography.x509")
 
 IDENTITY_NAME = "identity.pem"
 _MAX_FILE_BYTES = 64 * 1024
@@ -33,17 +39,6 @@ _CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
 _CERTIFICATE_END = b"-----END CERTIFICATE-----"
 _LIFETIME = timedelta(days=36_500)
 _NOT_BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
-_KEY_USAGE = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=False,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
 
 _PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -239,6 +234,17 @@ def issue_certificate() -> tuple[bytes, bytes]:
     """Return a new certificate and its ECDSA P-256 key, both in PEM form (the key as PKCS#8)."""
     key = ec.generate_private_key(ec.SECP256R1())
     empty_name = x509.Name([])
+    key_usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     certificate = (
         x509.CertificateBuilder()
         .serial_number(1)
@@ -247,7 +253,7 @@ def issue_certificate() -> tuple[bytes, bytes]:
         .public_key(key.public_key())
         .not_valid_before(_NOT_BEFORE)
         .not_valid_after(datetime.now(UTC) + _LIFETIME)
-        .add_extension(_KEY_USAGE, critical=True)
+        .add_extension(key_usage, critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

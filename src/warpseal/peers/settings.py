@@ -79,7 +79,7 @@ class PeerSettings:
     data_dir: Path = field(
         metadata={
             SETTING: Setting(
-                "data-dir", path_value, "folder of the identity, the store and the index", "DIR", group=Group.STORE
+                "data-dir", path_value, "folder of the identity, the store and the index", Group.STORE, "DIR"
             )
         }
     )

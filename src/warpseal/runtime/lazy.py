@@ -7,12 +7,13 @@ The module that needs one declares it below its imports, where type checkers and
     else:
         psycopg = LazyModule("psycopg")
 
-Python 3.15 has the statement `lazy import` for this (PEP 810).
+Functions import nothing otherwise, except a library that may be missing, in a `try`. Python 3.15 has the statement
+`lazy import` for this (PEP 810).
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -21,4 +22,6 @@ class LazyModule(ModuleType):
     """The module of a full name. Reading an attribute raises ImportError if the module cannot be imported."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        # Unlike import_module, this has a line in the output of `-X importtime`.
+        __import__(self.__name__)
+        return getattr(sys.modules[self.__name__], name)

@@ -12,12 +12,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -49,8 +51,7 @@ class Group(StrEnum):
     LOGS = "logs"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One setting. help: a noun phrase with the unit. metavar: stands for the value in `--help`.
 
     is_reference: a key of the reference aggregator, whose unprefixed environment name counts. is_node: a key of
@@ -61,8 +62,8 @@ class Setting:
     key: str
     parse: Parser[Any]
     help: str
+    group: Group
     metavar: str = "N"
-    group: Group = field(kw_only=True)
     is_reference: bool = False
     is_node: bool = False
     is_secret: bool = False
@@ -74,14 +75,13 @@ def setting(
     default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", *, group: Group, **options: Any
 ) -> T:
     """Return the dataclass field of a setting with a default. options: more fields of Setting."""
-    declared = Setting(key, parse, help, metavar, group=group, **options)
+    declared = Setting(key, parse, help, group, metavar, **options)
     is_shown = not declared.is_secret and declared.display is None
     value: T = field(default=default, repr=is_shown, metadata={SETTING: declared})
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class SettingFault:
+class SettingFault(Struct, frozen=True):
     """One fault of the configuration. path: dotted path of the value. source: where the value is set."""
 
     path: str

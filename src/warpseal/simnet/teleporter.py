@@ -5,11 +5,17 @@ Source of truth: icm-contracts `TeleporterMessenger.sol`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
+
+if TYPE_CHECKING:
+    from eth_hash import auto as eth_hash
+else:
+    eth_hash = LazyModule("eth_hash.auto")
 
 MESSENGER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 # messageReceived(bytes32).
@@ -43,8 +49,6 @@ class Messenger:
 
     def id_of(self, message: UnsignedMessage) -> bytes | None:
         """Return the Teleporter ID of a message for this chain; None of other messages."""
-        from eth_hash.auto import keccak
-
         try:
             call = AddressedCall.parse(message.payload)
         except MalformedMessage:
@@ -53,4 +57,4 @@ class Messenger:
         if call.source_address != MESSENGER or len(words) <= _DESTINATION or words[_DESTINATION] != self._chain_id:
             return None
         sender = MESSENGER.rjust(_WORD_BYTES, b"\x00")
-        return keccak(sender + message.source_chain_id + self._chain_id + words[_NONCE])
+        return eth_hash.keccak(sender + message.source_chain_id + self._chain_id + words[_NONCE])

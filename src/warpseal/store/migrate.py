@@ -26,13 +26,21 @@ from sqlalchemy import (
     text,
 )
 
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import ThreadLock
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.schema import METADATA, UPGRADES
 from warpseal.version import __version__
 
 if TYPE_CHECKING:
+    from alembic import operations
+    from alembic import script as alembic_script
+    from alembic.runtime import migration
     from alembic.script import Script, ScriptDirectory
+else:
+    operations = LazyModule("alembic.operations")
+    migration = LazyModule("alembic.runtime.migration")
+    alembic_script = LazyModule("alembic.script")
 
 # Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
 HEAD: Final = "0005"
@@ -181,12 +189,9 @@ def _is_slow(version: Script) -> bool:
 
 
 def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Migrations) -> None:
-    from alembic.operations import Operations
-    from alembic.runtime.migration import MigrationContext
-
     with _ALEMBIC:
-        context = MigrationContext.configure(connection)
-        with Operations.context(context):
+        context = migration.MigrationContext.configure(connection)
+        with operations.Operations.context(context):
             for version in versions:
                 version.module.upgrade()
                 context.stamp(_versions(migrations), version.revision)
@@ -201,9 +206,8 @@ def _record_upgrade(connection: Connection, version: str) -> None:
 
 
 def _versions(migrations: Migrations) -> ScriptDirectory:
-    from alembic.script import ScriptDirectory
-
-    return ScriptDirectory(str(VERSIONS.parent), version_locations=[str(folder) for folder in migrations.folders])
+    folders = [str(folder) for folder in migrations.folders]
+    return alembic_script.ScriptDirectory(str(VERSIONS.parent), version_locations=folders)
 
 
 def _lock_upgrades(connection: Connection) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from cachetools import LRUCache
@@ -43,8 +42,7 @@ class ParsedValidatorSet(Struct, frozen=True):
         return _SET_BYTES + _VALIDATOR_BYTES * len(self.validators) + _NODE_BYTES * nodes
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct, eq=False):
     parsed: ParsedValidatorSet
     size_bytes: int
     heights: int = 0

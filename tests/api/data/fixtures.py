@@ -22,7 +22,7 @@ from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.http.access import UsageAccess
 from warpseal.api.http.cors import CorsMiddleware
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog

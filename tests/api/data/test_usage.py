@@ -16,7 +16,7 @@ from tests.api.http.test_access import KEY, secrets_with
 from tests.usage.test_database import database
 from tests.usage.test_sums import NOW, flush
 from tests.usage.traffic import Call, make_calls
-from warpseal.api.data.usage_endpoint import UsageAccess
+from warpseal.api.http.access import UsageAccess
 from warpseal.resources.aliases import ChainAliases
 from warpseal.usage.calls import UsageLabels
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_start

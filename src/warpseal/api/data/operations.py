@@ -6,38 +6,23 @@ service's, which has no forecast. The routes are mounted from this table and the
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from warpseal.api.data import parameters as p
-from warpseal.api.data.bodies import (
-    AddressesAboveThreshold,
-    AverageTps,
-    CChainTransactions,
-    ChainInteractions,
-    CollectibleBalances,
-    DeployedContracts,
-    Erc1155Transfers,
-    EvmChainDetails,
-    EvmChainList,
-    HistoricalRewards,
-    NftHolders,
-    NftTokens,
-    PChainTransactions,
-    PrimaryNetworkBlocks,
-    SdkAddressesAboveThreshold,
-    SdkCChainTransactions,
-    SdkNftHolders,
-    SdkXChainTransactions,
-    UsageMetrics,
-    Validators,
-    XChainTransactions,
-)
-from warpseal.api.data.forecast_resources import Forecast
-from warpseal.resources.base import Resource
 from warpseal.resources.blocks import BlockchainDetails
 from warpseal.resources.evm import EvmBlock, NftToken
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from warpseal.api.data import bodies, forecast_resources
+    from warpseal.api.data import parameters as p
+    from warpseal.resources.base import Resource
+else:
+    bodies = LazyModule("warpseal.api.data.bodies")
+    forecast_resources = LazyModule("warpseal.api.data.forecast_resources")
+    p = LazyModule("warpseal.api.data.parameters")
 
 PRIMARY_NETWORK: Final = "Primary Network"
 SUBNETS: Final = "Subnets"
@@ -53,19 +38,30 @@ _CONTRACT: Final = "/v2/chains/{chainId}/contracts/{address}"
 
 
 class Operation(Struct, frozen=True):
-    """An endpoint. path: a template. answers: the resources of a success. units: compute units of a request.
+    """An endpoint. path: a template. units: compute units of a request.
 
-    method: POST: an action, whose success is status 201 without a body.
+    list_parameters, list_answers: return the parameters, and the resources of a success; the ports listen before the
+    modules of either are loaded. method: POST: an action, whose success is status 201 without a body.
     """
 
     name: str
     path: str
     summary: str
-    parameters: tuple[p.Parameter, ...]
-    answers: tuple[type[Resource], ...]
+    list_parameters: Callable[[], tuple[p.Parameter, ...]]
+    list_answers: Callable[[], tuple[type[Resource], ...]]
     units: int
     tag: str = PRIMARY_NETWORK
     method: Literal["GET", "POST"] = "GET"
+
+    @property
+    def parameters(self) -> tuple[p.Parameter, ...]:
+        """The query parameters."""
+        return self.list_parameters()
+
+    @property
+    def answers(self) -> tuple[type[Resource], ...]:
+        """The resources of a success."""
+        return self.list_answers()
 
     @property
     def default_page_size(self) -> int:
@@ -75,57 +71,65 @@ class Operation(Struct, frozen=True):
         return size
 
 
-_PAGED: Final = (p.PAGE_TOKEN, p.PAGE_SIZE)
+def _paged() -> tuple[p.Parameter, ...]:
+    return p.PAGE_TOKEN, p.PAGE_SIZE
+
 
 TRANSACTIONS: Final = Operation(
     "listLatestPrimaryNetworkTransactions",
     _CHAIN + "/transactions",
     "Transactions of a primary chain: the latest ones, those of addresses, or those of an L1 validation.",
-    (
+    lambda: (
         p.ADDRESSES,
         p.L1_VALIDATION_ID,
         p.TX_TYPES,
         p.START_TIMESTAMP,
         p.END_TIMESTAMP,
-        *_PAGED,
+        *_paged(),
         p.SORT_ORDER,
     ),
-    (PChainTransactions, XChainTransactions, CChainTransactions, SdkXChainTransactions, SdkCChainTransactions),
+    lambda: (
+        bodies.PChainTransactions,
+        bodies.XChainTransactions,
+        bodies.CChainTransactions,
+        bodies.SdkXChainTransactions,
+        bodies.SdkCChainTransactions,
+    ),
     100,
 )
 BLOCKS: Final = Operation(
     "listLatestPrimaryNetworkBlocks",
     _CHAIN + "/blocks",
     "Blocks of a primary chain, newest first.",
-    (p.START_TIMESTAMP, p.END_TIMESTAMP, *_PAGED),
-    (PrimaryNetworkBlocks,),
+    lambda: (p.START_TIMESTAMP, p.END_TIMESTAMP, *_paged()),
+    lambda: (bodies.PrimaryNetworkBlocks,),
     20,
 )
 BLOCKCHAIN: Final = Operation(
-    "getBlockchainById", _CHAIN, "A blockchain of any subnet or L1.", (), (BlockchainDetails,), 20
+    "getBlockchainById", _CHAIN, "A blockchain of any subnet or L1.", lambda: (), lambda: (BlockchainDetails,), 20
 )
 CHAIN_IDS: Final = Operation(
     "getChainIdsForAddresses",
     _NETWORKS + "/addresses:listChainIds",
     "Which primary chains addresses have touched.",
-    (p.REQUIRED_ADDRESSES,),
-    (ChainInteractions,),
+    lambda: (p.REQUIRED_ADDRESSES,),
+    lambda: (bodies.ChainInteractions,),
     100,
 )
 REWARDS: Final = Operation(
     "listHistoricalPrimaryNetworkRewards",
     _NETWORKS + "/rewards",
     "Rewards that were paid to addresses, or for validations of nodes.",
-    (p.ADDRESSES, p.NODE_IDS, *_PAGED, p.SORT_ORDER, p.CURRENCY),
-    (HistoricalRewards,),
+    lambda: (p.ADDRESSES, p.NODE_IDS, *_paged(), p.SORT_ORDER, p.CURRENCY),
+    lambda: (bodies.HistoricalRewards,),
     100,
 )
 VALIDATOR: Final = Operation(
     "getSingleValidatorDetails",
     _NETWORKS + "/validators/{nodeId}",
     "The validations of a node, of every subnet and state.",
-    (*_PAGED, p.VALIDATION_STATUS, p.SORT_ORDER),
-    (Validators,),
+    lambda: (*_paged(), p.VALIDATION_STATUS, p.SORT_ORDER),
+    lambda: (bodies.Validators,),
     20,
 )
 
@@ -133,31 +137,33 @@ FORECAST: Final = Operation(
     "getSubnetForecast",
     _NETWORKS + "/subnets/{subnetId}/forecast",
     "When the validators of a subnet leave its quorum, when that makes the quorum impossible, and what keeps it.",
-    (),
-    (Forecast,),
+    lambda: (),
+    lambda: (forecast_resources.Forecast,),
     100,
     SUBNETS,
 )
 
-EVM_CHAIN: Final = Operation("getChainInfo", _EVM_CHAIN, "An EVM chain.", (), (EvmChainDetails,), 1, EVM)
+EVM_CHAIN: Final = Operation(
+    "getChainInfo", _EVM_CHAIN, "An EVM chain.", lambda: (), lambda: (bodies.EvmChainDetails,), 1, EVM
+)
 EVM_CHAINS: Final = Operation(
     "supportedChains",
     "/v1/chains",
     "The EVM chains that this daemon serves.",
-    (p.NETWORK, p.FEATURE),
-    (EvmChainList,),
+    lambda: (p.NETWORK, p.FEATURE),
+    lambda: (bodies.EvmChainList,),
     1,
     EVM,
 )
 EVM_BLOCK: Final = Operation(
-    "getBlock", _EVM_CHAIN + "/blocks/{blockId}", "A block of an EVM chain.", (), (EvmBlock,), 10, EVM
+    "getBlock", _EVM_CHAIN + "/blocks/{blockId}", "A block of an EVM chain.", lambda: (), lambda: (EvmBlock,), 10, EVM
 )
 ERC1155_TRANSFERS: Final = Operation(
     "listErc1155Transactions",
     _EVM_CHAIN + "/addresses/{address}/transactions:listErc1155",
     "ERC-1155 transfers that an address sent or received; a batch transfer has one entry per token id.",
-    (p.START_BLOCK, p.END_BLOCK, *_PAGED, p.SORT_ORDER),
-    (Erc1155Transfers,),
+    lambda: (p.START_BLOCK, p.END_BLOCK, *_paged(), p.SORT_ORDER),
+    lambda: (bodies.Erc1155Transfers,),
     20,
     EVM,
 )
@@ -165,8 +171,8 @@ COLLECTIBLES: Final = Operation(
     "listCollectibleBalances",
     _EVM_CHAIN + "/addresses/{address}/balances:listCollectibles",
     "NFTs that an address holds.",
-    (p.PAGE_TOKEN, p.COLLECTIBLES_PAGE_SIZE, p.CONTRACT_ADDRESS),
-    (CollectibleBalances,),
+    lambda: (p.PAGE_TOKEN, p.COLLECTIBLES_PAGE_SIZE, p.CONTRACT_ADDRESS),
+    lambda: (bodies.CollectibleBalances,),
     20,
     EVM,
 )
@@ -174,19 +180,23 @@ DEPLOYMENTS: Final = Operation(
     "listContractDeployments",
     _EVM_CHAIN + "/contracts/{address}/deployments",
     "Contracts that an account deployed, or that a contract created; newest first.",
-    _PAGED,
-    (DeployedContracts,),
+    _paged,
+    lambda: (bodies.DeployedContracts,),
     20,
     EVM,
 )
-TOKENS: Final = Operation("listTokens", _COLLECTION, "Tokens of an NFT collection.", _PAGED, (NftTokens,), 20, EVM)
-TOKEN: Final = Operation("getTokenDetails", _TOKEN, "A token of an NFT collection.", (), (NftToken,), 20, EVM)
+TOKENS: Final = Operation(
+    "listTokens", _COLLECTION, "Tokens of an NFT collection.", _paged, lambda: (bodies.NftTokens,), 20, EVM
+)
+TOKEN: Final = Operation(
+    "getTokenDetails", _TOKEN, "A token of an NFT collection.", lambda: (), lambda: (NftToken,), 20, EVM
+)
 REINDEX: Final = Operation(
     "reindexNft",
     _TOKEN + ":reindex",
     "Fetch the metadata of a token again; once per hour and token.",
-    (),
-    (),
+    lambda: (),
+    lambda: (),
     10,
     EVM,
     "POST",
@@ -196,8 +206,8 @@ AVG_TPS: Final = Operation(
     "getAvgTps",
     "/v1/avg_tps/{chainId}",
     "Average transactions per second of each UTC day, newest first; with `total`, `mainnet`, `testnet` of all chains.",
-    (p.FROM, p.TO, p.PAGE_TOKEN, p.START_KEY, p.SERIES_PAGE_SIZE),
-    (AverageTps,),
+    lambda: (p.FROM, p.TO, p.PAGE_TOKEN, p.START_KEY, p.SERIES_PAGE_SIZE),
+    lambda: (bodies.AverageTps,),
     20,
     METRICS_API,
 )
@@ -205,8 +215,8 @@ TOKEN_HOLDERS: Final = Operation(
     "getAddressesByBalanceOverTime",
     _CONTRACT + "/balances",
     "Addresses that held more of an ERC-20 token than a threshold within a time, and their latest balances.",
-    (p.THRESHOLD, p.START_TIMESTAMP, p.END_TIMESTAMP, p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
-    (AddressesAboveThreshold, SdkAddressesAboveThreshold),
+    lambda: (p.THRESHOLD, p.START_TIMESTAMP, p.END_TIMESTAMP, p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
+    lambda: (bodies.AddressesAboveThreshold, bodies.SdkAddressesAboveThreshold),
     1_000,
     METRICS_API,
 )
@@ -214,8 +224,8 @@ NFT_HOLDERS: Final = Operation(
     "getNftHoldersByContractAddress",
     _CONTRACT + "/nfts:listHolders",
     "Addresses that hold NFTs of a collection, and how many token ids each holds.",
-    (p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
-    (NftHolders, SdkNftHolders),
+    lambda: (p.PAGE_TOKEN, p.METRICS_PAGE_SIZE),
+    lambda: (bodies.NftHolders, bodies.SdkNftHolders),
     500,
     METRICS_API,
 )
@@ -223,8 +233,8 @@ RPC_USAGE: Final = Operation(
     "getPrimaryNetworkRpcUsageMetrics",
     "/v1/primaryNetworkRpcUsageMetrics",
     "Usage of the RPC routes that this daemon forwards, by hour, day, week or month.",
-    (p.REQUIRED_NETWORK, p.TIME_INTERVAL, p.USAGE_START, p.USAGE_END, p.GROUP_BY, *p.USAGE_FILTERS),
-    (UsageMetrics,),
+    lambda: (p.REQUIRED_NETWORK, p.TIME_INTERVAL, p.USAGE_START, p.USAGE_END, p.GROUP_BY, *p.USAGE_FILTERS),
+    lambda: (bodies.UsageMetrics,),
     200,
     USAGE,
 )

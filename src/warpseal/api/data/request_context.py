@@ -34,10 +34,13 @@ from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import Position
 from warpseal.resources.text import NetworkText
+from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
 
 if TYPE_CHECKING:
-    from warpseal.usage.page_tokens import PageTokenStore
+    from warpseal.usage import page_tokens
+else:
+    page_tokens = LazyModule("warpseal.usage.page_tokens")
 
 HEADER: Final = "x-warpseal-index"
 # A published SDK names itself in its user agent; in a browser, which does not allow that, avacloud-sdk in this header.
@@ -59,7 +62,7 @@ class RequestContext(Struct, frozen=True):
     api_settings: ApiSettings
     text: NetworkText
     tokens: PageTokens
-    metrics_tokens: PageTokenStore | None
+    metrics_tokens: page_tokens.PageTokenStore | None
     now: float
     for_sdk: bool
     operation: Operation
@@ -127,7 +130,7 @@ class RequestContext(Struct, frozen=True):
         except msgspec.DecodeError:
             raise InvalidPageToken(PAGE_TOKEN.name, "made by another version of this service") from None
 
-    def _metrics_store(self) -> PageTokenStore:
+    def _metrics_store(self) -> page_tokens.PageTokenStore:
         if self.metrics_tokens is None:
             raise StoreDown("there is no place for the metrics database; set metrics-db-url")
         return self.metrics_tokens
@@ -159,18 +162,15 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._shared: tuple[NetworkText, PageTokens, PageTokenStore | None] | None = None
+        self._shared: tuple[NetworkText, PageTokens, page_tokens.PageTokenStore | None] | None = None
 
     async def create(self, request: Request, operation: Operation) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
         services = await self._gate.wait()
         if self._shared is None:
-            # Imported late: the ports listen before the libraries of databases are loaded.
-            from warpseal.usage.page_tokens import PageTokenStore
-
             text = NetworkText(services.network_id, services.chains)
             database = services.metrics_database
-            metrics_tokens = None if database is None else PageTokenStore(database, self._now)
+            metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
         return RequestContext(

@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from warpseal.api.data import operations
-from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
-from warpseal.api.data.evm_context import EvmContext
-from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
-from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
-from warpseal.api.data.nft_endpoints import (
-    get_token,
-    list_collectibles,
-    list_erc1155_transfers,
-    list_tokens,
-    reindex,
-)
-from warpseal.api.data.primary_context import PrimaryNetworkContext
-from warpseal.api.data.request_context import ContextFactory, RequestContext
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.data.staking_endpoints import get_forecast, get_validator, list_rewards
-from warpseal.api.data.tps_endpoint import get_avg_tps
-from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
-from warpseal.api.http.access import ApiAccess, MetricsApiAccess
+from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.runtime.lazy import LazyModule
 
-Handle = Callable[[RequestContext], Awaitable[Response]]
+if TYPE_CHECKING:
+    from warpseal.api.data import (
+        chain_endpoints,
+        evm_context,
+        evm_endpoints,
+        holder_endpoints,
+        nft_endpoints,
+        primary_context,
+        request_context,
+        staking_endpoints,
+        tps_endpoint,
+        usage_endpoint,
+    )
+else:
+    chain_endpoints = LazyModule("warpseal.api.data.chain_endpoints")
+    evm_context = LazyModule("warpseal.api.data.evm_context")
+    evm_endpoints = LazyModule("warpseal.api.data.evm_endpoints")
+    holder_endpoints = LazyModule("warpseal.api.data.holder_endpoints")
+    nft_endpoints = LazyModule("warpseal.api.data.nft_endpoints")
+    primary_context = LazyModule("warpseal.api.data.primary_context")
+    request_context = LazyModule("warpseal.api.data.request_context")
+    staking_endpoints = LazyModule("warpseal.api.data.staking_endpoints")
+    tps_endpoint = LazyModule("warpseal.api.data.tps_endpoint")
+    usage_endpoint = LazyModule("warpseal.api.data.usage_endpoint")
+
+C = TypeVar("C")
+FindHandler = Callable[[], Callable[[C], Awaitable[Response]]]
+"""Returns the handler of requests with a context C; the first request loads its module."""
 Admit = Callable[[Request, int], Awaitable[None]]
 """Counts a request that costs so many compute units, or raises a WarpsealError."""
 
@@ -57,66 +71,79 @@ class DataApi:
         self.access = ApiAccess(gate, data, monotonic)
         self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
-        self._contexts = ContextFactory(gate, settings, data, now)
+        self._gate = gate
+        self._api_settings = settings
+        self._now = now
 
     def routes(self) -> list[Route]:
         """Return the routes of endpoints 3 to 16, and of the forecast."""
         return [
-            self._route(operations.TRANSACTIONS, _of_primary(list_transactions)),
-            self._route(operations.BLOCKS, _of_primary(list_blocks)),
-            self._route(operations.BLOCKCHAIN, _of_primary(get_blockchain)),
-            self._route(operations.CHAIN_IDS, _of_primary(list_chain_ids)),
-            self._route(operations.REWARDS, _of_primary(list_rewards)),
-            self._route(operations.VALIDATOR, _of_primary(get_validator)),
-            self._route(operations.FORECAST, _of_primary(get_forecast)),
-            self._route(operations.EVM_CHAINS, list_chains),
-            self._route(operations.EVM_CHAIN, _of_chain(get_chain)),
-            self._route(operations.EVM_BLOCK, _of_chain(get_block)),
-            self._route(operations.ERC1155_TRANSFERS, _of_chain(list_erc1155_transfers)),
-            self._route(operations.COLLECTIBLES, _of_chain(list_collectibles)),
-            self._route(operations.DEPLOYMENTS, _of_chain(list_deployments)),
-            self._route(operations.TOKENS, _of_chain(list_tokens)),
-            self._route(operations.REINDEX, _of_chain(reindex)),
-            self._route(operations.TOKEN, _of_chain(get_token)),
-            self._route(operations.RPC_USAGE, get_usage, self._admit_usage),
+            self._route(operations.TRANSACTIONS, _of_primary(lambda: chain_endpoints.list_transactions)),
+            self._route(operations.BLOCKS, _of_primary(lambda: chain_endpoints.list_blocks)),
+            self._route(operations.BLOCKCHAIN, _of_primary(lambda: chain_endpoints.get_blockchain)),
+            self._route(operations.CHAIN_IDS, _of_primary(lambda: chain_endpoints.list_chain_ids)),
+            self._route(operations.REWARDS, _of_primary(lambda: staking_endpoints.list_rewards)),
+            self._route(operations.VALIDATOR, _of_primary(lambda: staking_endpoints.get_validator)),
+            self._route(operations.FORECAST, _of_primary(lambda: staking_endpoints.get_forecast)),
+            self._route(operations.EVM_CHAINS, lambda: evm_endpoints.list_chains),
+            self._route(operations.EVM_CHAIN, _of_chain(lambda: evm_endpoints.get_chain)),
+            self._route(operations.EVM_BLOCK, _of_chain(lambda: evm_endpoints.get_block)),
+            self._route(operations.ERC1155_TRANSFERS, _of_chain(lambda: nft_endpoints.list_erc1155_transfers)),
+            self._route(operations.COLLECTIBLES, _of_chain(lambda: nft_endpoints.list_collectibles)),
+            self._route(operations.DEPLOYMENTS, _of_chain(lambda: evm_endpoints.list_deployments)),
+            self._route(operations.TOKENS, _of_chain(lambda: nft_endpoints.list_tokens)),
+            self._route(operations.REINDEX, _of_chain(lambda: nft_endpoints.reindex)),
+            self._route(operations.TOKEN, _of_chain(lambda: nft_endpoints.get_token)),
+            self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
         ]
 
     def metrics_routes(self) -> list[Route]:
         """Return the routes of endpoints 17 to 19."""
         admit = self._metrics_access.admit
         return [
-            self._route(operations.AVG_TPS, get_avg_tps, admit),
-            self._route(operations.TOKEN_HOLDERS, _of_chain(list_token_holders), admit),
-            self._route(operations.NFT_HOLDERS, _of_chain(list_nft_holders), admit),
+            self._route(operations.AVG_TPS, lambda: tps_endpoint.get_avg_tps, admit),
+            self._route(operations.TOKEN_HOLDERS, _of_chain(lambda: holder_endpoints.list_token_holders), admit),
+            self._route(operations.NFT_HOLDERS, _of_chain(lambda: holder_endpoints.list_nft_holders), admit),
         ]
+
+    @cached_property
+    def _contexts(self) -> request_context.ContextFactory:
+        return request_context.ContextFactory(self._gate, self._api_settings, self.settings, self._now)
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)
         self._usage_access.check(request)
 
-    def _route(self, operation: operations.Operation, handle: Handle, admit: Admit | None = None) -> Route:
+    def _route(
+        self,
+        operation: operations.Operation,
+        find_handler: FindHandler[request_context.RequestContext],
+        admit: Admit | None = None,
+    ) -> Route:
         admit = admit or self.access.admit
 
         async def endpoint(request: Request) -> Response:
             await admit(request, operation.units)
-            return await handle(await self._contexts.create(request, operation))
+            return await find_handler()(await self._contexts.create(request, operation))
 
         return Route(operation.path, endpoint, methods=[operation.method])
 
 
-def _of_primary(handle: Callable[[PrimaryNetworkContext], Awaitable[Response]]) -> Handle:
+def _of_primary(
+    find_handler: FindHandler[primary_context.PrimaryNetworkContext],
+) -> FindHandler[request_context.RequestContext]:
     """Return a handler of requests about the primary chains."""
 
-    async def respond(context: RequestContext) -> Response:
-        return await handle(PrimaryNetworkContext.of(context))
+    async def respond(context: request_context.RequestContext) -> Response:
+        return await find_handler()(primary_context.PrimaryNetworkContext.of(context))
 
-    return respond
+    return lambda: respond
 
 
-def _of_chain(handle: Callable[[EvmContext], Awaitable[Response]]) -> Handle:
+def _of_chain(find_handler: FindHandler[evm_context.EvmContext]) -> FindHandler[request_context.RequestContext]:
     """Return a handler of requests about the EVM chain that the path names."""
 
-    async def respond(context: RequestContext) -> Response:
-        return await handle(await EvmContext.of(context))
+    async def respond(context: request_context.RequestContext) -> Response:
+        return await find_handler()(await evm_context.EvmContext.of(context))
 
-    return respond
+    return lambda: respond

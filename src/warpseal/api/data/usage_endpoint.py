@@ -8,29 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from msgspec import Struct
-from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.bodies import TimeInterval, UsageGrouping, UsageMetric, UsageMetrics, UsageNetwork, UsageValue
 from warpseal.api.data.errors import UsageNotEnabled
 from warpseal.api.data.parameters import Value
 from warpseal.api.data.request_context import RequestContext
-from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired
-from warpseal.api.http.middleware import is_from_this_machine
-from warpseal.api.node.access import has_token
 from warpseal.errors import InvalidRequest
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.base import or_unset
 from warpseal.usage.calls import Dimension
 from warpseal.usage.countries import COUNTRIES, TOR, UNKNOWN, continent_of
 from warpseal.usage.periods import DAY_S, Level, bucket_end, bucket_start, bucket_starts
-from warpseal.usage.settings import UsageReaders, UsageSettings
-
-if TYPE_CHECKING:
-    from warpseal.usage.queries import UsageBucket, UsageGroup
+from warpseal.usage.queries import UsageBucket, UsageGroup, UsageQuery, group_by_continent
+from warpseal.usage.retention import oldest_kept
+from warpseal.usage.settings import UsageSettings
 
 MAX_BUCKETS: Final = 2_160
 MAX_GROUPED_BUCKETS: Final = 1_000
@@ -55,36 +49,8 @@ _DIMENSIONS: Final = {
 _CHAIN_SEGMENTS: Final = ("bc", "index")
 
 
-class UsageAccess(Struct, frozen=True):
-    """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
-
-    readers: UsageReaders = UsageReaders.ANYONE
-    admin_token: str = ""
-
-    @property
-    def needs_key(self) -> bool:
-        """Whether a caller needs an API key."""
-        return self.readers is UsageReaders.KEYS
-
-    def check(self, request: Request) -> None:
-        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator and is not."""
-        if self.readers is not UsageReaders.ADMIN:
-            return
-        if not self.admin_token:
-            is_admin = is_from_this_machine(request.scope)
-        elif "authorization" not in request.headers:
-            raise AdminTokenRequired
-        else:
-            is_admin = has_token(request.scope, self.admin_token)
-        if not is_admin:
-            raise AdminTokenRefused
-
-
 async def get_usage(context: RequestContext) -> Response:
     """Return the usage of a range. Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown."""
-    # Imported late, as in `_range`: the ports listen before the libraries of databases are loaded.
-    from warpseal.usage.queries import UsageQuery, group_by_continent
-
     values: dict[str, Any] = context.parameters()
     context.api_settings.require_network(str(values["network"]), context.services.network_id)
     usage = context.services.usage
@@ -107,8 +73,6 @@ def _range(
     values: Mapping[str, Any], level: Level, now: int, settings: UsageSettings, *, is_grouped: bool
 ) -> tuple[int, int]:
     """Return the start of the first bucket that overlaps the range, and the end of the range. Raises InvalidRequest."""
-    from warpseal.usage.retention import oldest_kept
-
     until = _day(values["endTimestamp"]) if "endTimestamp" in values else now
     since = _day(values["startTimestamp"]) if "startTimestamp" in values else until - _DEFAULT_DAYS[level] * DAY_S
     if since > until:

@@ -10,19 +10,22 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cachetools import TTLCache
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.client_network import client_network
-from warpseal.api.http.errors import ApiKeyRefused, ApiKeyRequired, RateLimited
-from warpseal.api.http.middleware import client_address, log_fields
+from warpseal.api.http.errors import AdminTokenRefused, AdminTokenRequired, ApiKeyRefused, ApiKeyRequired, RateLimited
+from warpseal.api.http.middleware import client_address, is_from_this_machine, log_fields
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.http.responses import response_headers
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.api.node.access import has_token
 from warpseal.store.api_key import ApiKey, digest_key
 from warpseal.store.errors import StoreDown
+from warpseal.usage.settings import UsageReaders
 
 KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
@@ -148,3 +151,28 @@ def _key_text(request: Request) -> str | None:
     headers = request.scope["headers"]
     sent = (value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value)
     return next((str(value, "latin-1") for value in sent), None)
+
+
+class UsageAccess(Struct, frozen=True):
+    """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
+
+    readers: UsageReaders = UsageReaders.ANYONE
+    admin_token: str = ""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a caller needs an API key."""
+        return self.readers is UsageReaders.KEYS
+
+    def check(self, request: Request) -> None:
+        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator and is not."""
+        if self.readers is not UsageReaders.ADMIN:
+            return
+        if not self.admin_token:
+            is_admin = is_from_this_machine(request.scope)
+        elif "authorization" not in request.headers:
+            raise AdminTokenRequired
+        else:
+            is_admin = has_token(request.scope, self.admin_token)
+        if not is_admin:
+            raise AdminTokenRefused

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,25 +31,32 @@ from warpseal.api.node.health import HealthEndpoint
 from warpseal.api.node.jsonrpc_endpoint import JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget, not_found_response, text_response
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
-from warpseal.api.rpc.admission import Admission, CountUnits, RpcEndpoint
-from warpseal.api.rpc.evm import EvmEndpoint, sum_credits
-from warpseal.api.rpc.evm_websocket import EvmWebSocketEndpoint
-from warpseal.api.rpc.gateway import GatewayEndpoint
-from warpseal.api.rpc.jsonrpc_geth import count_entries
-from warpseal.api.rpc.metering import MeteredRequest, RouteMeter, SocketMeter
 from warpseal.errors import WarpsealError
-from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.methods import KNOWN_METHODS
-from warpseal.forwarding.primary.gateway import Gateway
 from warpseal.forwarding.primary.methods import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.resources.aliases import PRIMARY_NAMES
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.lazy import LazyModule
 from warpseal.usage.credits import MethodCredits
-from warpseal.usage.recorder import UsageRecorder
 from warpseal.warp.ids import ChainID, id_text
+
+if TYPE_CHECKING:
+    from warpseal.api.rpc import evm, evm_websocket, jsonrpc_geth, metering
+    from warpseal.api.rpc import gateway as gateway_rpc
+    from warpseal.api.rpc.admission import Admission, CountUnits
+    from warpseal.api.rpc.metering import RouteMeter
+    from warpseal.forwarding.evm.forwarder import ForwardedChain
+    from warpseal.forwarding.primary.gateway import Gateway
+    from warpseal.usage.recorder import UsageRecorder
+else:
+    evm = LazyModule("warpseal.api.rpc.evm")
+    evm_websocket = LazyModule("warpseal.api.rpc.evm_websocket")
+    gateway_rpc = LazyModule("warpseal.api.rpc.gateway")
+    jsonrpc_geth = LazyModule("warpseal.api.rpc.jsonrpc_geth")
+    metering = LazyModule("warpseal.api.rpc.metering")
 
 _GATEWAY_PATHS: Final = frozenset({CHAIN, INDEX, INFO}.union(*PRIMARY_NAMES.values()))
 """First parts of the paths behind /ext/ that the gateway may have."""
@@ -111,9 +118,6 @@ class NodeInterfaces:
         self._settings = settings
         self._data = data
         self._node = node
-        self._count_units: CountUnits = count_entries
-        if node.rate_limit_rpc is RpcUnit.CREDITS:
-            self._count_units = partial(sum_credits, self._credits)
         self._hosts = AllowedHosts(node.allowed_hosts)
         self._origins = AllowedOrigins(data.http_allowed_origins)
         within = ErrorMiddleware(self._dispatch)
@@ -131,8 +135,7 @@ class NodeInterfaces:
         shared = {route: CorsMiddleware(app, self._data) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
         for route, app in routes.items():
-            if isinstance(app, RpcEndpoint | EvmWebSocketEndpoint):
-                self._meters[shared[route]] = app.meter
+            self._meters[shared[route]] = getattr(app, "meter", None)
 
     def add_health(self, registry: HealthRegistry) -> None:
         """Mount the health endpoint, unless it is disabled."""
@@ -147,12 +150,13 @@ class NodeInterfaces:
 
     def add_evm(self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings) -> None:
         """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
-        forwarder, sockets, count_units = chain.forwarder, chain.sockets, self._count_units
+        forwarder, sockets, count_units = chain.forwarder, chain.sockets, self._count_units()
         meter = self._evm_meter(chain.chain_id, _RPC)
-        routes: dict[str, ASGIApp] = {_RPC: EvmEndpoint(forwarder, admission, self._settings, count_units, meter)}
+        routes: dict[str, ASGIApp] = {_RPC: evm.EvmEndpoint(forwarder, admission, self._settings, count_units, meter)}
         if sockets.is_configured:
             meter = self._evm_meter(chain.chain_id, _WS)
-            routes[_WS] = EvmWebSocketEndpoint(forwarder, sockets, admission, forwarding, count_units, meter)
+            endpoint = evm_websocket.EvmWebSocketEndpoint
+            routes[_WS] = endpoint(forwarder, sockets, admission, forwarding, count_units, meter)
         self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
 
     def expect_gateway(self, gate: StartupGate[Gateway]) -> None:
@@ -164,18 +168,23 @@ class NodeInterfaces:
         credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
         meter = self.meter(route.path, gateway.methods.metered)
         forwarder, settings = gateway.forwarders[route.chain], self._settings
-        app = GatewayEndpoint(route, forwarder, gateway.methods, admission, settings, credits, meter)
+        app = gateway_rpc.GatewayEndpoint(route, forwarder, gateway.methods, admission, settings, credits, meter)
         self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())
 
     def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
         """Return the meter of a forwarded route; None if usage is not recorded. path: its label."""
-        return None if self._usage is None else RouteMeter(path, known_methods, self._usage, self._credits)
+        return None if self._usage is None else metering.RouteMeter(path, known_methods, self._usage, self._credits)
 
     def set_primary_alias(self, chain_id: ChainID, alias: str) -> None:
         """Set the name of a chain in the labels of usage, in place of its id."""
         self._aliases[chain_id] = alias
         for route, meter in self._evm_meters.get(chain_id, {}).items():
             meter.path = PREFIX + CHAINS + alias + route
+
+    def _count_units(self) -> CountUnits:
+        if self._node.rate_limit_rpc is RpcUnit.CREDITS:
+            return partial(evm.sum_credits, self._credits)
+        return jsonrpc_geth.count_entries
 
     def _evm_meter(self, chain_id: ChainID, route: str) -> RouteMeter | None:
         name = self._aliases.get(chain_id, id_text(chain_id))
@@ -191,7 +200,7 @@ class NodeInterfaces:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
-            await MeteredRequest(self._meter_at(scope["path"]), scope).respond(
+            await metering.MeteredRequest(self._meter_at(scope["path"]), scope).respond(
                 text_response(403, _WRONG_HOST), receive, send
             )
             return
@@ -218,7 +227,7 @@ class NodeInterfaces:
             refusal = "origin not allowed"
         if refusal is not None:
             denial = text_response(403, refusal)
-            SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
+            metering.SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(denial.status_code)
         elif target is None or _ROUTE_HEADER in headers:
             denial = self._not_found(scope["path"])
         else:

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request
@@ -20,9 +20,14 @@ from starlette.routing import Route
 
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
-from warpseal.api.openapi.document import document
-from warpseal.api.openapi.examples import RunningNetwork
+from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
+
+if TYPE_CHECKING:
+    from warpseal.api.openapi import document
+    from warpseal.api.openapi.examples import RunningNetwork
+else:
+    document = LazyModule("warpseal.api.openapi.document")
 
 DOCUMENT_PATH: Final = "/openapi.json"
 EXPLORER_PATH: Final = "/docs"
@@ -64,7 +69,7 @@ class ApiExplorer:
         """GET /openapi.json."""
         network = self._network()
         if self._document is None or self._document[0] != network:
-            body = await asyncio.to_thread(lambda: msgspec.json.encode(document(network)))
+            body = await asyncio.to_thread(lambda: msgspec.json.encode(document.document(network)))
             self._document = network, EncodedBody(body)
         return await self._document[1].respond(request, JSON, _REVALIDATED)
 

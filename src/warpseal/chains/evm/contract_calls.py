@@ -7,9 +7,19 @@ type. Source of truth: the Solidity contract ABI; ERC-20, ERC-165, ERC-721, ERC-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eth_hash.auto import keccak
+
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from eth_abi import abi as eth_abi
+    from eth_abi import exceptions as eth_abi_errors
+else:
+    # It takes 0.15 s.
+    eth_abi = LazyModule("eth_abi.abi")
+    eth_abi_errors = LazyModule("eth_abi.exceptions")
 
 MAX_NAME_BYTES: Final = 255
 MAX_CALL_GAS: Final = 5_000_000
@@ -128,11 +138,7 @@ def _word(value: int | bytes) -> bytes:
 
 
 def _decode(abi: str, result: bytes) -> Any:
-    # eth_utils would import pydantic, which takes long.
-    from eth_abi.abi import decode
-    from eth_abi.exceptions import DecodingError
-
     try:
-        return decode([abi], result)[0]
-    except (DecodingError, OverflowError, ValueError):
+        return eth_abi.decode([abi], result)[0]
+    except (eth_abi_errors.DecodingError, OverflowError, ValueError):
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -60,8 +59,7 @@ class LinkedBlocks(Struct, frozen=True):
     failure: FollowerFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """The bytes for a height, decoded: a block, or the failure in its place. id: the hash of the bytes."""
 
     id: bytes

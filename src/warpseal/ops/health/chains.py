@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
 from warpseal.upstream.answers import find_quorum_height
@@ -21,6 +20,9 @@ from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
+
+if TYPE_CHECKING:
+    from warpseal.forwarding.evm.forwarder import ForwardedChain
 
 REQUIRED_SHARE: Final = 0.67
 _MAX_TIPS: Final = 4_096

@@ -13,16 +13,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from json import dumps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NewType
+from typing import TYPE_CHECKING, Final, NewType
 
 import msgspec
 from msgspec import Struct
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import ID_BYTES, MalformedID, cb58_decode, cb58_encode
+
+if TYPE_CHECKING:
+    from warpseal.ops.plugins import probe
+else:
+    # gRPC takes 9 MB of memory, and most daemons have no plugins.
+    probe = LazyModule("warpseal.ops.plugins.probe")
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +69,11 @@ class PluginRegistry:
             new = {vm_id: path for vm_id, path in paths.items() if vm_id not in self._loaded}
             if not new:
                 return LoadedVMs({}, {})
-            # gRPC takes 9 MB of memory, and most daemons have no plugins.
-            from warpseal.ops.plugins.probe import PluginFailed, probe_plugin
-
             version = await self._node_protocol() or RPC_PROTOCOL_VERSION
             failed = {}
             for vm_id, path in new.items():
-                outcome = await probe_plugin(path, self._settings, version)
-                if isinstance(outcome, PluginFailed):
+                outcome = await probe.probe_plugin(path, self._settings, version)
+                if isinstance(outcome, probe.PluginFailed):
                     failed[vm_id] = outcome
                 else:
                     self._loaded.add(vm_id)

@@ -18,16 +18,21 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from warpseal.errors import CallRefused
 from warpseal.ops.profiles.samples import PERIOD_NS, CpuSampler, memory_by_type
-from warpseal.pb.profile_pb2 import Profile, ValueType
+from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import CONTENTION, AsyncLock
 from warpseal.runtime.process import os_error_text
 from warpseal.runtime.stack_samples import NO_STACK, Frame, Stack, StackTotal, capture_stack
+
+if TYPE_CHECKING:
+    from warpseal.pb import profile_pb2
+else:
+    profile_pb2 = LazyModule("warpseal.pb.profile_pb2")
 
 PROFILES_NAME: Final = "profiles"
 """Name of the folder of the profiles in the data folder."""
@@ -287,7 +292,7 @@ class _Writer:
     """A profile under construction; each text, function and location is stored once."""
 
     def __init__(self) -> None:
-        self.profile = Profile()
+        self.profile = profile_pb2.Profile()
         self._texts: dict[str, int] = {}
         self._functions: dict[tuple[str, str, int], int] = {}
         self._locations: dict[Frame, int] = {}
@@ -303,8 +308,8 @@ class _Writer:
             self.profile.string_table.append(text)
         return self._texts[text]
 
-    def value_type(self, name: str, unit: str) -> ValueType:
-        return ValueType(type=self.text(name), unit=self.text(unit))
+    def value_type(self, name: str, unit: str) -> profile_pb2.ValueType:
+        return profile_pb2.ValueType(type=self.text(name), unit=self.text(unit))
 
     def location(self, frame: Frame) -> int:
         location_id = self._locations.get(frame)
