@@ -70,7 +70,7 @@ from warpseal.l1.errors import (
 )
 from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
-from warpseal.store.errors import StoreDown
+from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodeFailure, NodesDisagree, NodeUnavailable
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
@@ -162,6 +162,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),
+    CursorExpired("6f0a-17"),
     IndexDamaged("a row is wrong"),
     IndexMoved("p-chain"),
     StillStarting(),

@@ -369,7 +369,7 @@ class RoundRunner:
         signature = stored_signature(result, self.request.validators)
         if signature not in self._loaded.signatures:
             with self._deps.admission.finishing():
-                await self._archive.store_signature(self.request.message, signature)
+                await self._archive.store_signature(self.request.message, signature, self.request.subnet_id)
         self._complete(self._round.stored(result))
 
     def _complete(self, action: Complete) -> None:

@@ -14,7 +14,7 @@ from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 log = logging.getLogger(__name__)
@@ -71,17 +71,19 @@ class Archive:
         self._database.note(message.id)
         self._queue.pin(message)
 
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(
+        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID | None = None
+    ) -> None:
         """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
 
         It is written as soon as possible in any case.
         """
         self._database.note(message.id)
         if not self._database.is_up or self._database.is_stuck:
-            self._queue.add_signature(AddSignature(message, signed, lambda: None))
+            self._queue.add_signature(AddSignature(message, signed, lambda: None, signing_subnet_id))
             return
         future = asyncio.get_running_loop().create_future()
-        self._queue.add_signature(AddSignature(message, signed, _resolver(future)))
+        self._queue.add_signature(AddSignature(message, signed, _resolver(future), signing_subnet_id))
         with suppress(TimeoutError):
             async with asyncio.timeout(self._database.settings.commit_timeout_s):
                 await future

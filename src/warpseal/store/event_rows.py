@@ -1,0 +1,172 @@
+"""The rows of the event log, and every statement about them.
+
+Numbers have no gaps and become visible in their order: a transaction takes them last, and on PostgreSQL it locks the
+log until the commit. A reader that has all events up to a number therefore misses none below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Select,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    select,
+)
+
+from warpseal.store.schema import EVENTS
+from warpseal.store.settings import StoreSettings
+from warpseal.store.statements import Insert, Prepared
+from warpseal.store.write_queue import AddSignature
+from warpseal.warp.ids import id_text
+
+# The approximate size of a row without its body.
+EVENT_BYTES: Final = 60
+MAX_DELETED: Final = 1_000
+_NAME_BYTES: Final = 16
+_LOCK: Final = 0x57_53_45_56
+
+
+class EventType(StrEnum):
+    """The types of events."""
+
+    MESSAGE_SIGNED = "message_signed"
+    QUORUM_IMPOSSIBLE = "quorum_impossible"
+    VALIDATOR_MISSING = "validator_missing"
+    L1_TRANSACTION_SIGNED = "l1_transaction_signed"
+    L1_HALTS_SOON = "l1_halts_soon"
+
+
+class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """An event as readers get it. Ids of subnets and chains are base58-check, that of a Warp message is hex.
+
+    time: Unix seconds. subnet_id: the L1, or the subnet that signs. data: a JSON object; its keys depend on the type.
+    """
+
+    type: EventType
+    time: int
+    source_blockchain_id: str | UnsetType = UNSET
+    destination_blockchain_id: str | UnsetType = UNSET
+    subnet_id: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    data: Raw
+
+
+class NewEvent(NamedTuple):
+    """A row to be added. name: 16 bytes; the log takes each name once."""
+
+    time: int
+    name: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, event: Event, *identity: bytes) -> NewEvent:
+        """Return the row of an event. identity: what distinguishes it from all others of its type."""
+        name = sha256(b"\x00".join((event.type.encode(), *identity))).digest()[:_NAME_BYTES]
+        return cls(event.time, name, msgspec.json.encode(event))
+
+
+class StoredEvent(NamedTuple):
+    """A row. body: the JSON of an Event."""
+
+    number: int
+    body: bytes
+
+
+def encode_data(**data: Any) -> Raw:
+    """Return the data of an event."""
+    return Raw(msgspec.json.encode(data))
+
+
+def add_events(connection: Connection, events: Sequence[NewEvent]) -> None:
+    """Add events whose names are not in the log, as the last statements of a transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)")
+    _ADD.run(connection, [(EVENT_BYTES + len(event.body), *event) for event in events])
+
+
+def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
+    """Return the event of an aggregate signature."""
+    message, signed, subnet_id = added.message, added.signed, added.signing_subnet_id
+    event = Event(
+        type=EventType.MESSAGE_SIGNED,
+        time=int(now_unix_s),
+        source_blockchain_id=id_text(message.source_chain_id),
+        subnet_id=UNSET if subnet_id is None else id_text(subnet_id),
+        message_id=f"0x{message.id.hex()}",
+        data=Raw(b'{"signers":%d}' % len(signed.public_keys)),
+    )
+    return NewEvent.of(event, message.id, signed.signature)
+
+
+def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_s: float) -> bool:
+    """Delete some events beyond the bounds of age and size, oldest first; return whether there are more.
+
+    The newest event stays, since it has the last number.
+    """
+    last, log_bytes = NEWEST.fetch(connection, ())[0]
+    oldest_s = now_unix_s - settings.events_max_age_s
+    deleted = [
+        number
+        for number, until_bytes, at_s in _OLDEST.fetch(connection, ())
+        if number < last and (at_s < oldest_s or until_bytes <= log_bytes - settings.events_max_bytes)
+    ]
+    if deleted:
+        _DELETE.run(connection, [(deleted[-1],)])
+    return len(deleted) == MAX_DELETED
+
+
+def _literal(value: int) -> ColumnElement[int]:
+    return literal_column(str(value))
+
+
+def _newest(column: ColumnElement[int]) -> ColumnElement[int]:
+    newest = select(column).order_by(EVENTS.c.number.desc()).limit(_literal(1)).offset(_literal(0))
+    return func.coalesce(newest.scalar_subquery(), _literal(0))
+
+
+def _appended(statement: Insert) -> Insert:
+    """Insert an event behind the newest one; an event whose name is in the log takes no number."""
+    row = select(
+        _newest(EVENTS.c.number) + _literal(1),
+        _newest(EVENTS.c.log_bytes) + bindparam("size", type_=BigInteger),
+        bindparam("time", type_=BigInteger),
+        bindparam("name", type_=LargeBinary),
+        bindparam("body", type_=LargeBinary),
+    )
+    return statement.from_select(EVENTS.c.keys(), row).on_conflict_do_nothing(index_elements=["name"])
+
+
+def _oldest_first(*columns: ColumnElement[Any]) -> Select[Any]:
+    return select(*columns).order_by(EVENTS.c.number).offset(_literal(0))
+
+
+_ADD: Final = Prepared(lambda into: _appended(into(EVENTS)), "size", "time", "name", "body")
+NEWEST: Final = Prepared(lambda _: select(_newest(EVENTS.c.number), _newest(EVENTS.c.log_bytes)))
+READ: Final = Prepared(
+    lambda _: (
+        _oldest_first(EVENTS.c.number, EVENTS.c.body)
+        .where(EVENTS.c.number > bindparam("after", type_=BigInteger))
+        .limit(bindparam("limit", type_=BigInteger))
+    ),
+    "after",
+    "limit",
+)
+_OLDEST: Final = Prepared(
+    lambda _: _oldest_first(EVENTS.c.number, EVENTS.c.log_bytes, EVENTS.c.time).limit(_literal(MAX_DELETED))
+)
+_DELETE: Final = Prepared(
+    lambda _: delete(EVENTS).where(EVENTS.c.number <= bindparam("last", type_=BigInteger)), "last"
+)
