@@ -24,6 +24,7 @@ from warpseal.aggregation.errors import (
 )
 from warpseal.api.data.errors import (
     BlockNotFound,
+    EventsNotEnabled,
     IndexBehind,
     IndexNotEnabled,
     IndexNotReady,
@@ -159,6 +160,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     AdminTokenRequired(),
     AdminTokenRefused(),
     UsageNotEnabled(),
+    EventsNotEnabled(),
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),

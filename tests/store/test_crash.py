@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy import select
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, message, share, signature, store_at
-from warpseal.store.event_rows import Event
 from warpseal.store.eviction import measure
 from warpseal.store.schema import MESSAGES, SIGNATURES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
+from warpseal.store.values import Event
 
 KILLS = 20
 SEED = 20

@@ -22,18 +22,17 @@ from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.event_rows import (
     EVENT_BYTES,
     MAX_DELETED,
-    Event,
-    EventType,
     NewEvent,
     StoredEvent,
     add_events,
     delete_old_events,
-    encode_data,
+    event_name,
 )
 from warpseal.store.schema import EVENTS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import StoreUrl
+from warpseal.store.values import Event, EventType
 from warpseal.store.write_queue import AddSignature
 from warpseal.warp.ids import SubnetID, id_text
 
@@ -44,14 +43,16 @@ DAY_S = 86_400
 def new_event(number: int, at_s: int | None = None) -> NewEvent:
     """Return an event by its number, whose body says the number."""
     event = Event(
-        type=EventType.VALIDATOR_MISSING, time=int(time.time()) if at_s is None else at_s, data=encode_data(is_=number)
+        type=EventType.VALIDATOR_MISSING,
+        time=int(time.time()) if at_s is None else at_s,
+        data={"number": number},
     )
-    return NewEvent.of(event, b"%d" % number)
+    return NewEvent.of(event_name(EventType.VALIDATOR_MISSING, b"%d" % number), event)
 
 
 def numbers_in(events: Sequence[StoredEvent]) -> list[int]:
     """Return which events these are."""
-    return [msgspec.json.decode(msgspec.json.decode(event.body, type=Event).data)["is_"] for event in events]
+    return [msgspec.json.decode(event.body, type=Event).data["number"] for event in events]
 
 
 async def add(store: Store, *numbers: int) -> None:
@@ -89,10 +90,10 @@ async def test_a_committed_signature_is_an_event(any_store_url: str) -> None:
         source_blockchain_id=id_text(CHAIN),
         subnet_id=id_text(SUBNET),
         message_id=f"0x{message(1).id.hex()}",
-        data=encode_data(signers=2),
+        data={"signers": 2},
     )
     assert began <= first.time <= time.time()
-    assert (second.subnet_id, second.data) == (msgspec.UNSET, encode_data(signers=3))
+    assert (second.subnet_id, second.data) == (msgspec.UNSET, {"signers": 3})
 
 
 async def test_a_refused_signature_is_no_event(any_store_url: str) -> None:

@@ -18,7 +18,7 @@ from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.quorum_shortfall import DisconnectedNode
+from warpseal.warp.quorum_shortfall import DisconnectedNode, QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 IsEpochHeight = Callable[[int, Iterable[ChainID]], Awaitable[bool]]
@@ -114,7 +114,7 @@ class ShareArchive(Protocol):
 
 
 class AggregationDeps(Struct, frozen=True):
-    """All of the above."""
+    """All of the above. on_shortfall: called when a round ends without the quorum of a caller."""
 
     peers: PeerClient
     heights: ProposedHeightSource
@@ -125,3 +125,4 @@ class AggregationDeps(Struct, frozen=True):
     track: TrackSubnet
     metrics: AggregationMetrics
     archive: ShareArchive
+    on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None

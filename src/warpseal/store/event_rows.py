@@ -7,12 +7,11 @@ log until the commit. A reader that has all events up to a number therefore miss
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -29,6 +28,7 @@ from sqlalchemy import (
 from warpseal.store.schema import EVENTS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.statements import Insert, Prepared
+from warpseal.store.values import Event, EventType
 from warpseal.store.write_queue import AddSignature
 from warpseal.warp.ids import id_text
 
@@ -39,31 +39,6 @@ _NAME_BYTES: Final = 16
 _LOCK: Final = 0x57_53_45_56
 
 
-class EventType(StrEnum):
-    """The types of events."""
-
-    MESSAGE_SIGNED = "message_signed"
-    QUORUM_IMPOSSIBLE = "quorum_impossible"
-    VALIDATOR_MISSING = "validator_missing"
-    L1_TRANSACTION_SIGNED = "l1_transaction_signed"
-    L1_HALTS_SOON = "l1_halts_soon"
-
-
-class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """An event as readers get it. Ids of subnets and chains are base58-check, that of a Warp message is hex.
-
-    time: Unix seconds. subnet_id: the L1, or the subnet that signs. data: a JSON object; its keys depend on the type.
-    """
-
-    type: EventType
-    time: int
-    source_blockchain_id: str | UnsetType = UNSET
-    destination_blockchain_id: str | UnsetType = UNSET
-    subnet_id: str | UnsetType = UNSET
-    message_id: str | UnsetType = UNSET
-    data: Raw
-
-
 class NewEvent(NamedTuple):
     """A row to be added. name: 16 bytes; the log takes each name once."""
 
@@ -72,9 +47,8 @@ class NewEvent(NamedTuple):
     body: bytes
 
     @classmethod
-    def of(cls, event: Event, *identity: bytes) -> NewEvent:
-        """Return the row of an event. identity: what distinguishes it from all others of its type."""
-        name = sha256(b"\x00".join((event.type.encode(), *identity))).digest()[:_NAME_BYTES]
+    def of(cls, name: bytes, event: Event) -> NewEvent:
+        """Return the row of an event."""
         return cls(event.time, name, msgspec.json.encode(event))
 
 
@@ -85,9 +59,9 @@ class StoredEvent(NamedTuple):
     body: bytes
 
 
-def encode_data(**data: Any) -> Raw:
-    """Return the data of an event."""
-    return Raw(msgspec.json.encode(data))
+def event_name(kind: EventType, *identity: bytes) -> bytes:
+    """Return the name of an event. identity: what distinguishes it from all others of its type."""
+    return sha256(b"\x00".join((kind.encode(), *identity))).digest()[:_NAME_BYTES]
 
 
 def add_events(connection: Connection, events: Sequence[NewEvent]) -> None:
@@ -106,9 +80,9 @@ def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
         source_blockchain_id=id_text(message.source_chain_id),
         subnet_id=UNSET if subnet_id is None else id_text(subnet_id),
         message_id=f"0x{message.id.hex()}",
-        data=Raw(b'{"signers":%d}' % len(signed.public_keys)),
+        data={"signers": len(signed.public_keys)},
     )
-    return NewEvent.of(event, message.id, signed.signature)
+    return NewEvent.of(event_name(EventType.MESSAGE_SIGNED, message.id, signed.signature), event)
 
 
 def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_s: float) -> bool:

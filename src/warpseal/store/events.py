@@ -30,8 +30,9 @@ class EventLog:
 
     def add(self, events: Sequence[NewEvent]) -> None:
         """Add events in a transaction of their own; they are lost if the store goes down before."""
-        future = self._database.call(lambda connection: add_events(connection, events))
-        future.add_done_callback(lambda _: self._database.on_events())
+        if events:
+            future = self._database.call(lambda connection: add_events(connection, events))
+            future.add_done_callback(lambda _: self._database.on_events())
 
     def listen(self, on_events: Callable[[], None]) -> None:
         """Have a function called, in another thread, after this daemon added events; it replaces the one before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_chain_ids, list_transactions
+from warpseal.api.data.event_endpoints import MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT, listen
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
 from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
@@ -28,6 +30,7 @@ from warpseal.api.data.operations import (
     COLLECTIBLES,
     DEPLOYMENTS,
     ERC1155_TRANSFERS,
+    EVENTS,
     EVM_BLOCK,
     EVM_CHAIN,
     EVM_CHAINS,
@@ -51,6 +54,7 @@ from warpseal.api.data.staking_endpoints import get_forecast, get_validator, lis
 from warpseal.api.data.tps_endpoint import get_avg_tps
 from warpseal.api.data.usage_endpoint import UsageAccess, get_usage
 from warpseal.api.http.access import ApiAccess, MetricsApiAccess
+from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 
@@ -59,7 +63,7 @@ class DataApi:
     """The Data API and the Metrics API, for the API port to mount. Requests wait at `gate` for the services.
 
     settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well. now: unix seconds;
-    monotonic: seconds that never go back.
+    monotonic: seconds that never go back. stopping: set when the daemon stops.
     """
 
     def __init__(
@@ -70,15 +74,17 @@ class DataApi:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         usage_access: UsageAccess | None = None,
+        stopping: asyncio.Event | None = None,
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
         self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
+        self._streams = EventStreams(stopping or asyncio.Event(), MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT)
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, and of the forecast."""
+        """Return the routes of endpoints 3 to 16, of the forecast, and of events."""
         return [
             self._primary_route(TRANSACTIONS, list_transactions),
             self._primary_route(BLOCKS, list_blocks),
@@ -97,6 +103,7 @@ class DataApi:
             self._evm_route(REINDEX, reindex),
             self._evm_route(TOKEN, get_token),
             self._usage_route(),
+            self._route(EVENTS, lambda context: listen(context, self._streams)),
         ]
 
     def metrics_routes(self) -> list[Route]:
