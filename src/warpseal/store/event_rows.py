@@ -8,26 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    Select,
-    bindparam,
-    delete,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import Connection, text
 
-from warpseal.store.schema import EVENTS
 from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import Insert, Prepared
+from warpseal.store.statements import Prepared
 from warpseal.store.values import Event, EventType
 from warpseal.store.write_queue import AddSignature
 from warpseal.warp.ids import id_text
@@ -90,7 +78,10 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 
     The newest event stays, since it has the last number.
     """
-    last, log_bytes = NEWEST.fetch(connection, ())[0]
+    newest = NEWEST.fetch(connection, ())
+    if not newest:
+        return False
+    last, log_bytes = newest[0]
     oldest_s = now_unix_s - settings.events_max_age_s
     deleted = [
         number
@@ -102,45 +93,20 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
     return len(deleted) == MAX_DELETED
 
 
-def _literal(value: int) -> ColumnElement[int]:
-    return literal_column(str(value))
-
-
-def _newest(column: ColumnElement[int]) -> ColumnElement[int]:
-    newest = select(column).order_by(EVENTS.c.number.desc()).limit(_literal(1)).offset(_literal(0))
-    return func.coalesce(newest.scalar_subquery(), _literal(0))
-
-
-def _appended(statement: Insert) -> Insert:
-    """Insert an event behind the newest one; an event whose name is in the log takes no number."""
-    row = select(
-        _newest(EVENTS.c.number) + _literal(1),
-        _newest(EVENTS.c.log_bytes) + bindparam("size", type_=BigInteger),
-        bindparam("time", type_=BigInteger),
-        bindparam("name", type_=LargeBinary),
-        bindparam("body", type_=LargeBinary),
-    )
-    return statement.from_select(EVENTS.c.keys(), row).on_conflict_do_nothing(index_elements=["name"])
-
-
-def _oldest_first(*columns: ColumnElement[Any]) -> Select[Any]:
-    return select(*columns).order_by(EVENTS.c.number).offset(_literal(0))
-
-
-_ADD: Final = Prepared(lambda into: _appended(into(EVENTS)), "size", "time", "name", "body")
-NEWEST: Final = Prepared(lambda _: select(_newest(EVENTS.c.number), _newest(EVENTS.c.log_bytes)))
-READ: Final = Prepared(
-    lambda _: (
-        _oldest_first(EVENTS.c.number, EVENTS.c.body)
-        .where(EVENTS.c.number > bindparam("after", type_=BigInteger))
-        .limit(bindparam("limit", type_=BigInteger))
+_ADD: Final = Prepared(
+    lambda _: text(
+        "INSERT INTO events (number, log_bytes, time, name, body) SELECT (SELECT coalesce(max(number), 0) FROM events)"
+        " + 1, coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + :size, :time, :name, :body"
+        " ON CONFLICT (name) DO NOTHING"
     ),
-    "after",
-    "limit",
+    *("size", "time", "name", "body"),
+)
+NEWEST: Final = Prepared(lambda _: text("SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT 1"))
+READ: Final = Prepared(
+    lambda _: text("SELECT number, body FROM events WHERE number > :after ORDER BY number LIMIT :limit"),
+    *("after", "limit"),
 )
 _OLDEST: Final = Prepared(
-    lambda _: _oldest_first(EVENTS.c.number, EVENTS.c.log_bytes, EVENTS.c.time).limit(_literal(MAX_DELETED))
+    lambda _: text(f"SELECT number, log_bytes, time FROM events ORDER BY number LIMIT {MAX_DELETED}")
 )
-_DELETE: Final = Prepared(
-    lambda _: delete(EVENTS).where(EVENTS.c.number <= bindparam("last", type_=BigInteger)), "last"
-)
+_DELETE: Final = Prepared(lambda _: text("DELETE FROM events WHERE number <= :last"), "last")

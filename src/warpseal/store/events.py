@@ -41,8 +41,7 @@ class EventLog:
     async def last(self) -> int:
         """Return the number of the newest event; 0 if there never was one. Raises StoreDown."""
         rows = await self._database.read(lambda connection: NEWEST.fetch(connection, ()))
-        number: int = rows[0][0]
-        return number
+        return int(rows[0][0]) if rows else 0
 
     async def read(self, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return the events that follow a number. Raises CursorExpired if some are deleted, and StoreDown."""
