@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -97,7 +96,9 @@ class EventFeed:
             await self._extending.run(None, lambda: self._extend(after))
         if self._recent and after >= self._recent[0].number - 1:
             start = after + 1 - self._recent[0].number
-            events: Sequence[EncodedEvent] = list(islice(self._recent, start, start + _MAX_PAGE))
+            # By index: most listeners read the end, which a slice would reach from the beginning.
+            numbers = range(start, min(start + _MAX_PAGE, len(self._recent)))
+            events: Sequence[EncodedEvent] = [self._recent[number] for number in numbers]
         else:
             events = await self._read(after)
         matching = [event for event in events if event_filter.matches(event.event)]
