@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from tests.api.data.test_events import next_part, read_events
+from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.l1_daemon import run_l1_network
+from tests.integration.test_forecast import HALF, QUICK
 from tests.store.conftest import postgres_server, postgres_url
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
@@ -30,11 +33,23 @@ PLAN = Plan(
 
 
 @asynccontextmanager
-async def listening(daemon: Daemon, **headers: str) -> AsyncIterator[Any]:
-    """Open a stream of a daemon."""
-    async with daemon.session.get(daemon.api_url + EVENTS, headers=headers) as reply:
+async def listening(daemon: Daemon, query: str = "", **headers: str) -> AsyncIterator[Any]:
+    """Open a stream of a daemon; return when the daemon has seen its end, since the test cancels the daemon next."""
+    ended = await count_ended(daemon)
+    async with daemon.session.get(daemon.api_url + EVENTS + query, headers=headers) as reply:
         assert reply.status == 200, await reply.text()
         yield reply
+
+    async def has_ended() -> bool:
+        return await count_ended(daemon) > ended
+
+    await until(has_ended)
+
+
+async def count_ended(daemon: Daemon) -> float:
+    """Return how many streams have ended."""
+    series = (await daemon.metrics()).items()
+    return sum(value for name, value in series if name.startswith("warpseal_http_requests_total") and EVENTS in name)
 
 
 def others_of(network: SimulatedNetwork) -> list[Any]:
@@ -84,6 +99,31 @@ async def test_daemons_of_one_store_push_each_others_events(listener: int, tmp_p
                     assert (await daemon.aggregate(message)).status == 200
                 events = await read_events(stream, 2)
     assert [event["messageId"] for event in events] == [f"0x{message.unsigned.id.hex()}" for message in messages]
+
+
+async def test_signed_l1_transactions_are_pushed(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running, listening(running.daemon) as stream:
+        transaction = running.network.p_chain.register(running.l1, running.nodes_of_l1()[-1], weight=500)
+        await running.deliver(transaction)
+        await running.deliver(transaction)
+        signed, event = await read_events(stream, 2)
+    assert (signed["type"], event["type"]) == ("message_signed", "l1_transaction_signed")
+    assert signed["messageId"] == event["messageId"]
+    assert (event["data"]["txHash"], event["subnetId"]) == (transaction.text, id_text(running.l1))
+
+
+async def test_a_forecast_of_a_halt_is_pushed(tmp_path: Path) -> None:
+    async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
+        async with listening(daemon, "?types=l1_halts_soon") as stream:
+            (event,) = await read_events(stream, 1)
+        l1 = network.subnets[1].subnet_id
+    assert event["subnetId"] == id_text(l1)
+    assert event["data"] | {"quorumImpossibleAt": 0} == {
+        "quorumImpossibleAt": 0,
+        "activeWeight": "2000",
+        "requiredWeight": "1340",
+        "totalWeight": "2000",
+    }
 
 
 async def test_a_daemon_without_a_store_has_no_events(tmp_path: Path) -> None:
