@@ -24,6 +24,7 @@ from warpseal.aggregation.errors import (
 )
 from warpseal.api.data.errors import (
     BlockNotFound,
+    EventsNotEnabled,
     IndexBehind,
     IndexNotEnabled,
     IndexNotReady,
@@ -70,7 +71,7 @@ from warpseal.l1.errors import (
 )
 from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
-from warpseal.store.errors import StoreDown
+from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
@@ -159,9 +160,11 @@ SAMPLES: tuple[WarpsealError, ...] = (
     AdminTokenRequired(),
     AdminTokenRefused(),
     UsageNotEnabled(),
+    EventsNotEnabled(),
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),
+    CursorExpired("6f0a-17"),
     IndexDamaged("a row is wrong"),
     IndexMoved("p-chain"),
     StillStarting(),

@@ -459,7 +459,9 @@ class EmptyArchive:
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
         pass
 
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(
+        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID
+    ) -> None:
         pass
 
     def pin(self, message: UnsignedMessage) -> None:

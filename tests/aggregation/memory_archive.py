@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 PATIENCE_S = 1.0
@@ -61,7 +61,9 @@ class MemoryArchive:
         if held is not None and held.signature == signature:
             del self.shares[message_id][public_key]
 
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(
+        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID
+    ) -> None:
         loop = asyncio.get_running_loop()
         if self.commit_s:
             loop.call_later(self.commit_s, self._commit, message, signed)

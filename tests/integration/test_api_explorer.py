@@ -44,8 +44,8 @@ NEED_INDEX = {
     *("listTokens", "getTokenDetails", "reindexNft"),
     *("getAvgTps", "getNftHoldersByContractAddress", "getAddressesByBalanceOverTime"),
 }
-# A stream, a WebSocket, a redirect, and the metrics port.
-NO_RESPONSE = {"getStatusEvents", "openEvmSocket", "findMetrics", "getMetrics"}
+# Streams, a WebSocket, a redirect, and the metrics port.
+NO_RESPONSE = {"getStatusEvents", "listenEvents", "openEvmSocket", "findMetrics", "getMetrics"}
 GENESIS = json.loads(recorded_chain("localnet", "c-chain").headers[0])
 
 

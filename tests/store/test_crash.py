@@ -11,12 +11,16 @@ import time
 from multiprocessing.connection import Connection
 from random import Random
 
+import msgspec
 import pytest
+from sqlalchemy import select
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, message, share, signature, store_at
 from warpseal.store.eviction import measure
+from warpseal.store.schema import MESSAGES, SIGNATURES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
+from warpseal.store.values import Event
 
 KILLS = 20
 SEED = 20
@@ -77,7 +81,9 @@ async def test_acknowledged_messages_survive_a_kill_at_any_moment(
     rnd = Random(SEED)
     path = StoreUrl.parse(any_store_url).path
     acknowledged: list[int] = []
-    for _ in range(KILLS if path else KILLS // 4):
+    kills = 0
+    while kills < (KILLS if path else KILLS // 4) or not acknowledged:
+        kills += 1
         first = acknowledged[-1] + 1 if acknowledged else 0
         acknowledged += run_and_kill(processes, any_store_url, first, rnd.uniform(0.0, 0.06))
         if path is not None:
@@ -85,8 +91,13 @@ async def test_acknowledged_messages_survive_a_kill_at_any_moment(
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
                 assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
             connection.close()
-    assert acknowledged
     async with store_at(any_store_url) as store:
         for number in acknowledged:
             assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
         assert (await store.database.read(measure)).messages_for_ever >= len(acknowledged)
+        # Each signature in the store has its event, and no event is without a signature.
+        query = select(MESSAGES.c.message_id).join(SIGNATURES, SIGNATURES.c.message_key == MESSAGES.c.key)
+        signed = {f"0x{row.message_id.hex()}" for row in await store.database.fetch(query)}
+        events = await store.events.read(0, 10**6)
+        assert [event.number for event in events] == list(range(1, len(signed) + 1))
+        assert {msgspec.json.decode(event.body, type=Event).message_id for event in events} == signed

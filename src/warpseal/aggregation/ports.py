@@ -18,7 +18,7 @@ from warpseal.protocol.requests import PeerResponse
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import ChainID, MessageID, NodeID, SubnetID, ValidationID
 from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.quorum_shortfall import DisconnectedNode
+from warpseal.warp.quorum_shortfall import DisconnectedNode, QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 IsEpochHeight = Callable[[int, Iterable[ChainID]], Awaitable[bool]]
@@ -110,14 +110,16 @@ class ShareArchive(Protocol):
     async def load(self, message_id: MessageID) -> ArchiveEntry: ...
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None: ...
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None: ...
+    async def store_signature(
+        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID
+    ) -> None: ...
     def pin(self, message: UnsignedMessage) -> None: ...
     async def unverified(self, limit: int) -> Sequence[tuple[UnsignedMessage, Sequence[StoredShare]]]: ...
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
 
 
 class AggregationDeps(Struct, frozen=True):
-    """All of the above."""
+    """All of the above. on_shortfall: called when a round ends without the quorum of a caller."""
 
     peers: PeerClient
     heights: ProposedHeightSource
@@ -128,3 +130,4 @@ class AggregationDeps(Struct, frozen=True):
     track: TrackSubnet
     metrics: AggregationMetrics
     archive: ShareArchive
+    on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None

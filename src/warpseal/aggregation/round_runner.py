@@ -372,7 +372,7 @@ class RoundRunner:
         signature = stored_signature(result, self.request.message, self.request.validators)
         if signature not in self._loaded.signatures:
             with self._deps.admission.finishing():
-                await self._archive.store_signature(self.request.message, signature)
+                await self._archive.store_signature(self.request.message, signature, self.request.subnet_id)
         self._complete(self._round.stored(result))
 
     def _complete(self, action: Complete) -> None:
@@ -409,6 +409,8 @@ class RoundRunner:
             if next_at is not None:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
+            if not goal.stored_only:
+                self._deps.ports.on_shortfall(self.request.message, shortfall)
         shortfall = caller.shortfall = shortfalls[key]
         if goal.stored_only and (self._loaded.is_incomplete or action.is_late):
             # The store may hold more than was read, so the answer says nothing about it.

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
-from warpseal.aggregation.resolve import AggregationRequest, Resolver
+from warpseal.aggregation.resolve import AggregationRequest, ResolvedRequest, Resolver
 from warpseal.aggregation.result_cache import ResultCache, SignedResult
 from warpseal.aggregation.round_runner import Caller, OpenRounds, RoundDeps
 from warpseal.aggregation.settings import AggregationSettings
@@ -224,7 +224,7 @@ class SignatureAggregator:
                 if message.id in self._pinned:
                     self.auditor.notify()
         if request.is_pinned:
-            await self._pinned.ensure_stored(message, result, validators, is_new=not trace.is_cached)
+            await self._pinned.ensure_stored(resolved, result, is_new=not trace.is_cached)
         trace.result = result
         return Aggregation(
             result.signed_message,
@@ -252,15 +252,14 @@ class PinnedMessages:
         if self._add(message.id):
             self._archive.pin(message)
 
-    async def ensure_stored(
-        self, message: UnsignedMessage, result: SignedResult, validators: CanonicalValidatorSet, *, is_new: bool
-    ) -> None:
+    async def ensure_stored(self, request: ResolvedRequest, result: SignedResult, *, is_new: bool) -> None:
         """Return when a result is committed.
 
         is_new: whether it was committed after its message was pinned; the archive may have evicted an older one.
         """
-        if self._add(message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
-            await self._archive.store_signature(message, stored_signature(result, message, validators))
+        if self._add(request.message.id + result.signed_message[-SHARE_BYTES:]) and not is_new:
+            signature = stored_signature(result, request.message, request.validators)
+            await self._archive.store_signature(request.message, signature, request.subnet_id)
 
     def _add(self, name: bytes) -> bool:
         is_new = name not in self._names

@@ -63,6 +63,7 @@ def build_forecasts(
         is_unreachable,
         config.validators,
         executor=executor,
+        on_forecast=services.event_sources.on_forecast,
     )
 
 

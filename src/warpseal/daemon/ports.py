@@ -51,7 +51,7 @@ def build_ports(
     node_api.mount()
     probes = ProbeEndpoints(signing, node_api.health, config.validators.ready_subnet_ids)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
-    data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access)
+    data_api = DataApi(data, config.api, config.data_api, usage_access=usage_access, stopping=stopping)
     evm_api = EvmApi(config, node_api.interfaces, data_api.access, metrics)
     evm_api.check_files()
     gateway_api = GatewayApi(config, node_api, evm_api, data_api.access)

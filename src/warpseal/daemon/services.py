@@ -19,6 +19,7 @@ from warpseal.delivery.destination import DestinationDeps, Destinations
 from warpseal.delivery.preflight import Preflight, PreflightDeps
 from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
+from warpseal.events.sources import EventSources
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
@@ -93,6 +94,7 @@ class Services(Struct, frozen=True):
     uptime: UptimeRecorder
     background: tuple[Service, ...]
     min_balance_navax: int
+    event_sources: EventSources
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -152,6 +154,7 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         log.debug("store opened", extra={"url": store.status().url})
+        event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
         heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
@@ -181,6 +184,7 @@ async def build_services(
             track=subnet_tracker.track,
             metrics=metrics,
             archive=store.archive,
+            on_shortfall=event_sources.on_shortfall,
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.
@@ -205,6 +209,7 @@ async def build_services(
             aggregator=aggregator,
             progress=lambda: follower.status().progress(),
             find_quorum=destinations.quorum,
+            on_signed=event_sources.on_l1_signed,
         )
         l1_messages = L1MessageService(l1_deps, network_id, config.l1, config.aggregation, executor=hashing)
         delivery_deps = DeliveryDeps(destinations, aggregator.aggregate, l1_messages, chains, heights, sets)
@@ -244,6 +249,7 @@ async def build_services(
             uptime=uptime,
             background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
+            event_sources=event_sources,
         )
 
 

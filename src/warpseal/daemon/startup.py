@@ -33,6 +33,7 @@ from warpseal.daemon.ports import DaemonPorts
 from warpseal.daemon.services import Services, build_services, metric_sources, open_upstreams
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
+from warpseal.events.feed import EventFeed
 from warpseal.index.database import index_url
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.chain_apis import ChainValidatorsClient
@@ -183,6 +184,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     metrics_database=metrics_database,
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
+                    events=None if services.store.status().url == OFF else EventFeed(services.store.events),
                 )
 
             async with asyncio.TaskGroup() as tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 
 from msgspec import Struct
@@ -31,6 +31,8 @@ class L1Deps(Struct, frozen=True):
     """The services that signed messages by transaction use.
 
     evm: configured chains; progress: progress of the follower; find_quorum: finds the quorum of a manager's chain.
+    on_signed: called with each signed message, the id of its transaction and the height of its validator set, also if
+    it was signed before.
     """
 
     upstream: Upstream
@@ -43,6 +45,7 @@ class L1Deps(Struct, frozen=True):
     aggregator: SignatureAggregator
     progress: ReadProgress
     find_quorum: FindQuorum
+    on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: None
 
 
 class SigningContext(Struct, frozen=True):

@@ -52,6 +52,7 @@ class L1MessageService:
     ) -> None:
         self._components = L1Components(deps, network_id, settings, executor)
         self._aggregator = deps.aggregator
+        self._on_signed = deps.on_signed
         self._sets = deps.sets
         self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive)
         self._settings = settings
@@ -82,6 +83,8 @@ class L1MessageService:
         if isinstance(validity, Superseded):
             return await self._superseded(request, context, validity)
         current = await self._current(request, context, deadline)
+        if current.superseded is None:
+            self._on_signed(request.tx_id, context.attestation, current.height)
         return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
     async def manager_chain(self, request: L1Request) -> ChainID:

@@ -35,7 +35,8 @@ class ApiKeys:
 
     async def token_keys(self) -> Sequence[bytes]:
         """Return the keys of 32 bytes that seal page tokens, newest first; create the first one. Raises StoreDown."""
-        return await self._database.read(_token_keys) or await self._database.write(_ensure_token_key)
+        keys = await self._database.read(lambda connection: load_secrets(connection, _PAGE_TOKENS))
+        return keys or await self._database.write(lambda connection: ensure_secret(connection, _PAGE_TOKENS))
 
 
 def add_key(connection: Connection, key: ApiKey) -> None:
@@ -61,15 +62,16 @@ def _key(row: Row[Any]) -> ApiKey:
     return ApiKey(**row._mapping)
 
 
-def _token_keys(connection: Connection) -> tuple[bytes, ...]:
-    query = select(SECRETS.c.value).where(SECRETS.c.kind == _PAGE_TOKENS).order_by(SECRETS.c.created_at.desc())
+def load_secrets(connection: Connection, kind: str) -> tuple[bytes, ...]:
+    """Return the secrets of a kind, newest first."""
+    query = select(SECRETS.c.value).where(SECRETS.c.kind == kind).order_by(SECRETS.c.created_at.desc())
     return tuple(connection.execute(query).scalars())
 
 
-def _ensure_token_key(connection: Connection) -> tuple[bytes, ...]:
-    """Create the first key, unless another daemon was faster."""
+def ensure_secret(connection: Connection, kind: str) -> tuple[bytes, ...]:
+    """Create the first secret of a kind, 32 bytes, unless another daemon was faster; return all."""
     first = inserter(connection.dialect.name)(SECRETS).values(
-        kind=_PAGE_TOKENS, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
+        kind=kind, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
     )
     connection.execute(first.on_conflict_do_nothing(index_elements=["kind", "number"]))
-    return _token_keys(connection)
+    return load_secrets(connection, kind)

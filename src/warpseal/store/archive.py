@@ -14,7 +14,7 @@ from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 log = logging.getLogger(__name__)
@@ -75,14 +75,16 @@ class Archive:
         self._database.note(message.id)
         self._queue.pin(message)
 
-    async def store_signature(self, message: UnsignedMessage, signed: StoredSignature) -> None:
+    async def store_signature(
+        self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID | None = None
+    ) -> None:
         """Store a signature; return when it is committed, after a second at most, and at once while the store is down.
 
         It is written as soon as possible in any case.
         """
         self._database.note(message.id)
         if not self._database.is_up or self._database.is_stuck:
-            self._queue.add_signature(AddSignature(message, signed, lambda: None))
+            self._queue.add_signature(AddSignature(message, signed, lambda: None, signing_subnet_id))
             return
         loop = asyncio.get_running_loop()
         is_written = asyncio.Event()
@@ -91,7 +93,7 @@ class Archive:
             with suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(is_written.set)
 
-        self._queue.add_signature(AddSignature(message, signed, notify))
+        self._queue.add_signature(AddSignature(message, signed, notify, signing_subnet_id))
         alarm = loop.call_later(self._database.settings.commit_timeout_s, is_written.set)
         try:
             await is_written.wait()

@@ -54,6 +54,8 @@ class Database:
         self._writer = writer
         # With a limit of 0 bytes the queue drops every write.
         self.queue = WriteQueue(0, 0.0) if writer is None else writer.queue
+        # Called in another thread after events were added.
+        self.on_events: Callable[[], None] = lambda: None
         # The stored messages, if no other process writes them.
         self._message_filter: MessageFilter | None = None
 
@@ -155,6 +157,7 @@ class ReadWriteDatabase(Database):
             self._writer.check,
         )
         super().__init__(settings, "", self._reader, self._writer)
+        self._writer.on_events = lambda: self.on_events()
         self._stack = AsyncExitStack()
         self._lock = None if url.kind is StoreKind.SQLITE else ServerLock(url)
         self._message_filter = MessageFilter() if url.kind is StoreKind.SQLITE else None

@@ -25,6 +25,19 @@ class StoreDown(WarpsealError):
         return StoreDown, (self.reason,)
 
 
+class CursorExpired(WarpsealError):
+    """A cursor of the event log is of another log, or events behind it are deleted.
+
+    oldest: the cursor before the oldest event.
+    """
+
+    code = "cursor_expired"
+    http_status = 400
+
+    def __init__(self, oldest: str) -> None:
+        super().__init__(f"the event log begins after this cursor: continue with {oldest}", oldest=oldest)
+
+
 class StoreUnusable(StartupError):
     """A database cannot be opened, and waiting does not help.
 

@@ -1,4 +1,4 @@
-"""The size of the store, and deletion of old rows: evictable messages and addresses have bounds of age and size.
+"""The size of the store, and deletion of old rows: evictable messages, addresses and events have bounds.
 
 Messages kept for ever with their shares and signatures, origins, L1 transactions, ranges and tasks are never deleted.
 """
@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, FromClause, delete, func, select, text, true, tuple_
 
+from warpseal.store.event_rows import delete_old_events
 from warpseal.store.schema import (
     ADDRESSES,
     EAGER_TASKS,
@@ -87,7 +88,8 @@ class Eviction:
         if self._is_shrinking:
             deleted += self._delete_messages(connection, true())
         self.evicted += deleted
-        return self._is_shrinking or old == self._settings.prune_batch
+        has_more_events = delete_old_events(connection, self._settings, now_unix_s)
+        return self._is_shrinking or has_more_events or old == self._settings.prune_batch
 
     def _delete_messages(self, connection: Connection, which: ColumnElement[bool]) -> int:
         """Delete the least recently used of these; rows that another daemon uses now are skipped."""

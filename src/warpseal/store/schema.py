@@ -210,3 +210,15 @@ OBSERVED_HOURS: Final = Table(
     Column("connected_ms", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
+
+# number: position in the log, without gaps. log_bytes: size of all events up to this one, deleted ones included: two
+# rows give the size of the log. name: 16 bytes of a hash of what happened. body: JSON.
+EVENTS: Final = Table(
+    "events",
+    METADATA,
+    Column("number", _Key, primary_key=True, autoincrement=False),
+    Column("log_bytes", BigInteger, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("name", LargeBinary, nullable=False, unique=True),
+    Column("body", LargeBinary, nullable=False),
+)

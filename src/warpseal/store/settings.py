@@ -28,8 +28,8 @@ def database_url(value: Any, path: str, off: str) -> str:
 class StoreSettings:
     """url: empty: store.db in the daemon's folder. Durations in seconds.
 
-    max_bytes, max_age_s: of all rows that may be evicted. The others: memory for queued writes, timeouts of calls, and
-    how writes are grouped.
+    max_bytes, max_age_s: of all rows that may be evicted. events_max_bytes, events_max_age_s: of the event log. The
+    others: memory for queued writes, timeouts of calls, and how writes are grouped.
     """
 
     url: str = setting(
@@ -68,6 +68,8 @@ class StoreSettings:
     prune_interval_s: float = 30.0
     prune_batch: int = 100
     max_addresses: int = 50_000
+    events_max_bytes: int = 64 * MEBIBYTE
+    events_max_age_s: float = 7 * DAY_S
     readers: int = 2
     max_queued_reads: int = 64
     call_timeout_s: float = 30.0

@@ -9,6 +9,7 @@ from warpseal.store.addresses import Addresses
 from warpseal.store.api_keys import ApiKeys
 from warpseal.store.archive import Archive
 from warpseal.store.database import Database, ReadWriteDatabase
+from warpseal.store.events import EventLog
 from warpseal.store.l1_records import L1Records
 from warpseal.store.migrate import MIGRATIONS, Migrations
 from warpseal.store.settings import StoreSettings
@@ -27,6 +28,7 @@ class Store:
         self.archive = Archive(database)
         self.addresses = Addresses(database)
         self.api_keys = ApiKeys(database)
+        self.events = EventLog(database)
         self.l1 = L1Records(database)
         self.observed = UptimeRows(database)
         self.run = database.run

@@ -6,8 +6,9 @@ Source of truth for origins: `L1ValidatorRegistrationJustification`, as `warp/ju
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from warpseal.warp.ids import NodeID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
@@ -210,3 +211,29 @@ class StoredUptime(Struct, frozen=True):
     validations: tuple[ValidationRow, ...] = ()
     hours: tuple[HourRow, ...] = ()
     recent_nodes: frozenset[NodeID] = frozenset()
+
+
+class EventType(StrEnum):
+    """The types of events."""
+
+    MESSAGE_SIGNED = "message_signed"
+    QUORUM_IMPOSSIBLE = "quorum_impossible"
+    VALIDATOR_MISSING = "validator_missing"
+    L1_TRANSACTION_SIGNED = "l1_transaction_signed"
+    L1_HALTS_SOON = "l1_halts_soon"
+
+
+class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
+    """An event as readers get it. Ids of subnets and chains are base58-check, that of a Warp message is hex.
+
+    type: an EventType, or of a newer daemon on the same store. time: Unix seconds. subnet_id: the L1, or the subnet
+    that signs. data: a JSON object; its keys depend on the type.
+    """
+
+    type: str
+    time: int
+    source_blockchain_id: str | UnsetType = UNSET
+    destination_blockchain_id: str | UnsetType = UNSET
+    subnet_id: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    data: Any

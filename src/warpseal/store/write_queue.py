@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from warpseal.runtime.locks import new_thread_condition
 from warpseal.store.values import StoredShare, StoredSignature
-from warpseal.warp.ids import MessageID
+from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import UnsignedMessage
 
 _ENTRY_BYTES: Final = 300
@@ -57,6 +57,7 @@ class AddSignature(Struct):
     message: UnsignedMessage
     signed: StoredSignature
     done: Callable[[], None]
+    signing_subnet_id: SubnetID | None = None
 
 
 class WriteCall(Struct):

@@ -20,6 +20,7 @@ from warpseal.errors import StartupError
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.errors import StoreDown
+from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
 from warpseal.store.settings import StoreSettings
 from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
@@ -67,6 +68,8 @@ class StoreWriter:
         self._committing = 0
         self._connection: Connection | None = None
         self.down_since_unix_s: float | None = None
+        # Called in this thread after a commit that added events.
+        self.on_events: Callable[[], None] = lambda: None
 
     @property
     def reason(self) -> str | None:
@@ -203,6 +206,11 @@ class StoreWriter:
         with self._transaction() as connection:
             write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
             rows = write(connection, batch, time.time())
+            if batch.signatures:
+                # Last, because the lock of the event log is held until the commit.
+                add_events(connection, [message_signed(added, time.time()) for added in batch.signatures])
+        if batch.signatures:
+            self.on_events()
         if batch.is_signed_only:
             self.queue.recount_later(batch.signed_ids)
         if self._on_commit is not None:

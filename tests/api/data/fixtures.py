@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from warpseal.api.http.errors import NotFound
 from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.events.feed import EventFeed
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
@@ -93,6 +95,8 @@ class DataApiSetup:
     usage_access: UsageAccess = field(default_factory=UsageAccess)
     aliases: ChainAliases | None = None
     forecasts: ForecastService | None = None
+    events: EventFeed | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> ASGIApp:
         gate = StartupGate[DataServices](timeout_s=0.05)
@@ -100,8 +104,8 @@ class DataApiSetup:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
             services = replace(services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases)
-            gate.open(replace(services, forecasts=self.forecasts))
-        api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access)
+            gate.open(replace(services, forecasts=self.forecasts, events=self.events))
+        api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access, stopping=self.stopping)
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(
             routes=routes,

@@ -134,6 +134,16 @@ class ReindexUnavailable(WarpsealError):
         super().__init__(f"the metadata cannot be fetched now: {reason}", reason=reason)
 
 
+class EventsNotEnabled(WarpsealError):
+    """The request needs the event log, and this daemon has no store."""
+
+    code = "events_not_enabled"
+    http_status = 404
+
+    def __init__(self) -> None:
+        super().__init__("events not enabled: this daemon has no store, which has the event log", setting="store-url")
+
+
 class UsageNotEnabled(WarpsealError):
     """The request needs the usage of RPC routes, which this daemon does not record."""
 

@@ -29,6 +29,7 @@ SUBNETS: Final = "Subnets"
 EVM: Final = "EVM chains"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
+EVENT_LOG: Final = "Events"
 _NETWORKS: Final = "/v1/networks/{network}"
 _CHAIN: Final = _NETWORKS + "/blockchains/{blockchainId}"
 _EVM_CHAIN: Final = "/v1/chains/{chainId}"
@@ -237,6 +238,15 @@ RPC_USAGE: Final = Operation(
     lambda: (bodies.UsageMetrics,),
     200,
     USAGE,
+)
+EVENTS: Final = Operation(
+    "listenEvents",
+    "/v1/events",
+    "Events of this daemon, or of all daemons on its store, as server-sent events: stored ones first, then new ones.",
+    lambda: (p.AFTER, *p.EVENT_FILTERS),
+    lambda: (),
+    10,
+    EVENT_LOG,
 )
 
 OPERATIONS: Final = (

@@ -22,8 +22,9 @@ from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.resources.queries import TimeRange
+from warpseal.store.values import EventType
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN
-from warpseal.warp.ids import MalformedID, parse_id, parse_node_id
+from warpseal.warp.ids import MalformedID, id_text, parse_id, parse_node_id
 
 MAX_LIST_ENTRIES: Final = 64
 DEFAULT_PAGE_SIZE: Final = 10
@@ -329,6 +330,27 @@ def _read_continent(name: str, text: str) -> str:
 def _filter(name: str, description: str, read: Read = lambda _, text: text) -> Parameter:
     return Parameter(name, description, {"type": "string"}, read)
 
+
+AFTER: Final = Parameter(
+    "after",
+    "A cursor: events behind it, the stored ones first. Without it and the header `Last-Event-ID` from now on.",
+    {"type": "string"},
+    lambda _, text: text,
+)
+EVENT_TYPES: Final = _enum("types", "Only events of these types, repeated or comma-separated.", EventType, is_list=True)
+
+
+def _read_id_text(name: str, text: str) -> str:
+    """Return an id in base58-check. Raises InvalidRequest naming the parameter."""
+    return id_text(_read_id(parse_id)(name, text))
+
+
+EVENT_FILTERS: Final = (
+    EVENT_TYPES,
+    _filter("sourceBlockchainId", "Only events about messages from this blockchain.", _read_id_text),
+    _filter("destinationBlockchainId", "Only events about messages to this blockchain.", _read_id_text),
+    _filter("subnetId", "Only events about this subnet or L1, or messages that it signs.", _read_id_text),
+)
 
 USAGE_FILTERS: Final = (
     _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from warpseal.api.data import operations
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess
+from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.runtime.lazy import LazyModule
@@ -22,6 +24,7 @@ from warpseal.runtime.lazy import LazyModule
 if TYPE_CHECKING:
     from warpseal.api.data import (
         chain_endpoints,
+        event_endpoints,
         evm_context,
         evm_endpoints,
         holder_endpoints,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     )
 else:
     chain_endpoints = LazyModule("warpseal.api.data.chain_endpoints")
+    event_endpoints = LazyModule("warpseal.api.data.event_endpoints")
     evm_context = LazyModule("warpseal.api.data.evm_context")
     evm_endpoints = LazyModule("warpseal.api.data.evm_endpoints")
     holder_endpoints = LazyModule("warpseal.api.data.holder_endpoints")
@@ -55,7 +59,7 @@ class DataApi:
     """The Data API and the Metrics API, for the API port to mount. Requests wait at `gate` for the services.
 
     settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well. now: unix seconds;
-    monotonic: seconds that never go back.
+    monotonic: seconds that never go back. stopping: set when the daemon stops.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class DataApi:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         usage_access: UsageAccess | None = None,
+        stopping: asyncio.Event | None = None,
     ) -> None:
         self.settings = data
         self.access = ApiAccess(gate, data, monotonic)
@@ -74,9 +79,10 @@ class DataApi:
         self._gate = gate
         self._api_settings = settings
         self._now = now
+        self._stopping = stopping or asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, and of the forecast."""
+        """Return the routes of endpoints 3 to 16, of the forecast, and of events."""
         return [
             self._route(operations.TRANSACTIONS, _of_primary(lambda: chain_endpoints.list_transactions)),
             self._route(operations.BLOCKS, _of_primary(lambda: chain_endpoints.list_blocks)),
@@ -95,6 +101,7 @@ class DataApi:
             self._route(operations.REINDEX, _of_chain(lambda: nft_endpoints.reindex)),
             self._route(operations.TOKEN, _of_chain(lambda: nft_endpoints.get_token)),
             self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
+            self._route(operations.EVENTS, lambda: self._listen),
         ]
 
     def metrics_routes(self) -> list[Route]:
@@ -109,6 +116,11 @@ class DataApi:
     @cached_property
     def _contexts(self) -> request_context.ContextFactory:
         return request_context.ContextFactory(self._gate, self._api_settings, self.settings, self._now)
+
+    @cached_property
+    def _listen(self) -> Callable[[request_context.RequestContext], Awaitable[Response]]:
+        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
+        return partial(event_endpoints.listen, EventStreams(self._stopping, *limits))
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.events.feed import EventFeed
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
 from warpseal.resources.ports import AssetPrices, NodeView, PrimaryNetworkIndex, UptimeSource
@@ -56,7 +57,8 @@ class DataServices(Struct, frozen=True):
 
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
     that the index has, or is going to have. evm: the EVM chains. metrics_database: None if there is none. usage: None
-    if it is not recorded. forecasts: None without validators, as in benchmarks.
+    if it is not recorded. forecasts: None without validators, as in benchmarks. events: None without a
+    store.
     """
 
     network_id: int
@@ -72,6 +74,7 @@ class DataServices(Struct, frozen=True):
     metrics_database: MetricsDatabase | None = None
     usage: UsageSource | None = None
     forecasts: ForecastService | None = None
+    events: EventFeed | None = None
 
     @property
     def is_mainnet(self) -> bool:

@@ -9,7 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
+from warpseal.api.data.operations import (
+    EVENT_LOG,
+    EVENTS,
+    EVM,
+    METRICS_API,
+    OPERATIONS,
+    PRIMARY_NETWORK,
+    SUBNETS,
+    USAGE,
+    Operation,
+)
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.http.access import KEY_HEADERS
@@ -71,6 +81,7 @@ _TAGS: Final = {
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     SUBNETS: "Forecasts of the quorum of subnets and L1s, from a node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
+    EVENT_LOG: "What happens to messages, validators and L1s, pushed.",
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",
@@ -87,7 +98,9 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
     """Return the whole document, JSON-ready. network: of the examples; None: the simulated one."""
     examples = load_examples() if network is None else examples_of(network)
     _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
-    history: Paths = {operation.path: {operation.method.lower(): _describe(operation)} for operation in OPERATIONS}
+    history: Paths = {
+        operation.path: {operation.method.lower(): _describe(operation)} for operation in (*OPERATIONS, EVENTS)
+    }
     paths = {
         **_signing_paths(),
         **_service_paths(),
@@ -134,8 +147,12 @@ def _describe(operation: Operation) -> dict[str, Any]:
     """Return the description of an endpoint of the history."""
     parameters = [_parameter(parameter) for parameter in operation.parameters]
     errors = _METRICS_API_ERRORS if operation.tag == METRICS_API else _ERRORS
+    if operation.tag == EVENT_LOG:
+        errors = {200: "text/event-stream", **errors}
     row = OperationRow(operation.method, operation.path, operation.name, operation.summary, errors, parameters)
     described = row.describe(operation.tag)
+    if operation.tag == EVENT_LOG:
+        return described | {"x-compute-units": operation.units}
     if operation.method == "POST":
         created = {"description": "Accepted.", "headers": _HEADERS}
         return {

@@ -1,28 +1,25 @@
 """The endpoints of the status: the landing page, its event stream, and GET /status.json.
 
 Requests from this machine see addresses. Others see the rest, or nothing if `public-page` is false.
-Source of truth: the HTML standard's server-sent events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from warpseal.api.http.errors import NotFound
-from warpseal.api.http.http_protocol import ABORT
-from warpseal.api.http.middleware import client_address, is_from_this_machine
+from warpseal.api.http.event_stream import WRITE_TIMEOUT_S, EventStreams
+from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.http.responses import JSON, NO_STORE
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.access import AllowedHosts
-from warpseal.api.signing.endpoints import InFlight
 from warpseal.api.status.document import STATUS_PATH
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
@@ -33,7 +30,6 @@ METRICS_LINK_PATH: Final = "/status/metrics"
 
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_CLIENT: Final = 16
-_HEARTBEAT_ROUNDS: Final = 8
 _HEADERS: Final = {"cache-control": NO_STORE, "x-content-type-options": "nosniff"}
 _PAGE_HEADERS: Final = {"content-security-policy": POLICY, "referrer-policy": "no-referrer"}
 
@@ -54,21 +50,22 @@ class StatusEndpoints:
         metrics_port: int,
         stopping: asyncio.Event,
         interval_s: float = 2.0,
-        write_timeout_s: float = 20.0,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._is_public = settings.public_page
         self._hosts = hosts
         self._metrics_port = metrics_port
-        self._stopping = stopping
         self._interval_s = interval_s
-        self._write_timeout_s = write_timeout_s
         self._feeds = {
             with_addresses: StatusFeed(
                 source, settings.dashboards_url, with_addresses=with_addresses, max_age_s=interval_s / 2
             )
             for with_addresses in (True, False)
         }
-        self._streams = {audience: InFlight(MAX_STREAMS, MAX_STREAMS_PER_CLIENT) for audience in self._feeds}
+        self._streams = {
+            audience: EventStreams(stopping, MAX_STREAMS, MAX_STREAMS_PER_CLIENT, write_timeout_s)
+            for audience in self._feeds
+        }
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -93,14 +90,16 @@ class StatusEndpoints:
         """GET /status/events: the changes of the page since `version`, or since the last event of a broken stream."""
         audience = self._admit(request.scope)
         version = request.headers.get("last-event-id") or request.query_params.get("version", "")
-        if request.method == "HEAD":
-            return Response(headers=_HEADERS, media_type="text/event-stream")
 
-        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-            with self._streams[audience].slot(client_address(scope)):
-                await self._stream(self._feeds[audience], version, receive, send, scope["state"][ABORT])
+        async def next_events() -> bytes:
+            nonlocal version
+            while True:
+                version, changes = await self._feeds[audience].changes_since(version)
+                if changes:
+                    return b"".join([b"id: %s\ndata: %s\n\n" % (version.encode(), change) for change in changes])
+                await asyncio.sleep(self._interval_s)
 
-        return _AppResponse(stream)
+        return self._streams[audience].respond(request, next_events, lambda: b": nothing new\n\n")
 
     async def metrics(self, request: Request) -> Response:
         """GET /status/metrics: redirect to the metrics page, on its port of the host that the client has named.
@@ -124,47 +123,3 @@ class StatusEndpoints:
         if not is_operator and not self._is_public:
             raise NotFound("no such path")
         return is_operator
-
-    async def _stream(
-        self, feed: StatusFeed, version: str, receive: Receive, send: Send, abort: Callable[[], None]
-    ) -> None:
-        """Send changes until the client leaves, stops reading, or the daemon stops. abort: closes the connection."""
-        headers = {**_HEADERS, "content-type": "text/event-stream; charset=utf-8"}
-        raw_headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": raw_headers})
-        ends = (asyncio.create_task(_disconnected(receive)), asyncio.create_task(self._stopping.wait()))
-        try:
-            rounds = 0
-            while not any(end.done() for end in ends):
-                version, changes = await feed.changes_since(version)
-                lines = [b"id: %s\ndata: %s\n\n" % (version.encode(), change) for change in changes]
-                if lines or rounds % _HEARTBEAT_ROUNDS == 0:
-                    body = b"".join(lines) or b": nothing new\n\n"
-                    async with asyncio.timeout(self._write_timeout_s):
-                        await send({"type": "http.response.body", "body": body, "more_body": True})
-                rounds += 1
-                await asyncio.wait(ends, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
-            if not ends[0].done():
-                await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:
-            abort()
-            await ends[0]
-        finally:
-            for end in ends:
-                end.cancel()
-
-
-class _AppResponse(Response):
-    """A response that an ASGI app sends."""
-
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        super().__init__()
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -220,6 +220,7 @@ class ForecastService:
         or has no address of it.
     executor: threads that compute the forecasts.
     unix_clock: Unix time in seconds.
+    on_forecast: function that takes each new forecast of a tracked subnet.
     now: clock in seconds that never goes back.
     cpu_clock: CPU seconds of the calling thread.
     sleep: pause between the forecasts in the background.
@@ -237,6 +238,7 @@ class ForecastService:
         *,
         executor: Executor | None = None,
         unix_clock: Callable[[], float] = time.time,
+        on_forecast: Callable[[SubnetForecast], None] = lambda forecast: None,
         now: Callable[[], float] | None = None,
         cpu_clock: Callable[[], float] = time.thread_time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -252,6 +254,7 @@ class ForecastService:
         self._stale_s = settings.forecast_stale_after_s
         self._executor = executor
         self._unix_clock = unix_clock
+        self._on_forecast = on_forecast
         self._cpu_clock = cpu_clock
         self._sleep = sleep
         self._tracked = tuple(
@@ -320,6 +323,7 @@ class ForecastService:
         if subnet_id in self._tracked:
             self._computing_s[subnet_id] = computing_s
             self._latest.put(subnet_id, forecast, self._stale_s + self._rest_s(0.0))
+            self._on_forecast(forecast)
         return forecast
 
     def _is_observed(self, subnet_id: SubnetID, outlook: QuorumOutlook, connected: Mapping[NodeID, bool]) -> bool:

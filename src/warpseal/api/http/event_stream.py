@@ -1,0 +1,111 @@
+"""Server-sent events: a response that goes on until its client leaves or stops reading, or the daemon stops.
+
+A client that is slow holds what one write has, and delays no other. Source of truth: the HTML standard, section 9.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from warpseal.api.http.http_protocol import ABORT
+from warpseal.api.http.middleware import client_address
+from warpseal.api.signing.endpoints import InFlight
+from warpseal.errors import WarpsealError
+
+WRITE_TIMEOUT_S: Final = 20.0
+_HEARTBEAT_S: Final = 15.0
+_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+
+class EventStreams:
+    """The open streams of one path, at most `limit` in all and `limit_per_client` of one address.
+
+    stopping: set when the daemon stops, which ends the streams. write_timeout_s: for how long a client may leave a
+    write unread. heartbeat_s: after so long without events, a heartbeat is sent.
+    """
+
+    def __init__(
+        self,
+        stopping: asyncio.Event,
+        limit: int,
+        limit_per_client: int,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+        heartbeat_s: float = _HEARTBEAT_S,
+    ) -> None:
+        self._stopping = stopping
+        self._open = InFlight(limit, limit_per_client)
+        self._write_timeout_s = write_timeout_s
+        self._heartbeat_s = heartbeat_s
+
+    def respond(
+        self, request: Request, next_events: Callable[[], Awaitable[bytes]], heartbeat: Callable[[], bytes]
+    ) -> Response:
+        """Return the response with a stream; it raises TooManyRequests if there are too many.
+
+        next_events: waits for events and returns them as they are sent, or nothing; it may be cancelled and called
+        again. A WarpsealError of it ends the stream. heartbeat: returns a part without an event, which is sent first.
+        """
+        response = Response(headers=_HEADERS, media_type="text/event-stream")
+        if request.method == "HEAD":
+            return response
+        del response.headers["content-length"]
+
+        async def write(send: Send) -> None:
+            loop = asyncio.get_running_loop()
+            part, silent_until = heartbeat(), 0.0
+            while True:
+                if part:
+                    async with asyncio.timeout(self._write_timeout_s):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                    silent_until = loop.time() + self._heartbeat_s
+                try:
+                    async with asyncio.timeout_at(silent_until):
+                        part = await next_events()
+                except TimeoutError:
+                    part = heartbeat()
+
+        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+            with self._open.slot(client_address(scope)):
+                await send({"type": "http.response.start", "status": 200, "headers": response.raw_headers})
+                writing = asyncio.create_task(write(send))
+                leaving = asyncio.create_task(_disconnected(receive))
+                ends = (writing, leaving, asyncio.create_task(self._stopping.wait()))
+                try:
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                    if leaving.done():
+                        return
+                    error = writing.exception() if writing.done() else None
+                    if isinstance(error, TimeoutError):
+                        scope["state"][ABORT]()
+                        await leaving
+                    elif error is None or isinstance(error, WarpsealError):
+                        await send({"type": "http.response.body", "body": b""})
+                    else:
+                        raise error
+                finally:
+                    for end in ends:
+                        end.cancel()
+
+        return _AppResponse(stream)
+
+
+class _AppResponse(Response):
+    """A response that an ASGI app sends."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,112 @@
+"""The rows of the event log, and every statement about them.
+
+Numbers have no gaps and become visible in their order: a transaction takes them last, and on PostgreSQL it locks the
+log until the commit. A reader that has all events up to a number therefore misses none below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+from sqlalchemy import Connection, text
+
+from warpseal.store.settings import StoreSettings
+from warpseal.store.statements import Prepared
+from warpseal.store.values import Event, EventType
+from warpseal.store.write_queue import AddSignature
+from warpseal.warp.ids import id_text
+
+# The approximate size of a row without its body.
+EVENT_BYTES: Final = 60
+MAX_DELETED: Final = 1_000
+_NAME_BYTES: Final = 16
+_LOCK: Final = 0x57_53_45_56
+
+
+class NewEvent(NamedTuple):
+    """A row to be added. name: 16 bytes; the log takes each name once."""
+
+    time: int
+    name: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, name: bytes, event: Event) -> NewEvent:
+        """Return the row of an event."""
+        return cls(event.time, name, msgspec.json.encode(event))
+
+
+class StoredEvent(NamedTuple):
+    """A row. body: the JSON of an Event."""
+
+    number: int
+    body: bytes
+
+
+def event_name(kind: EventType, *identity: bytes) -> bytes:
+    """Return the name of an event. identity: what distinguishes it from all others of its type."""
+    return sha256(b"\x00".join((kind.encode(), *identity))).digest()[:_NAME_BYTES]
+
+
+def add_events(connection: Connection, events: Sequence[NewEvent]) -> None:
+    """Add events whose names are not in the log, as the last statements of a transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)")
+    _ADD.run(connection, [(EVENT_BYTES + len(event.body), *event) for event in events])
+
+
+def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
+    """Return the event of an aggregate signature."""
+    message, signed, subnet_id = added.message, added.signed, added.signing_subnet_id
+    event = Event(
+        type=EventType.MESSAGE_SIGNED,
+        time=int(now_unix_s),
+        source_blockchain_id=id_text(message.source_chain_id),
+        subnet_id=UNSET if subnet_id is None else id_text(subnet_id),
+        message_id=f"0x{message.id.hex()}",
+        data={"signers": len(signed.public_keys)},
+    )
+    return NewEvent.of(event_name(EventType.MESSAGE_SIGNED, message.id, signed.signature), event)
+
+
+def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_s: float) -> bool:
+    """Delete some events beyond the bounds of age and size, oldest first; return whether there are more.
+
+    The newest event stays, since it has the last number.
+    """
+    newest = NEWEST.fetch(connection, ())
+    if not newest:
+        return False
+    last, log_bytes = newest[0]
+    oldest_s = now_unix_s - settings.events_max_age_s
+    deleted = [
+        number
+        for number, until_bytes, at_s in _OLDEST.fetch(connection, ())
+        if number < last and (at_s < oldest_s or until_bytes <= log_bytes - settings.events_max_bytes)
+    ]
+    if deleted:
+        _DELETE.run(connection, [(deleted[-1],)])
+    return len(deleted) == MAX_DELETED
+
+
+_ADD: Final = Prepared(
+    lambda _: text(
+        "INSERT INTO events (number, log_bytes, time, name, body) SELECT (SELECT coalesce(max(number), 0) FROM events)"
+        " + 1, coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + :size, :time, :name, :body"
+        " ON CONFLICT (name) DO NOTHING"
+    ),
+    *("size", "time", "name", "body"),
+)
+NEWEST: Final = Prepared(lambda _: text("SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT 1"))
+READ: Final = Prepared(
+    lambda _: text("SELECT number, body FROM events WHERE number > :after ORDER BY number LIMIT :limit"),
+    *("after", "limit"),
+)
+_OLDEST: Final = Prepared(
+    lambda _: text(f"SELECT number, log_bytes, time FROM events ORDER BY number LIMIT {MAX_DELETED}")
+)
+_DELETE: Final = Prepared(lambda _: text("DELETE FROM events WHERE number <= :last"), "last")

@@ -1,0 +1,75 @@
+"""The event log: what happened, in one order for all daemons of a store, added once and read by a cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from warpseal.errors import InvalidRequest
+from warpseal.store.api_keys import ensure_secret, load_secrets
+from warpseal.store.database import Database
+from warpseal.store.errors import CursorExpired
+from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, add_events
+
+_LOG_ID: Final = "event_log"
+_LOG_ID_BYTES: Final = 8
+_MAX_DIGITS: Final = 18
+
+
+class EventLog:
+    """Adds events, and reads them by number. A cursor is the id of the log and the number of the last event read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._id: str | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether events can be added; False also without a store."""
+        return self._database.is_up
+
+    def add(self, events: Sequence[NewEvent]) -> None:
+        """Add events in a transaction of their own; they are lost if the store goes down before."""
+        if events:
+            future = self._database.call(lambda connection: add_events(connection, events))
+            future.add_done_callback(lambda _: self._database.on_events())
+
+    def listen(self, on_events: Callable[[], None]) -> None:
+        """Have a function called, in another thread, after this daemon added events; it replaces the one before."""
+        self._database.on_events = on_events
+
+    async def last(self) -> int:
+        """Return the number of the newest event; 0 if there never was one. Raises StoreDown."""
+        rows = await self._database.read(lambda connection: NEWEST.fetch(connection, ()))
+        return int(rows[0][0]) if rows else 0
+
+    async def read(self, after: int, limit: int) -> Sequence[StoredEvent]:
+        """Return the events that follow a number. Raises CursorExpired if some are deleted, and StoreDown."""
+        rows = await self._database.read(lambda connection: READ.fetch(connection, (after, limit)))
+        is_complete = rows[0][0] == after + 1 if rows else after <= await self.last()
+        if not is_complete:
+            raise await self._expired()
+        return [StoredEvent(*row) for row in rows]
+
+    async def cursor_prefix(self) -> str:
+        """Return how each cursor of this log begins. Raises StoreDown."""
+        if self._id is None:
+            database = self._database
+            secrets = await database.read(lambda connection: load_secrets(connection, _LOG_ID))
+            secrets = secrets or await database.write(lambda connection: ensure_secret(connection, _LOG_ID))
+            self._id = secrets[0][:_LOG_ID_BYTES].hex()
+        return f"{self._id}-"
+
+    async def parse_cursor(self, name: str, text: str) -> int:
+        """Return the number in a cursor. name: the parameter. Raises InvalidRequest, CursorExpired, StoreDown."""
+        log_id, _, digits = text.partition("-")
+        if not (digits.isascii() and digits.isdigit()) or len(digits) > _MAX_DIGITS:
+            raise InvalidRequest(name, "not a cursor; take it from the id of an event")
+        if f"{log_id}-" != await self.cursor_prefix():
+            raise await self._expired()
+        return int(digits)
+
+    async def _expired(self) -> CursorExpired:
+        rows = await self._database.read(lambda connection: READ.fetch(connection, (0, 1)))
+        oldest = rows[0][0] - 1 if rows else 0
+        return CursorExpired(f"{await self.cursor_prefix()}{oldest}")

@@ -1,0 +1,136 @@
+"""GET /v1/events of daemons: what they sign and miss is pushed once, also to clients that return after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.data.test_events import next_part, read_events
+from tests.eventually import until
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.l1_daemon import run_l1_network
+from tests.integration.test_forecast import HALF, QUICK
+from tests.store.conftest import postgres_server, postgres_url
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.plan import L1Plan, Plan, parse_rule
+from warpseal.warp.ids import P_CHAIN, id_text
+
+__all__ = ["postgres_server", "postgres_url"]
+
+EVENTS = "/v1/events"
+# Three of ten validators refuse: messages of the P-Chain for good, and others so that asking again may help.
+PLAN = Plan(
+    validators=10,
+    weights="equal:1000",
+    l1s=(L1Plan(shared=True),),
+    rules=(parse_rule("0-2:refuse=7/no way"),),
+    messages=20,
+)
+
+
+@asynccontextmanager
+async def listening(daemon: Daemon, query: str = "", **headers: str) -> AsyncIterator[Any]:
+    """Open a stream of a daemon; return when the daemon has seen its end, since the test cancels the daemon next."""
+    ended = await count_ended(daemon)
+    async with daemon.session.get(daemon.api_url + EVENTS + query, headers=headers) as reply:
+        assert reply.status == 200, await reply.text()
+        yield reply
+
+    async def has_ended() -> bool:
+        return await count_ended(daemon) > ended
+
+    await until(has_ended)
+
+
+async def count_ended(daemon: Daemon) -> float:
+    """Return how many streams have ended."""
+    series = (await daemon.metrics()).items()
+    return sum(value for name, value in series if name.startswith("warpseal_http_requests_total") and EVENTS in name)
+
+
+def others_of(network: SimulatedNetwork) -> list[Any]:
+    return [message for message in network.messages if message.unsigned.source_chain_id != P_CHAIN]
+
+
+async def test_signed_and_impossible_messages_are_pushed_and_a_restart_loses_none(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network:
+        config = build_config(network, tmp_path)
+        refused = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
+        async with run_daemon(config) as daemon:
+            await daemon.until_connected(10)
+            async with listening(daemon) as stream:
+                begin = (await next_part(stream))["id"]
+                assert (await daemon.aggregate(refused, quorum_percentage=90)).body["code"] == "quorum_impossible"
+                missed = await read_events(stream, 4)
+                assert (await daemon.aggregate(refused, quorum_percentage=90)).body["code"] == "quorum_impossible"
+        kinds = [event["type"] for event in missed]
+        assert (kinds[0], kinds[1:]) == ("quorum_impossible", ["validator_missing"] * 3)
+        assert missed[0]["messageId"] == f"0x{refused.unsigned.id.hex()}"
+        assert {event["data"]["reason"] for event in missed[1:]} == {"conversion_id_mismatch"}
+        assert not any("address" in str(event) for event in missed)
+        async with run_daemon(config) as daemon:
+            await daemon.until_connected(10)
+            (signed,) = others_of(network)[:1]
+            async with listening(daemon, **{"last-event-id": begin}) as stream:
+                assert await read_events(stream, 4) == missed
+                assert (await daemon.aggregate(signed)).status == 200
+                (event,) = await read_events(stream, 1)
+    assert (event["type"], event["messageId"]) == ("message_signed", f"0x{signed.unsigned.id.hex()}")
+    assert event["sourceBlockchainId"] == id_text(signed.unsigned.source_chain_id)
+    assert event["cursor"].partition("-")[2] == "5"
+
+
+@pytest.mark.parametrize("listener", [0, 1])
+async def test_daemons_of_one_store_push_each_others_events(listener: int, tmp_path: Path, postgres_url: str) -> None:
+    async with run_network(PLAN) as network:
+        keys = {"store-url": postgres_url}
+        configs = [build_config(network, tmp_path / name, keys) for name in ("first", "second")]
+        async with run_daemon(configs[0]) as first, run_daemon(configs[1]) as second:
+            daemons = (first, second)
+            for daemon in daemons:
+                await daemon.until_connected(10)
+            async with listening(daemons[listener]) as stream:
+                messages = others_of(network)[:2]
+                for daemon, message in zip(daemons, messages, strict=True):
+                    assert (await daemon.aggregate(message)).status == 200
+                events = await read_events(stream, 2)
+    assert [event["messageId"] for event in events] == [f"0x{message.unsigned.id.hex()}" for message in messages]
+
+
+async def test_signed_l1_transactions_are_pushed(tmp_path: Path) -> None:
+    async with run_l1_network(tmp_path) as running, listening(running.daemon) as stream:
+        transaction = running.network.p_chain.register(running.l1, running.nodes_of_l1()[-1], weight=500)
+        await running.deliver(transaction)
+        await running.deliver(transaction)
+        signed, event = await read_events(stream, 2)
+    assert (signed["type"], event["type"]) == ("message_signed", "l1_transaction_signed")
+    assert signed["messageId"] == event["messageId"]
+    assert (event["data"]["txHash"], event["subnetId"]) == (transaction.text, id_text(running.l1))
+
+
+async def test_a_forecast_of_a_halt_is_pushed(tmp_path: Path) -> None:
+    async with run_network(HALF) as network, run_daemon(build_config(network, tmp_path, **QUICK)) as daemon:
+        async with listening(daemon, "?types=l1_halts_soon") as stream:
+            (event,) = await read_events(stream, 1)
+        l1 = network.subnets[1].subnet_id
+    assert event["subnetId"] == id_text(l1)
+    assert event["data"] | {"quorumImpossibleAt": 0} == {
+        "quorumImpossibleAt": 0,
+        "activeWeight": "2000",
+        "requiredWeight": "1340",
+        "totalWeight": "2000",
+    }
+
+
+async def test_a_daemon_without_a_store_has_no_events(tmp_path: Path) -> None:
+    async with (
+        run_network(PLAN) as network,
+        run_daemon(build_config(network, tmp_path, {"store-url": "off"})) as daemon,
+    ):
+        await daemon.until_open()
+        reply = await daemon.get(EVENTS)
+        assert (reply.status, reply.body["code"]) == (404, "events_not_enabled")
