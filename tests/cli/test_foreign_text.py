@@ -95,7 +95,7 @@ def test_index_verify_prints_no_escape_sequences(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = (
-        IndexFinding(f"balance of {ESCAPE}", fault=f"is {ESCAPE}"),
+        IndexFinding(f"balance of {ESCAPE}", difference=f"is {ESCAPE}"),
         IndexFinding("supply", is_compared=False, reason=f"the node answered {ESCAPE}"),
         IndexFinding("holders", remark=f"the token is called {ESCAPE}"),
     )

@@ -44,7 +44,7 @@ def write(folder: Path, content: Any) -> Path:
 def errors_of(folder: Path, content: Any, **environ: str) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(write(folder, content), {}, environ)
-    return [str(setting_error) for setting_error in error.value.faults]
+    return [str(setting_error) for setting_error in error.value.errors]
 
 
 def test_all_thirteen_keys_of_the_reference_have_its_meaning(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_an_error_names_the_variable_or_the_flag_that_it_came_from(tmp_path: Pat
     environ = {"WARPSEAL_API_PORT": "x", "SIGNATURE_CACHE_SIZE": "0", "AVAGO_API_ADMIN_ENABLED": "loud"}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "api-port": 1}), {"metrics-port": "70000", "api-host": "h"}, environ)
-    assert {str(setting_error).partition(":")[0]: setting_error.source for setting_error in error.value.faults} == {
+    assert {str(setting_error).partition(":")[0]: setting_error.source for setting_error in error.value.errors} == {
         "api-port": "environment WARPSEAL_API_PORT",
         "metrics-port": "flag --metrics-port",
         "signature-cache-size": "environment SIGNATURE_CACHE_SIZE",
@@ -272,7 +272,7 @@ def test_an_unknown_variable_is_an_error_of_a_strict_check_only(tmp_path: Path) 
     assert str(unknown).endswith("did you mean WARPSEAL_API_PORT?")
     with pytest.raises(ConfigError) as error:
         load(file, {}, environ, strict=True)
-    assert error.value.faults == (unknown,)
+    assert error.value.errors == (unknown,)
 
 
 def test_variables_that_kubernetes_sets_for_services_are_ignored_with_a_notice(tmp_path: Path) -> None:
@@ -382,13 +382,13 @@ def test_errors_in_evm_chains_are_reported_without_their_urls(tmp_path: Path) ->
     bad = {"blockchain-id": "x", "rpc": [], "ws": ["http://key.example/secret"], "deny-methods": ["a b"]}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [bad]}), {}, {})
-    assert str(error.value.faults[0].path).startswith("evm-chains[0].")
+    assert str(error.value.errors[0].path).startswith("evm-chains[0].")
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [{**good, "ws": ["http://key.example/secret"]}]}), {}, {})
     assert "secret" not in str(error.value)
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "evm-chains": [good, good]}), {}, {})
-    assert [setting_error.path for setting_error in error.value.faults] == ["evm-chains[1].blockchain-id"]
+    assert [setting_error.path for setting_error in error.value.errors] == ["evm-chains[1].blockchain-id"]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_no_more_nodes_must_agree_than_are_named(tmp_path: Path) -> None:
 def test_a_url_without_a_scheme_is_named_with_the_likely_one(tmp_path: Path, url: str, advice: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "info-api": url}), {}, {})
-    (setting_error,) = error.value.faults
+    (setting_error,) = error.value.errors
     assert (setting_error.path, setting_error.reason) == (
         "info-api",
         f"expected http:// or https:// and a host, found '{url}': {advice}",
@@ -468,7 +468,7 @@ def test_a_malformed_node_id_is_named_with_its_error_and_where_a_right_one_is_fo
     peer = {"id": "NodeID-x", "ip": "127.0.0.1:9651"}
     with pytest.raises(ConfigError) as error:
         load(write(tmp_path, {**LEAST, "manually-tracked-peers": [peer]}), {}, {})
-    (setting_error,) = error.value.faults
+    (setting_error,) = error.value.errors
     assert setting_error.path == "manually-tracked-peers[0].id"
     assert "expected NodeID- and its base58-check text, found 'NodeID-x' (" in setting_error.reason
     assert setting_error.reason.endswith("; a node shows its own by info.getNodeID")

@@ -51,7 +51,7 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(
         await index_all(tmp_path, node)
         node.replies["platform.getCurrentSupply"] = SUPPLY
         findings = await verify_recorded(tmp_path, node)
-    assert [finding for finding in findings.values() if finding.fault] == []
+    assert [finding for finding in findings.values() if finding.difference] == []
     compared = [subject for subject, finding in findings.items() if finding.is_compared]
     assert "supply" in compared
     for address in ADDRESSES:
@@ -77,7 +77,7 @@ async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: 
         with sqlite3.connect(tmp_path / "index.db") as database:
             assert database.execute(change).rowcount == 1
         findings = await verify_recorded(tmp_path, node)
-    assert any(finding.fault and name.startswith(subject) for name, finding in findings.items())
+    assert any(finding.difference and name.startswith(subject) for name, finding in findings.items())
 
 
 async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_nothing_wrong(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_n
             await until_caught_up(indexer)
         node.replies["platform.getCurrentSupply"] = SUPPLY
         findings = await verify_recorded(tmp_path, node)
-    assert [finding for finding in findings.values() if finding.fault] == []
+    assert [finding for finding in findings.values() if finding.difference] == []
     skipped = {subject: finding.reason for subject, finding in findings.items() if not finding.is_compared}
     assert "genesis-file" in skipped["supply"]
     for address in ADDRESSES:
@@ -149,7 +149,7 @@ async def test_verify_finds_the_l1_fees_of_a_simulated_network_right(tmp_path: P
             params = (await fetch_network(upstream, network.network_id, genesis)).params
             url = StoreUrl.for_file(tmp_path / "index.db")
             findings = await IndexVerifier(upstream, params, url, IndexSettings()).run(60, seed=1)
-    assert [finding for finding in findings if finding.fault] == []
+    assert [finding for finding in findings if finding.difference] == []
     validations = (first.id, second.id, third.id, fourth.id, registered)
     expected = {"supply", *(f"balance of {id_text(validation)}" for validation in validations)}
     assert expected <= {finding.subject for finding in findings if finding.is_compared}

@@ -45,7 +45,7 @@ async def assert_examples_hold(daemon: Daemon, *operations: Operation) -> None:
     names = {operation.name for operation in operations}
     for request in example_requests():
         if request.name in names:
-            body, example = (await daemon.get(request.path)).body, load_examples()[request.name].answer
+            body, example = (await daemon.get(request.path)).body, load_examples()[request.name].response
             # Page tokens are sealed with a key of the daemon.
             assert body.pop("nextPageToken", "") != example.get("nextPageToken", "-")
             assert body == {name: value for name, value in example.items() if name != "nextPageToken"}

@@ -20,11 +20,11 @@ from warpseal.simnet.rpc import Outage, OutageKind
 from warpseal.simnet.settings import NodeSettings
 from warpseal.upstream.node import open_session
 from warpseal.upstream.pool import NodeResult
-from warpseal.upstream.probe import EndpointAnswer
+from warpseal.upstream.probe import EndpointResponse
 from warpseal.warp.ids import id_text
 
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), nodes=3, churn_every=1)
-REPLY = EndpointAnswer(200, "JSON-RPC result", clock_offset_s=0.4)
+REPLY = EndpointResponse(200, "JSON-RPC result", clock_offset_s=0.4)
 
 
 def build(network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mapping[str, Any] | None = None) -> Config:
@@ -34,7 +34,7 @@ def build(network: SimulatedNetwork, folder: Path, quorum: int = 2, keys: Mappin
     )
 
 
-async def compare(config: Config, responses: Mapping[int, EndpointAnswer] | None = None) -> list[Finding]:
+async def compare(config: Config, responses: Mapping[int, EndpointResponse] | None = None) -> list[Finding]:
     """Return the findings. replies: what some nodes of p-chain-api answered, by position."""
     async with open_session() as session:
         upstream = connect_upstream(config.node, session)

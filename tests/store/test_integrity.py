@@ -52,7 +52,7 @@ def test_an_intact_store_has_counts_and_no_errors(any_store_url: str) -> None:
     report, lines = check_store(create_filled_store(any_store_url))
     assert lines == []
     assert report == IntegrityReport(
-        messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, faults=0
+        messages=2, signatures=2, shares=3, wrong_candidates=1, origins=1, l1_transactions=1, errors=0
     )
 
 
@@ -89,7 +89,7 @@ def test_each_inconsistency_is_reported(
     place = create_filled_store(any_store_url)
     write_rows(place, row_writer(table, **values))
     report, lines = check_store(place)
-    assert report.faults == len(lines) >= 1
+    assert report.errors == len(lines) >= 1
     assert any(words in line for line in lines), lines
     if table is SIGNATURES:
         assert lines[0].startswith(f"message {id_text(FIRST.id)}: ")
@@ -135,7 +135,7 @@ def test_damage_to_the_file_is_named(page: int, tmp_path: Path) -> None:
     raw[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
     file.write_bytes(raw)
     report, lines = check_store(place)
-    assert report.faults == len(lines) >= 1
+    assert report.errors == len(lines) >= 1
     assert all(line.startswith(("the file is damaged", "the database cannot be read")) for line in lines[:1])
 
 

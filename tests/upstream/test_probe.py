@@ -16,7 +16,7 @@ from tests.node.recorded_node import RecordedNode, refusing_uri, serve_nodes
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.node import open_session
-from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
+from warpseal.upstream.probe import EndpointResponse, probe_endpoint
 
 METHOD = "info.getNetworkID"
 
@@ -43,7 +43,7 @@ async def serving(
         await runner.cleanup()
 
 
-async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float = 10.0) -> EndpointAnswer:
+async def probe(uri: str, paths: tuple[str, ...] = INFO_PATHS, timeout_s: float = 10.0) -> EndpointResponse:
     async with open_session() as session:
         return await probe_endpoint(session, NodeEndpoint(uri), paths, METHOD, timeout_s)
 

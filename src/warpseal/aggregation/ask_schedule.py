@@ -192,4 +192,4 @@ class AskSchedule:
 
 
 def _may_be_asked(node: NodeRecord) -> bool:
-    return node.is_connected and node.member.status is PENDING and (node.last_reply is None or node.can_answer)
+    return node.is_connected and node.member.status is PENDING and (node.last_reply is None or node.can_respond)

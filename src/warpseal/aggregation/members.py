@@ -65,7 +65,7 @@ class NodeRecord(Struct, eq=False):
     unreachable: Unreachable | None = None
 
     @property
-    def can_answer(self) -> bool:
+    def can_respond(self) -> bool:
         """Whether the node has not refused yet for the rest of the round."""
         return self.last_reply is None or self.last_reply.status is PENDING
 
@@ -279,7 +279,7 @@ class MemberTable:
             return
         retry_at = inf
         for node in self.nodes_of(member):
-            if node.can_answer:
+            if node.can_respond:
                 if node.unreachable is None:
                     return
                 retry_at = min(retry_at, node.unreachable.retry_at)

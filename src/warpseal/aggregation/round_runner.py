@@ -328,7 +328,7 @@ class RoundRunner:
                 if share.raw == raw:
                     self._round.response(node, share)
                 return
-        if raw is NoSignature.MALFORMED and node.can_answer:
+        if raw is NoSignature.MALFORMED and node.can_respond:
             self._deps.ports.metrics.count_bad_share((node_id_text(node.node_id),))
         self._round.response(node, raw)
 
@@ -413,7 +413,7 @@ class RoundRunner:
                 self._deps.ports.on_shortfall(self.request.message, shortfall)
         shortfall = caller.shortfall = shortfalls[key]
         if goal.stored_only and (self._loaded.is_incomplete or action.is_late):
-            # The store may hold more than was read, so the answer says nothing about it.
+            # The store may hold more than was read, so the result says nothing about it.
             caller.settle(StoreDown("what was signed earlier cannot be read now"))
         elif shortfall.verdict is Verdict.NEVER and not goal.stored_only:
             caller.settle(QuorumImpossible(shortfall))

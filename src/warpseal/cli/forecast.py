@@ -123,7 +123,7 @@ _KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary
 
 
 def _fetch_forecast(url: str, network: str, subnet_id: str, headers: dict[str, str]) -> bytes:
-    """Return the daemon's answer. Raises StartupError with the text of its error."""
+    """Return the daemon's response. Raises StartupError with the text of its error."""
     while True:
         path = f"/v1/networks/{quote(network, safe='')}/subnets/{quote(subnet_id, safe='')}/forecast"
         status, body = get_response(url, path, headers, _TIMEOUT_S)

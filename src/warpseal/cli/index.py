@@ -177,7 +177,7 @@ def _verify(args: argparse.Namespace) -> int:
         raise StartupError(str(error)) from None
     for line in _format_findings(findings):
         print(printable(line))
-    wrong = sum(bool(finding.fault) for finding in findings)
+    wrong = sum(bool(finding.difference) for finding in findings)
     compared = sum(finding.is_compared for finding in findings)
     print(f"{compared} of {len(findings)} compared, {wrong} wrong")
     if wrong or not compared:
@@ -189,11 +189,11 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
-    """Yield a line for each fault and each check that was not made, and one for each contract with remarks."""
+    """Yield a line for each difference and each check that was not made, and one for each contract with remarks."""
     remarks: dict[tuple[str, str], list[IndexFinding]] = {}
     for finding in findings:
-        if finding.fault:
-            yield f"WRONG  {finding.subject}: {finding.fault}"
+        if finding.difference:
+            yield f"WRONG  {finding.subject}: {finding.difference}"
         elif not finding.is_compared:
             yield f"       {finding.subject}: not compared: {finding.reason}"
         elif finding.remark:

@@ -249,7 +249,7 @@ def parse_node(text: str) -> NodeEndpoint:
         return endpoint("http", "https")(text, "--node")
     except InvalidSetting as error:
         # The flag is named before the reason.
-        raise argparse.ArgumentTypeError("; ".join(fault.reason for fault in error.faults)) from None
+        raise argparse.ArgumentTypeError("; ".join(cause.reason for cause in error.errors)) from None
 
 
 def _parse_height(text: str) -> int:

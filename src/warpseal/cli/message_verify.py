@@ -228,12 +228,12 @@ def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, An
 
 
 def _post(url: str, network: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the status and the body of the daemon's answer. Raises StartupError."""
+    """Return the status and the body of the daemon's response. Raises StartupError."""
     raw = json.dumps(body).encode()
     status, content = get_response(url, _PATH.format(network), headers, _TIMEOUT_S, raw)
     try:
         if status == _OK:
-            # Fields that the answer lacks would end the command later.
+            # Fields that the response lacks would end the command later.
             msgspec.json.decode(content, type=PreflightAnswer)
         document = json.loads(content)
     except ValueError:

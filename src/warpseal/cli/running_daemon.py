@@ -56,7 +56,7 @@ def get_response(
     timeout_s: float = _TIMEOUT_S,
     body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises StartupError if there is none. body: sent by POST."""
+    """Return the status and the body of a response. Raises StartupError if there is none. body: sent by POST."""
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
     loggers = set_up_logging(config.logs)
     for notice in find_service_addresses(os.environ):
         log.info("environment variable ignored", extra={"variable": notice.path, "reason": notice.reason})
-    for fault in loaded.unknown_names:
-        log.warning("environment variable ignored", extra={"variable": fault.path, "reason": fault.reason})
+    for error in loaded.unknown_names:
+        log.warning("environment variable ignored", extra={"variable": error.path, "reason": error.reason})
     # The imports of the start make objects that stay: to look for garbage among them costs a tenth of the start.
     gc.disable()
 

@@ -189,15 +189,15 @@ def _check(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
     with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
-        counts = IntegrityCheck(connection, lambda fault: display.print(printable(fault)), display.update).run()
+        counts = IntegrityCheck(connection, lambda error: display.print(printable(error)), display.update).run()
     signed = f"{counts.signatures} signed messages, {counts.shares} shares"
     origins = f"{counts.origins} origins, {counts.l1_transactions} L1 transactions"
     print(f"{counts.messages} messages, {signed}, {origins}")
     if counts.wrong_candidates:
         print(f"{counts.wrong_candidates} unverified shares are invalid; the daemon never uses them")
     intact = "no faults: the store is intact, every signature is valid"
-    print(f"{counts.faults} faults: see above" if counts.faults else intact)
-    return 1 if counts.faults else 0
+    print(f"{counts.errors} faults: see above" if counts.errors else intact)
+    return 1 if counts.errors else 0
 
 
 @contextmanager

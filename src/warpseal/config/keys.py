@@ -24,7 +24,7 @@ from warpseal.node.settings import NodeSettings
 from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
-from warpseal.runtime.settings import SETTING, Group, Setting, SettingFault
+from warpseal.runtime.settings import SETTING, Group, Setting, SettingError
 from warpseal.store.settings import StoreSettings
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
@@ -143,25 +143,25 @@ def default_data_dir() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "warpseal"
 
 
-def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator[SettingFault]:
-    """Yield the faults of keys that contradict each other. faulty: keys whose own faults are reported."""
+def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> Iterator[SettingError]:
+    """Yield the errors of keys that contradict each other. invalid_keys: keys whose own errors are reported."""
     has_certificate, has_key = bool(parsed.get("tls-cert-path")), bool(parsed.get("tls-key-path"))
-    if has_certificate != has_key and not faulty & {"tls-cert-path", "tls-key-path"}:
-        yield SettingFault("tls-cert-path", "tls-cert-path and tls-key-path go together")
-    if "max-request-timeout-seconds" not in faulty:
+    if has_certificate != has_key and not invalid_keys & {"tls-cert-path", "tls-key-path"}:
+        yield SettingError("tls-cert-path", "tls-cert-path and tls-key-path go together")
+    if "max-request-timeout-seconds" not in invalid_keys:
         longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
         if parsed.get("request-timeout-seconds", 0) > longest:
-            yield SettingFault("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
+            yield SettingError("request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}")
     nodes, quorum = len({node.base_url for node in parsed.get("p-chain-api", ())}), parsed.get("p-chain-quorum", 1)
-    if 0 < nodes < quorum and "p-chain-api" not in faulty:
+    if 0 < nodes < quorum and "p-chain-api" not in invalid_keys:
         counted = "1 node" if nodes == 1 else f"{nodes} different nodes"
-        yield SettingFault("p-chain-quorum", f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes")
-    if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in faulty:
+        yield SettingError("p-chain-quorum", f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes")
+    if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in invalid_keys:
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
-        yield SettingFault("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
+        yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
     for name in ("gateway-allow-methods", "gateway-deny-methods"):
-        if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in faulty:
-            yield SettingFault(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")
+        if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
+            yield SettingError(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")
     defaults = ApiSettings()
     ports = {
         "api-port": defaults.api_port,
@@ -171,9 +171,9 @@ def find_contradictions(parsed: Mapping[str, Any], faulty: Set[str]) -> Iterator
     names_by_port: dict[int, str] = {}
     for name, default in ports.items():
         port = parsed.get(name, default)
-        if name not in faulty and port:
+        if name not in invalid_keys and port:
             if port in names_by_port:
-                yield SettingFault(name, f"is the {names_by_port[port]} too, {port}")
+                yield SettingError(name, f"is the {names_by_port[port]} too, {port}")
             names_by_port.setdefault(port, name)
 
 

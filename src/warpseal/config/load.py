@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from warpseal.config.keys import KEYS, Config, Key, build_config, default_data_dir, find_contradictions
 from warpseal.errors import StartupError
-from warpseal.runtime.settings import InvalidSetting, SettingFault, nearest, unknown_key
+from warpseal.runtime.settings import InvalidSetting, SettingError, nearest, unknown_key
 
 ENVIRONMENT_PREFIX: Final = "WARPSEAL_"
 NODE_PREFIX: Final = "AVAGO_"
@@ -28,12 +28,12 @@ _SERVICE_ADDRESS: Final = re.compile(r"(?:tcp|udp|sctp)://.*")
 
 
 class ConfigError(StartupError):
-    """The configuration has faults; the text names all of them."""
+    """The configuration has errors; the text names all of them."""
 
-    def __init__(self, faults: tuple[SettingFault, ...]) -> None:
-        listed = "".join(f"\n  {fault}" for fault in faults)
-        super().__init__(f"the configuration has {len(faults)} fault{'s' if len(faults) > 1 else ''}:{listed}")
-        self.faults = faults
+    def __init__(self, errors: tuple[SettingError, ...]) -> None:
+        listed = "".join(f"\n  {error}" for error in errors)
+        super().__init__(f"the configuration has {len(errors)} fault{'s' if len(errors) > 1 else ''}:{listed}")
+        self.errors = errors
 
 
 class Loaded(Struct, frozen=True):
@@ -44,16 +44,16 @@ class Loaded(Struct, frozen=True):
 
     config: Config
     sources: Mapping[str, str]
-    unknown_names: tuple[SettingFault, ...]
+    unknown_names: tuple[SettingError, ...]
 
 
 def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False) -> Loaded:
-    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every fault.
+    """Return the configuration of these layers. flags: key name -> text. Raises ConfigError naming every error.
 
-    strict: an unknown WARPSEAL_ name of the environment is a fault.
+    strict: an unknown WARPSEAL_ name of the environment is an error.
     """
-    faults: list[SettingFault] = []
-    raw = _read_file(file, environ, faults) if file else {}
+    errors: list[SettingError] = []
+    raw = _read_file(file, environ, errors) if file else {}
     sources = dict.fromkeys(raw, f"file {file}")
     for key in KEYS:
         name = _environment_name(key, environ)
@@ -61,19 +61,19 @@ def load(file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str]
             raw[key.name], sources[key.name] = environ[name], f"environment {name}"
         if key.name in flags:
             raw[key.name], sources[key.name] = flags[key.name], f"flag --{key.name}"
-    values = _parse(raw, sources, faults)
+    values = _parse(raw, sources, errors)
     missing = [key.name for key in KEYS if key.setting.is_required and key.name not in raw]
-    faults += [
-        SettingFault(name, f"missing, and there is no default; set it in the config file or with --{name}")
+    errors += [
+        SettingError(name, f"missing, and there is no default; set it in the config file or with --{name}")
         for name in missing
     ]
     contradictions = find_contradictions(values, raw.keys() - values.keys())
-    faults += [replace(fault, source=sources.get(fault.path, "")) for fault in contradictions]
+    errors += [replace(error, source=sources.get(error.path, "")) for error in contradictions]
     unknown_names = tuple(_unknown_names(environ))
     if strict:
-        faults += unknown_names
-    if faults:
-        raise ConfigError(tuple(faults))
+        errors += unknown_names
+    if errors:
+        raise ConfigError(tuple(errors))
     return Loaded(build_config(values), sources, unknown_names)
 
 
@@ -92,14 +92,14 @@ def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[
     try:
         return None if value is None else key.setting.parse(value, name)
     except InvalidSetting as error:
-        raise ConfigError(error.faults) from error
+        raise ConfigError(error.errors) from error
 
 
-def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingFault]:
+def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]:
     """Yield the ignored variables that have the name of a setting, and the address of a service as value."""
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
-            yield SettingFault(name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}")
+            yield SettingError(name, f"Kubernetes sets it to the address of a service: {environ[name][:60]}")
 
 
 def names_nodes(file: Path | None, environ: Mapping[str, str]) -> bool:
@@ -131,7 +131,7 @@ def _is_service(name: str, environ: Mapping[str, str]) -> bool:
     return name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(environ[name]) is not None
 
 
-def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
+def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingError]:
     names = {key.name.upper().replace("-", "_") for key in KEYS} | set(_OTHER_NAMES)
     for name in sorted(environ):
         bare = name.removeprefix(ENVIRONMENT_PREFIX)
@@ -139,45 +139,45 @@ def _unknown_names(environ: Mapping[str, str]) -> Iterator[SettingFault]:
             removal, near = REMOVED_KEYS.get(bare.lower().replace("_", "-")), nearest(bare, names)
             advice = f"; did you mean {ENVIRONMENT_PREFIX}{near}?" if near else ""
             unknown = f"unknown name of an environment variable{advice}"
-            yield SettingFault(name, f"removed: {removal}" if removal else unknown)
+            yield SettingError(name, f"removed: {removal}" if removal else unknown)
 
 
-def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], faults: list[SettingFault]) -> dict[str, Any]:
+def _parse(raw: Mapping[str, Any], sources: Mapping[str, str], errors: list[SettingError]) -> dict[str, Any]:
     by_name = {key.name: key for key in KEYS}
     values: dict[str, Any] = {}
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
             reason = f"removed: {REMOVED_KEYS[name]}" if name in REMOVED_KEYS else unknown_key(name, by_name)
-            faults.append(SettingFault(name, reason, sources[name]))
+            errors.append(SettingError(name, reason, sources[name]))
             continue
         try:
             values[name] = key.setting.parse(value, name)
         except InvalidSetting as error:
-            faults += [replace(fault, source=sources[name]) for fault in error.faults]
+            errors += [replace(cause, source=sources[name]) for cause in error.errors]
     return values
 
 
-def _read_file(file: Path, environ: Mapping[str, str], faults: list[SettingFault]) -> dict[str, Any]:
+def _read_file(file: Path, environ: Mapping[str, str], errors: list[SettingError]) -> dict[str, Any]:
     source = next((f"environment {name}" for name in CONFIG_FILE_NAMES if environ.get(name) == str(file)), "")
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_FILE_BYTES + 1)
-        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, f"file {file}", faults))
+        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, f"file {file}", errors))
     except OSError as error:
-        raise ConfigError((SettingFault(str(file), f"cannot be read: {error.strerror}", source),)) from error
+        raise ConfigError((SettingError(str(file), f"cannot be read: {error.strerror}", source),)) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError((SettingFault(str(file), f"is not JSON: {error}", source),)) from error
+        raise ConfigError((SettingError(str(file), f"is not JSON: {error}", source),)) from error
     if not isinstance(content, dict):
-        raise ConfigError((SettingFault(str(file), "expected a JSON object at the top", source),))
+        raise ConfigError((SettingError(str(file), "expected a JSON object at the top", source),))
     return content
 
 
-def _object(pairs: list[tuple[str, Any]], source: str, faults: list[SettingFault]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]], source: str, errors: list[SettingError]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name, value in pairs:
         if name in content:
-            faults.append(SettingFault(name, "given twice", source))
+            errors.append(SettingError(name, "given twice", source))
         content[name] = value
     return content
 

@@ -136,20 +136,20 @@ class DaemonStatus:
                 missing = await describe.rows(subnet.subnet_id, subnet.missing[:limit])
                 inactive = [member for member in listed if not isinstance(member, Validator)]
                 subnets.append(_subnet(subnet, missing, inactive, limit, is_pinned=is_pinned))
-        faults = self._probes.faults()
+        reasons = self._probes.reasons()
         height = None if sources is None else sources.services.heights.last
         recent = () if sources is None else tuple(sources.services.aggregator.recent)
         return StatusDocument(
             version=__version__,
             started_at=utc_text(self._started_at),
             time=utc_text(self._unix_clock()),
-            ready=not faults,
+            ready=not reasons,
             bls_backend=None if sources is None else sources.bls_backend,
             network_id=None if sources is None else sources.network_id,
             network=None if sources is None else NETWORK_NAMES.get(sources.network_id, (None,))[0],
             node_id=None if sources is None else _node_text(sources.node_id),
             proposed_height=None if height is None else str(height),
-            faults=faults,
+            faults=reasons,
             degraded=self._node_api.health.degraded(),
             subnets=subnets,
             forecasts=[] if sources is None else list(map(forecast_status, sources.forecasts.latest())),
@@ -366,7 +366,7 @@ def _indexed_chain(sample: IndexSample) -> ChainSummary:
 
 
 def _forwarded_chain(kind: str, name: str, pool: NodePool[Any], evm_chain_id: int | None = None) -> ChainSummary:
-    faults, progress = pool.failures(), pool.head_progress()
+    failures, progress = pool.failures(), pool.head_progress()
     return ChainSummary(
         kind=kind,
         name=name,
@@ -377,7 +377,7 @@ def _forwarded_chain(kind: str, name: str, pool: NodePool[Any], evm_chain_id: in
         evm_chain_id=evm_chain_id,
         nodes_up=sum(node.is_verified and node.failure is None for node in pool.nodes),
         nodes=len(pool.nodes),
-        errors={str(position): reason for position, reason in sorted(faults.items())} or None,
+        errors={str(position): reason for position, reason in sorted(failures.items())} or None,
     )
 
 

@@ -20,7 +20,7 @@ class DeliveryRequest(Struct, frozen=True):
     """A request for a message that a destination accepts.
 
     aggregation: what the caller asked for; its height and signing subnet win if they are given. names_quorum: the
-    caller named the quorum. wants_report: the answer has the report, and a message for the next epoch if one is needed.
+    caller named the quorum. wants_report: the response has the report, and a message for the next epoch if needed.
     """
 
     aggregation: AggregationRequest

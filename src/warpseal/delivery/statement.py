@@ -125,7 +125,7 @@ class _Verdict(NamedTuple):
 
 
 class StatementChecker:
-    """Asks nodes, each question within a few seconds; a node that lacks the answer, lies or hangs ends nothing.
+    """Asks nodes, each question within a few seconds; a node that lacks the data, lies or hangs ends nothing.
 
     records: None without a store. executor: parses payloads. now: Unix seconds.
     """

@@ -35,7 +35,7 @@ from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.node import open_session
 from warpseal.upstream.pool import NodeResult
-from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
+from warpseal.upstream.probe import EndpointResponse, probe_endpoint
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 _POLL_S = 0.1
@@ -49,16 +49,16 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
     metrics = Metrics()
     findings = [Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})]
     async with open_upstreams(config, metrics) as upstreams:
-        info_answers, p_chain_answers = await _probe_endpoints(config.node)
-        findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_answers)
+        info_responses, p_chain_responses = await _probe_endpoints(config.node)
+        findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_responses)
         heights = await upstreams.upstream.platform.probe()
-        findings += [*_check_nodes("p-chain-api", heights, p_chain_answers), *check_heights(heights)]
+        findings += [*_check_nodes("p-chain-api", heights, p_chain_responses), *check_heights(heights)]
         try:
             network_id = await upstreams.upstream.info.network_id()
         except NodeUnavailable:
             return findings
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
-        findings += await compare_nodes(config, upstreams.upstream, heights, p_chain_answers, info_answers)
+        findings += await compare_nodes(config, upstreams.upstream, heights, p_chain_responses, info_responses)
         findings.append(await _check_store(config, network_id))
         findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
         findings += await check_gateway(config, network_id)
@@ -120,7 +120,7 @@ async def _until_connected(services: Services, timeout_s: float) -> None:
                 await asyncio.sleep(_POLL_S)
 
 
-async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointAnswer]]:
+async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointResponse]]:
     """Return what each base URL of info-api and of p-chain-api answers."""
     probes = (
         (settings.info_api, INFO_PATHS, "info.getNetworkID"),
@@ -136,19 +136,19 @@ async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointAnswer]]
 
 
 def _check_nodes(
-    setting: str, results: Sequence[NodeResult[int]], answers: Sequence[EndpointAnswer]
+    setting: str, results: Sequence[NodeResult[int]], responses: Sequence[EndpointResponse]
 ) -> Iterator[Finding]:
-    for result, answer in zip(results, answers, strict=True):
+    for result, response in zip(results, responses, strict=True):
         where = f"{setting}[{result.position}] {result.display}"
-        detail = {"setting": f"{setting}[{result.position}]", "status": answer.status, "body": answer.body}
+        detail = {"setting": f"{setting}[{result.position}]", "status": response.status, "body": response.body}
         if result.failure is not None:
             grade = Grade.BAD if len(results) == 1 else Grade.WARNING
-            advice = answer.meaning or "is the node up, the URL right, and the key (if any) valid?"
+            advice = response.meaning or "is the node up, the URL right, and the key (if any) valid?"
             if result.failure is PublicFailure.WRONG_NETWORK:
                 advice = "it is of another network than the first node of info-api: name nodes of one network"
-            yield Finding(grade, f"{where}: {result.failure} ({answer})", advice, detail)
+            yield Finding(grade, f"{where}: {result.failure} ({response})", advice, detail)
         else:
-            yield Finding(Grade.GOOD, f"{where} answers: {answer}", detail=detail)
+            yield Finding(Grade.GOOD, f"{where} answers: {response}", detail=detail)
     if len(results) > 1 and all(result.failure is not None for result in results):
         yield Finding(Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one")
 

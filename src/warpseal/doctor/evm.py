@@ -140,12 +140,12 @@ class _ChainCheck:
             advice = "the URL ends in /ext/bc/<blockchain id>/rpc; all nodes of one entry serve one chain"
             return Finding(Grade.WARNING, f"{where} {failure}", advice, detail)
         session, endpoint = self._sessions.pooled, self._chain.rpc[node.position]
-        answer = await probe_endpoint(session, endpoint, [""], "eth_chainId", self._timeout_s, params=[])
-        detail = {**detail, "status": answer.status, "body": answer.body}
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return Finding(Grade.WARNING, f"{where}: {answer}", _NO_CHAIN, detail)
-        advice = answer.meaning or "is the node up, and the URL right?"
-        return Finding(Grade.WARNING, f"{where}: {failure} ({answer})", advice, detail)
+        response = await probe_endpoint(session, endpoint, [""], "eth_chainId", self._timeout_s, params=[])
+        detail = {**detail, "status": response.status, "body": response.body}
+        if response.status == HTTPStatus.NOT_FOUND:
+            return Finding(Grade.WARNING, f"{where}: {response}", _NO_CHAIN, detail)
+        advice = response.meaning or "is the node up, and the URL right?"
+        return Finding(Grade.WARNING, f"{where}: {failure} ({response})", advice, detail)
 
     async def _check_blocks(self, node: ChainNode, head: int, where: str, detail: dict[str, Any]) -> list[Finding]:
         """Check that the node has the receipts of its last block, and the block with which the index begins."""

@@ -19,19 +19,19 @@ from warpseal.node.upstream import Upstream
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
-from warpseal.upstream.answers import (
-    Answer,
-    Compare,
-    classify_answers,
-    compare_fixed,
-    contradict,
-    make_digest,
-)
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.node import open_session, open_sessions
 from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
-from warpseal.upstream.probe import EndpointAnswer, probe_endpoint
+from warpseal.upstream.probe import EndpointResponse, probe_endpoint
+from warpseal.upstream.replies import (
+    Compare,
+    Reply,
+    classify_replies,
+    compare_fixed,
+    contradict,
+    make_digest,
+)
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, id_text
 
 MAX_LAGGING_BLOCKS: Final = 5
@@ -55,15 +55,15 @@ async def compare_nodes(
     config: Config,
     upstream: Upstream,
     heights: Sequence[NodeResult[int]],
-    p_chain_answers: Sequence[EndpointAnswer],
-    info_answers: Sequence[EndpointAnswer],
+    p_chain_responses: Sequence[EndpointResponse],
+    info_responses: Sequence[EndpointResponse],
 ) -> list[Finding]:
-    """Compare all configured nodes. heights: of p-chain-api; answers: of the nodes of each list to a first call."""
+    """Compare all configured nodes. heights: of p-chain-api; responses: of the nodes of each list to a first call."""
     nodes = config.node
-    clocks = {f"{_P_CHAIN_API}[{position}]": answer for position, answer in enumerate(p_chain_answers)}
-    for position, (endpoint, answer) in enumerate(zip(nodes.info_api, info_answers, strict=True)):
+    clocks = {f"{_P_CHAIN_API}[{position}]": response for position, response in enumerate(p_chain_responses)}
+    for position, (endpoint, response) in enumerate(zip(nodes.info_api, info_responses, strict=True)):
         if endpoint not in nodes.p_chain_api:
-            clocks[f"{_INFO_API}[{position}]"] = answer
+            clocks[f"{_INFO_API}[{position}]"] = response
     findings = [*_check_quorum(nodes, heights), *_check_clocks(clocks)]
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -105,8 +105,10 @@ def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) ->
         yield Finding(Grade.WARNING, text, "if one of them fails, new validator sets cannot be used: add a node")
 
 
-def _check_clocks(answers: Mapping[str, EndpointAnswer]) -> Iterator[Finding]:
-    offsets = {name: answer.clock_offset_s for name, answer in answers.items() if answer.clock_offset_s is not None}
+def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding]:
+    offsets = {
+        name: response.clock_offset_s for name, response in responses.items() if response.clock_offset_s is not None
+    }
     wrong = {name: offset_s for name, offset_s in offsets.items() if abs(offset_s) > _MAX_NODE_SKEW_S}
     for name, offset_s in wrong.items():
         text = f"the clock of {name} is {offset_s:+.0f} s from this machine's, as its HTTP Date says"
@@ -152,11 +154,11 @@ def _compare(
     settings: NodeSettings, subject: str, results: Sequence[NodeResult[T]], compare: Compare[T], subnet_id: SubnetID
 ) -> Iterator[Finding]:
     """Yield a finding if nodes contradict each other; those that most of them contradict are named."""
-    answers = [Answer(result.position, result.value) for result in results if result.value is not None]
-    classes = sorted(classify_answers(answers, compare), key=len, reverse=True)
+    replies = [Reply(result.position, result.value) for result in results if result.value is not None]
+    classes = sorted(classify_replies(replies, compare), key=len, reverse=True)
     if not any(contradict(first[0], second[0], compare) for first, second in combinations(classes, 2)):
         return
-    positions = [[answer.position for answer in members] for members in classes]
+    positions = [[reply.position for reply in members] for members in classes]
     digests = [make_digest(members[0].value) for members in classes]
     said = "; ".join(f"{digest}: {_names(members)}" for digest, members in zip(digests, positions, strict=True))
     detail = {
@@ -169,7 +171,7 @@ def _compare(
     grade = Grade.WARNING if is_enough else Grade.BAD
     if len(classes[0]) == len(classes[1]):
         advice = "compare them with a node that you trust, and remove those that are wrong"
-        if len(answers) == 2:
+        if len(replies) == 2:
             advice += "; a third node shows which one it is"
         yield Finding(grade, f"the nodes disagree about {subject} ({said})", advice, detail)
         return
@@ -218,16 +220,16 @@ async def _find_missing_chains(config: Config, upstream: Upstream) -> list[Findi
     limit = AsyncSemaphore(_MAX_PROBES)
     async with open_session() as session:
 
-        async def probe(api: _ProposerVM) -> EndpointAnswer:
+        async def probe(api: _ProposerVM) -> EndpointResponse:
             async with limit:
                 method = "proposervm.getProposedHeight"
                 return await probe_endpoint(session, api.endpoint, (api.path,), method, settings.call_timeout_s)
 
-        answers = await asyncio.gather(*map(probe, apis))
+        responses = await asyncio.gather(*map(probe, apis))
     runs: dict[ChainID, dict[str, bool]] = {}
-    for api, answer in zip(apis, answers, strict=True):
-        if answer.status is not None:
-            runs.setdefault(api.chain_id, {})[api.name] = answer.status != _NOT_FOUND
+    for api, response in zip(apis, responses, strict=True):
+        if response.status is not None:
+            runs.setdefault(api.chain_id, {})[api.name] = response.status != _NOT_FOUND
     return list(_report_chains(runs))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from warpseal.forwarding.primary.methods import SERVICES
 from warpseal.node.settings import endpoint, method
-from warpseal.runtime.settings import MEBIBYTE, Group, fault, list_of, one_or_more, setting, text
+from warpseal.runtime.settings import MEBIBYTE, Group, invalid_setting, list_of, one_or_more, setting, text
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.limits import NodeLimits
 
@@ -75,7 +75,9 @@ def gateway_nodes(value: Any, path: str) -> tuple[NodeEndpoint, ...]:
 def gateway_method(value: Any, path: str) -> str:
     """Accept the name of a method of a forwarded service; a trailing * stands for any ending."""
     if not _GATEWAY_METHOD.fullmatch(name := text(value, path)):
-        raise fault(path, f'expected a method, such as "platform.getTx" or "info.*", of {", ".join(SERVICES)}')
+        raise invalid_setting(
+            path, f'expected a method, such as "platform.getTx" or "info.*", of {", ".join(SERVICES)}'
+        )
     return name
 
 

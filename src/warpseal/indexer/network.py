@@ -68,7 +68,7 @@ async def fetch_network(upstream: Upstream, network_id: int, genesis: PGenesis |
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:
-    """Return how the indexer calls nodes: with its share of the limits, and with large answers allowed."""
+    """Return how the indexer calls nodes: with its share of the limits, and with large replies allowed."""
     return replace(
         node,
         background_eighths=3,

@@ -14,10 +14,10 @@ from warpseal.runtime.settings import (
     Group,
     InvalidSetting,
     Setting,
-    SettingFault,
+    SettingError,
     boolean,
-    fault,
     integer,
+    invalid_setting,
     list_of,
     optional_path,
     setting,
@@ -30,7 +30,7 @@ def primary_chain(value: Any, path: str) -> PrimaryChain:
     chains = {name: chain for chain in PrimaryChain for name in (chain.value, chain.value[0])}
     chain = chains.get(text(value, path).lower())
     if chain is None:
-        raise fault(path, "expected p, x or c")
+        raise invalid_setting(path, "expected p, x or c")
     return chain
 
 
@@ -41,17 +41,17 @@ def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
     except (ValueError, RecursionError):
         heights = None
     if not isinstance(heights, dict):
-        raise fault(path, 'expected heights by chain, such as {"c": 30000000}')
+        raise invalid_setting(path, 'expected heights by chain, such as {"c": 30000000}')
     parse_height = integer(0, 2**40 - 1)
     parsed: dict[PrimaryChain, int] = {}
-    faults: list[SettingFault] = []
+    errors: list[SettingError] = []
     for name, number in heights.items():
         try:
             parsed[primary_chain(name, f"{path}.{name}")] = parse_height(number, f"{path}.{name}")
         except InvalidSetting as error:
-            faults += error.faults
-    if faults:
-        raise InvalidSetting(*faults)
+            errors += error.errors
+    if errors:
+        raise InvalidSetting(*errors)
     return parsed
 
 

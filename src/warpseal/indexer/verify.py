@@ -44,7 +44,7 @@ _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the inde
 class IndexFinding(Struct, frozen=True):
     """The result of one check.
 
-    fault: the difference between the index and the node; empty if the check passed.
+    difference: what differs between the index and the node; empty if the check passed.
     is_compared: False if the check could not be made; `reason` says why.
     is_comparable: False if the check can never be made, because the index begins later than the chain.
     remark: a fact for the operator although the index is right; `contract` is the contract that it concerns.
@@ -52,7 +52,7 @@ class IndexFinding(Struct, frozen=True):
     """
 
     subject: str
-    fault: str = ""
+    difference: str = ""
     is_compared: bool = True
     reason: str = "the node does not report it, or is at another height"
     remark: str = ""
@@ -166,9 +166,9 @@ class IndexVerifier:
                 await asyncio.sleep(_RETRY_DELAY_S)
             before = await tip()
             if await self._read(height) == before:
-                fault = await _difference(check, node)
+                difference = await _difference(check, node)
                 if await tip() == before == await self._read(height):
-                    return IndexFinding(check.subject, fault or "", is_compared=fault is not None)
+                    return IndexFinding(check.subject, difference or "", is_compared=difference is not None)
         return IndexFinding(check.subject, is_compared=False)
 
     async def _compare_p_balance(self, address: Address, text: str, node: NodeState) -> str | None:

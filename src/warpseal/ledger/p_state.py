@@ -236,7 +236,7 @@ class PChainState(Struct):
 
     time_s: chain time. supplies: by subnet, of the Primary Network (if known) and elastic ones. delegation_rewards: of
     delegations that ended, to be paid to current validators (by transaction). is_complete: False if it began without
-    the genesis, so that stakers and outputs may be unknown. is_invalid: a fault interrupted a block; the state is
+    the genesis, so that stakers and outputs may be unknown. is_invalid: an error interrupted a block; the state is
     unusable.
     """
 

@@ -132,7 +132,7 @@ def builtin_parameters(network_id: int) -> Parameters | None:
 def parameters_from_node(
     network_id: int, staking_asset_id: AssetID, genesis: PGenesis, times_s: Mapping[str, int], l1_fee: L1FeeConfig
 ) -> Parameters:
-    """Return the parameters of a network from its node's answers and its genesis.
+    """Return the parameters of a network from its node's replies and its genesis.
 
     times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. No API has the rewards: the standard ones
     apply, as in nodes of networks without a built-in configuration. Raises ValueError without X- or C-Chain.

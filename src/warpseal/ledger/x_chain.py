@@ -188,7 +188,7 @@ class XBlockEffects(Struct, frozen=True):
 def apply_x_block(chain_id: ChainID, block: XBlock, source: UtxoSource | None, *, is_complete: bool) -> XBlockEffects:
     """Return the effects of the next block.
 
-    is_complete: whether all outputs since the genesis are known, so that an unknown one is a fault; otherwise it is
+    is_complete: whether all outputs since the genesis are known, so that an unknown one is an error; otherwise it is
     reconstructed from the input. Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)

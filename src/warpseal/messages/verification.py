@@ -78,13 +78,13 @@ class VerificationReport(Struct, frozen=True, kw_only=True, rename="camel", omit
 class MessageVerification(Struct, frozen=True):
     """The result of a verification. signers: canonical indices that the set has, ascending.
 
-    fault: why the signature is invalid for this set, whatever its weight. fault_check: the check that found it.
+    fault: why the signature is invalid for this set, whatever its weight. failed_check: the check that found it.
     """
 
     members: CanonicalValidatorSet
     signers: tuple[int, ...]
     fault: str | None
-    fault_check: SignatureRefusal | None
+    failed_check: SignatureRefusal | None
     quorum: int
 
     @property
@@ -110,9 +110,9 @@ class MessageVerification(Struct, frozen=True):
     @property
     def refusal(self) -> SignatureRefusal | None:
         """The first check of a verifier that fails; None if it accepts the message."""
-        if self.fault_check in (SignatureRefusal.NETWORK_ID, SignatureRefusal.BIT_SET):
-            return self.fault_check
-        return self.fault_check if self.has_weight else SignatureRefusal.WEIGHT
+        if self.failed_check in (SignatureRefusal.NETWORK_ID, SignatureRefusal.BIT_SET):
+            return self.failed_check
+        return self.failed_check if self.has_weight else SignatureRefusal.WEIGHT
 
     @property
     def refusal_text(self) -> str | None:
@@ -169,8 +169,8 @@ def verify_signed(
     bits = int.from_bytes(signed.signers, "big")
     bits_of_members = bits & ((1 << len(members)) - 1)
     signers = decode_signers(bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big"))
-    check, fault = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
-    return MessageVerification(members, signers, fault, check, quorum)
+    check, reason = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys) or (None, None)
+    return MessageVerification(members, signers, reason, check, quorum)
 
 
 async def verify_at(

@@ -123,7 +123,7 @@ class Metrics:
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_disagreement(self, position: int, method: str) -> None:
-        """Count an answer of a node of p-chain-api that contradicted the nodes that agree."""
+        """Count a reply of a node of p-chain-api that contradicted the nodes that agree."""
         self._node_disagreements.labels(str(position), method).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:

@@ -34,7 +34,7 @@ class ValidatorSample:
 
     node_id: str
     requests: int = metric(0, "warpseal_validator_requests_total", "Requests sent to a validator")
-    answers: int = metric(0, "warpseal_validator_answers_total", "Responses of a validator that were no refusal")
+    responses: int = metric(0, "warpseal_validator_answers_total", "Responses of a validator that were no refusal")
     refusals: int = metric(0, "warpseal_validator_refusals_total", "Refusals of a validator")
     not_taken: int = metric(
         0, "warpseal_validator_not_taken_total", "Requests that were dropped because too many waited for the validator"
@@ -101,7 +101,7 @@ class FollowerSample:
     """One followed chain; `l1.follower.follower.FollowerStatus` adds what is no metric. None: not known.
 
     height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
-    backfill and of gaps. blocks_read: since the start. stopped: the reason of a fault.
+    backfill and of gaps. blocks_read: since the start. stopped: why it stopped.
     """
 
     chain: str

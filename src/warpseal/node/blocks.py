@@ -78,7 +78,7 @@ class BlocksClient:
 
 
 class PBlocksClient(BlocksClient):
-    """P-Chain blocks. An answer longer than the settings' `max_answer_bytes` counts as a failure."""
+    """P-Chain blocks. A reply longer than the settings' `max_answer_bytes` counts as a failure."""
 
     def __init__(self, pool: NodePool[int], limits: NodeLimits, info: InfoClient) -> None:
         super().__init__(pool, limits, _P_HEIGHT, _p_block)
@@ -112,7 +112,7 @@ class CBlocksClient:
         self._pool = pool
 
     async def tips(self) -> tuple[int, ...]:
-        """Return the numbers of the last accepted blocks of all nodes that answer."""
+        """Return the numbers of the last accepted blocks of all nodes that reply."""
         return await self._pool.values(_C_HEIGHT)
 
     async def evm_chain_id(self) -> int:
@@ -212,10 +212,10 @@ _C_BLOCKS: Final = msgspec.json.Decoder(list[_CBlock | None])
 
 
 def _decode_p_block(result: bytes) -> bytes:
-    answer = _P_BLOCK.decode(result)
-    if answer.encoding != "hex":
+    reply = _P_BLOCK.decode(result)
+    if reply.encoding != "hex":
         raise ValueError("the block is not in the encoding that was asked for")
-    return decode_checked_hex(answer.block)
+    return decode_checked_hex(reply.block)
 
 
 def _decode_c_blocks(result: bytes) -> tuple[CChainBlock | None, ...]:

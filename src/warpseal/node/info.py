@@ -117,10 +117,10 @@ class InfoClient:
 
     async def peers(self) -> InfoPeers:
         """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
-        answered = await self._pool.values(_PEERS)
+        lists = await self._pool.values(_PEERS)
         own = await self._own_addresses()
-        hints = dict.fromkeys(hint for hints in (own, *answered) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(answered) == len(self._pool))
+        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
+        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
 
     async def _own_addresses(self) -> list[PeerHint]:
         """Return the addresses of the configured nodes: no node lists itself among its peers."""

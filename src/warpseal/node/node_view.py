@@ -31,12 +31,12 @@ from warpseal.resources.transactions import ActiveState, BlsCredentials, Rewards
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
 from warpseal.upstream.agreement import NodeAgreement
-from warpseal.upstream.answers import Difference, compare_amounts, compare_fixed, compare_grown
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool
+from warpseal.upstream.replies import Difference, compare_amounts, compare_fixed, compare_grown
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,

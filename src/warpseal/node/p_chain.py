@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.upstream.answers import Difference
 from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
+from warpseal.upstream.replies import Difference
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")

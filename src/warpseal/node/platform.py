@@ -1,6 +1,6 @@
 """P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of L1s.
 
-Answers that decide who signs are those of `p-chain-quorum` nodes; see agreement.py.
+Replies that decide who signs are those of `p-chain-quorum` nodes; see agreement.py.
 
 Source of truth: avalanchego `vms/platformvm/service.go`.
 """
@@ -48,11 +48,11 @@ from warpseal.node.p_chain import (
 )
 from warpseal.runtime.locks import ThreadLock
 from warpseal.upstream.agreement import NodeAgreement
-from warpseal.upstream.answers import compare_amounts, compare_fixed, compare_grown
 from warpseal.upstream.errors import CallFailure, HeightAhead, NodeUnavailable, NotFoundByNode, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
+from warpseal.upstream.replies import compare_amounts, compare_fixed, compare_grown
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class PlatformClient:
     """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
 
     agreement: of the nodes of the pool; methods that use it also raise NodesDisagree. check_key: called with each
-    distinct public key of a set, on a worker thread for large sets; a ValueError from it makes the answer unusable, so
+    distinct public key of a set, on a worker thread for large sets; a ValueError from it makes the reply unusable, so
     that the next node is called.
     """
 
@@ -107,7 +107,7 @@ class PlatformClient:
     ) -> tuple[ValidatorEntry, ...]:
         """Return the members after the block at `height`, unordered; an unknown subnet has none.
 
-        Byte-identical answers return the same tuple. Raises HeightAhead.
+        Byte-identical replies return the same tuple. Raises HeightAhead.
         """
         params = {"height": height, "subnetID": id_text(subnet_id)}
         decode = partial(self._decode_set, subnet_id)
@@ -272,7 +272,7 @@ async def _validation_at(validation_id: ValidationID, node: PoolNode) -> Validat
         return await node.call(call)
     except NotFoundByNode:
         pass
-    # This answer names no height. If the validation is still missing after the height is known, it is missing there.
+    # This reply names no height. If the validation is still missing after the height is known, it is missing there.
     height = await node.call(height_call())
     try:
         return await node.call(call)

@@ -18,8 +18,8 @@ from warpseal.runtime.settings import (
     boolean,
     choice,
     decode_json_text,
-    fault,
     integer,
+    invalid_setting,
     json_object,
     list_of,
     one_or_more,
@@ -54,19 +54,19 @@ _API_WORDS: Final = re.compile(r"(?:/[A-Za-z]{1,12})+/?")
 def chain_id(value: Any, path: str) -> ChainID:
     """Accept a blockchain id in base58-check, or hex with 0x."""
     if text(value, path).isdigit():
-        raise fault(
+        raise invalid_setting(
             path, f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of the node)"
         )
     try:
         return ChainID(parse_id(text(value, path)))
     except MalformedID as error:
-        raise fault(path, f"not a blockchain id: {error}") from error
+        raise invalid_setting(path, f"not a blockchain id: {error}") from error
 
 
 def method(value: Any, path: str) -> str:
     """Accept the name of an RPC method; a trailing * stands for any ending."""
     if not _METHOD.fullmatch(name := text(value, path)):
-        raise fault(path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"')
+        raise invalid_setting(path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"')
     return name
 
 
@@ -98,7 +98,7 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
     def unseen_chain_id(value: Any, path: str) -> ChainID:
         parsed = chain_id(value, path)
         if parsed in chain_ids:
-            raise fault(path, "this chain is listed already")
+            raise invalid_setting(path, "this chain is listed already")
         chain_ids.add(parsed)
         return parsed
 
@@ -124,7 +124,7 @@ def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
-        raise fault(path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}")
+        raise invalid_setting(path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}")
     fields = json_object(value, path, {key: parser for key, (_, parser) in _INDEXING.items()}, required=set())
     return EvmIndexing(**{_INDEXING[key][0]: item for key, item in fields.items()})
 
@@ -156,7 +156,7 @@ def _utility_addresses(value: Any, path: str) -> dict[str, str]:
 def address(value: Any, path: str) -> str:
     """Accept the address of an EVM account, in any case."""
     if not _ADDRESS.fullmatch(name := text(value, path)):
-        raise fault(path, "expected an address: 0x and 40 hex digits")
+        raise invalid_setting(path, "expected an address: 0x and 40 hex digits")
     return name
 
 
@@ -199,7 +199,7 @@ def _endpoint(parse_url: Parser[str]) -> Parser[NodeEndpoint]:
 def _without_api_path(base_url: str, path: str) -> str:
     """Return a base URL. Raises InvalidSetting if it ends in the path of an API, such as /ext/bc/P.
 
-    The fault names the right base URL, without the parts that may be a key.
+    The error names the right base URL, without the parts that may be a key.
     """
     parts = urlsplit(base_url)
     match = _API_PATH.search(parts.path)
@@ -209,14 +209,14 @@ def _without_api_path(base_url: str, path: str) -> str:
     userinfo, _, host = parts.netloc.rpartition("@")
     before, after = "…@" if userinfo else "", "/…" if match.start() else ""
     right = f"{parts.scheme}://{before}{host}{after}{'?…' if parts.query else ''}"
-    raise fault(path, f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}")
+    raise invalid_setting(path, f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}")
 
 
 def _texts(value: Any, path: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise fault(path, "expected an object of texts")
+        raise invalid_setting(path, "expected an object of texts")
     return {str(key): str(item) for key, item in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""The current state of the chains at one node: parameters, supply, balances; several answers of the same node.
+"""The current state of the chains at one node: parameters, supply, balances; several replies of the same node.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 """
@@ -40,7 +40,7 @@ class PBalance(Struct, frozen=True):
 
 
 class NodeState:
-    """The answers of one node. Every method raises NodeUnavailable if it gives none."""
+    """The replies of one node. Every method raises NodeUnavailable if it gives none."""
 
     def __init__(self, node: PoolNode) -> None:
         self._node = node
@@ -88,7 +88,7 @@ class NodeState:
             raise NodeUnavailable(call.method) from None
 
     async def _find(self, call: NodeCall[T], missing: type[RpcRefusal] = RpcRefusal) -> T | None:
-        """Return the node's answer; None if it refuses the call in this way."""
+        """Return the node's reply; None if it refuses the call in this way."""
         try:
             return await self._node.call(call)
         except missing:

@@ -49,7 +49,7 @@ def connect_upstream(
 ) -> Upstream:
     """Build the clients; no node is called yet.
 
-    executor: decodes large answers; it should have a single thread, since decoding holds the interpreter lock and
+    executor: decodes large replies; it should have a single thread, since decoding holds the interpreter lock and
     several threads would keep the event loop waiting. check_key: see PlatformClient.
     """
     served, limits = ServedNetwork(), settings.limits

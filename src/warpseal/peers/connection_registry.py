@@ -156,7 +156,7 @@ class ConnectionRegistry:
         connection.statistics.count_response(now - request.requested_at, now, is_error=is_error)
         try:
             request.on_response(response)
-        except Exception:  # The fault is the round's, not the peer's: its connection serves other rounds.
+        except Exception:  # The error is the round's, not the peer's: its connection serves other rounds.
             log.exception("internal error in a response handler")
 
     def on_peers_gossiped(self, addresses: tuple[ClaimedIpPort, ...]) -> None:

@@ -12,8 +12,8 @@ from warpseal.runtime.settings import (
     Group,
     Setting,
     boolean,
-    fault,
     integer,
+    invalid_setting,
     json_object,
     list_of,
     optional_path,
@@ -43,7 +43,7 @@ def version(value: Any, path: str) -> tuple[int, int, int]:
     """Accept "major.minor.patch"."""
     parts = text(value, path).split(".")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise fault(path, 'expected a version such as "1.15.0"')
+        raise invalid_setting(path, 'expected a version such as "1.15.0"')
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
@@ -52,7 +52,7 @@ def _node_id(value: Any, path: str) -> NodeID:
         return parse_node_id(text(value, path))
     except MalformedID as error:
         reason = f"expected NodeID- and its base58-check text, found {text(value, path)[:80]!r} ({error})"
-        raise fault(path, f"{reason}; a node shows its own by info.getNodeID") from error
+        raise invalid_setting(path, f"{reason}; a node shows its own by info.getNodeID") from error
 
 
 def _host_and_port(value: Any, path: str) -> tuple[str, int]:
@@ -62,9 +62,9 @@ def _host_and_port(value: Any, path: str) -> tuple[str, int]:
         ipaddress.ip_address(host)
         number = int(port)
     except ValueError as error:
-        raise fault(path, 'expected an address such as "203.0.113.7:9651"') from error
+        raise invalid_setting(path, 'expected an address such as "203.0.113.7:9651"') from error
     if not separator or not 0 < number < 65536:
-        raise fault(path, "expected a port of 1..65535")
+        raise invalid_setting(path, "expected a port of 1..65535")
     return host, number
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import Group, fault, optional_path, setting, text, url
+from warpseal.runtime.settings import Group, invalid_setting, optional_path, setting, text, url
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
@@ -30,7 +30,7 @@ def price_url(value: Any, path: str) -> str:
 def _check_braces(template: str, allowed_names: tuple[str, ...], path: str) -> None:
     unknown = next((name for name in _BRACES.findall(template) if name not in allowed_names), None)
     if unknown is not None:
-        raise fault(
+        raise invalid_setting(
             path, f"{{{unknown[:32]}}} means nothing; known are " + ", ".join(f"{{{name}}}" for name in allowed_names)
         )
 

@@ -75,7 +75,7 @@ class UptimeSource(Protocol):
 
 
 class NodeView(Protocol):
-    """The answers of the node. All methods raise NodeUnavailable."""
+    """The replies of the node. All methods raise NodeUnavailable."""
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
         """Return a blockchain without the block that created it."""

@@ -1,4 +1,4 @@
-"""Texts of ids, addresses and accounts on one network; texts that many answers share are cached.
+"""Texts of ids, addresses and accounts on one network; texts that many responses share are cached.
 
 Source of truth: base58-check and Bech32 of avalanchego, EIP-55 for accounts of EVM chains.
 """

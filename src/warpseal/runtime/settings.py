@@ -81,8 +81,8 @@ def setting(
     return value
 
 
-class SettingFault(Struct, frozen=True):
-    """One fault of the configuration. path: dotted path of the value. source: where the value is set."""
+class SettingError(Struct, frozen=True):
+    """One error of the configuration. path: dotted path of the value. source: where the value is set."""
 
     path: str
     reason: str
@@ -93,29 +93,29 @@ class SettingFault(Struct, frozen=True):
 
 
 class InvalidSetting(ValueError):
-    """A value with one or more faults."""
+    """A value with one or more errors."""
 
-    def __init__(self, *faults: SettingFault) -> None:
-        super().__init__("; ".join(map(str, faults)))
-        self.faults = faults
+    def __init__(self, *errors: SettingError) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
 
 
-def fault(path: str, reason: str) -> InvalidSetting:
-    """Return the error of one fault."""
-    return InvalidSetting(SettingFault(path, reason))
+def invalid_setting(path: str, reason: str) -> InvalidSetting:
+    """Return the exception for one error."""
+    return InvalidSetting(SettingError(path, reason))
 
 
 def text(value: Any, path: str) -> str:
     """Accept a string."""
     if not isinstance(value, str):
-        raise fault(path, f"expected text, found {_kind(value)}")
+        raise invalid_setting(path, f"expected text, found {_kind(value)}")
     return value
 
 
 def path_value(value: Any, path: str) -> Path:
     """Accept a non-empty file system path; `~` is the home folder."""
     if not text(value, path):
-        raise fault(path, "expected a path, found an empty text")
+        raise invalid_setting(path, "expected a path, found an empty text")
     return Path(value).expanduser()
 
 
@@ -131,7 +131,7 @@ def boolean(value: Any, path: str) -> bool:
     words = {"true": True, "1": True, "false": False, "0": False}
     if isinstance(value, str) and value.lower() in words:
         return words[value.lower()]
-    raise fault(path, f"expected true or false, found {_kind(value)}")
+    raise invalid_setting(path, f"expected true or false, found {_kind(value)}")
 
 
 def integer(low: int, high: int) -> Parser[int]:
@@ -140,7 +140,7 @@ def integer(low: int, high: int) -> Parser[int]:
     def parse(value: Any, path: str) -> int:
         number = _number(value, path, int)
         if not low <= number <= high:
-            raise fault(path, f"expected {low}..{high}, found {number}")
+            raise invalid_setting(path, f"expected {low}..{high}, found {number}")
         return int(number)
 
     return parse
@@ -152,7 +152,7 @@ def seconds(low: float, high: float) -> Parser[float]:
     def parse(value: Any, path: str) -> float:
         number = float(_number(value, path, float))
         if not math.isfinite(number) or not low <= number <= high:
-            raise fault(path, f"expected {low:g}..{high:g} seconds, found {number:g}")
+            raise invalid_setting(path, f"expected {low:g}..{high:g} seconds, found {number:g}")
         return number
 
     return parse
@@ -171,10 +171,10 @@ def duration(low: float, high: float) -> Parser[float]:
 
 
 def secret(value: Any, path: str) -> str:
-    """Accept a secret of at least 16 characters that a header can carry; no fault shows it."""
+    """Accept a secret of at least 16 characters that a header can carry; no error shows it."""
     token = text(value, path)
     if token and (len(token) < 16 or not all("!" <= char <= "~" for char in token)):
-        raise fault(path, "expected at least 16 characters of printable ASCII, without spaces")
+        raise invalid_setting(path, "expected at least 16 characters of printable ASCII, without spaces")
     return token
 
 
@@ -184,7 +184,7 @@ def one_of(*choices: str) -> Parser[str]:
     def parse(value: Any, path: str) -> str:
         word = text(value, path).lower()
         if word not in choices:
-            raise fault(path, f"expected one of {', '.join(choices)}; found {word!r}")
+            raise invalid_setting(path, f"expected one of {', '.join(choices)}; found {word!r}")
         return word
 
     return parse
@@ -218,10 +218,10 @@ def url(*schemes: str) -> Parser[str]:
             is_valid = False
         if not is_valid:
             expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
-            # A URL without a scheme has no secret that the fault could show.
+            # A URL without a scheme has no secret that the error could show.
             if "://" not in url_text and "@" not in url_text and "?" not in url_text:
                 expected += f", found {url_text[:80]!r}: write {_likely_scheme(url_text, schemes)}://{url_text[:80]}"
-            raise fault(path, expected)
+            raise invalid_setting(path, expected)
         return url_text.rstrip("/")
 
     return parse
@@ -241,38 +241,38 @@ def one_or_more(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
         if not isinstance(decoded, list):
             return (parse_item(decoded, path),)
         if not decoded:
-            raise fault(path, "expected at least one")
+            raise invalid_setting(path, "expected at least one")
         return _parse_all(decoded, path, parse_item)
 
     return parse
 
 
 def json_object(value: Any, path: str, parsers: Mapping[str, Parser[Any]], required: set[str]) -> dict[str, Any]:
-    """Return the parsed fields of a JSON object, or of its text. Raises InvalidSetting with the faults of all of them.
+    """Return the parsed fields of a JSON object, or of its text. Raises InvalidSetting with the errors of all of them.
 
-    parsers: by key; any other key is a fault. required: keys that must be there.
+    parsers: by key; any other key is an error. required: keys that must be there.
     """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
-        raise fault(path, "expected an object, found text")
+        raise invalid_setting(path, "expected an object, found text")
     decoded = decode_json_text(value, path)
     if not isinstance(decoded, dict):
-        raise fault(path, f"expected an object, found {_kind(decoded)}")
-    faults = [SettingFault(f"{path}.{key}", unknown_key(key, parsers)) for key in decoded if key not in parsers]
-    faults += [SettingFault(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())]
+        raise invalid_setting(path, f"expected an object, found {_kind(decoded)}")
+    errors = [SettingError(f"{path}.{key}", unknown_key(key, parsers)) for key in decoded if key not in parsers]
+    errors += [SettingError(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())]
     fields: dict[str, Any] = {}
     for key, parse in parsers.items():
         if key in decoded:
             try:
                 fields[key] = parse(decoded[key], f"{path}.{key}")
             except InvalidSetting as error:
-                faults += error.faults
-    if faults:
-        raise InvalidSetting(*faults)
+                errors += error.errors
+    if errors:
+        raise InvalidSetting(*errors)
     return fields
 
 
 def unknown_key(name: str, names: Iterable[str]) -> str:
-    """Return the reason of the fault of an unknown key."""
+    """Return the reason of the error about an unknown key."""
     near = nearest(name, names)
     return f"unknown key; did you mean {near}?" if near else "unknown key"
 
@@ -295,19 +295,19 @@ def decode_json_text(value: Any, path: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise fault(path, "expected JSON") from error
+        raise invalid_setting(path, "expected JSON") from error
 
 
 def _parse_all(items: list[Any], path: str, parse_item: Parser[T]) -> tuple[T, ...]:
     parsed: list[T] = []
-    faults: list[SettingFault] = []
+    errors: list[SettingError] = []
     for position, item in enumerate(items):
         try:
             parsed.append(parse_item(item, f"{path}[{position}]"))
         except InvalidSetting as error:
-            faults += error.faults
-    if faults:
-        raise InvalidSetting(*faults)
+            errors += error.errors
+    if errors:
+        raise InvalidSetting(*errors)
     return tuple(parsed)
 
 
@@ -319,19 +319,19 @@ def _as_list(value: Any, path: str) -> list[Any]:
             return value.replace(",", " ").split()
         value = decode_json_text(value, path)
     if not isinstance(value, list):
-        raise fault(path, f"expected a list, found {_kind(value)}")
+        raise invalid_setting(path, f"expected a list, found {_kind(value)}")
     return value
 
 
 def _number(value: Any, path: str, convert: type[int] | type[float]) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise fault(path, f"expected a number, found {_kind(value)}")
+        raise invalid_setting(path, f"expected a number, found {_kind(value)}")
     try:
         number = convert(value)
     except (ValueError, OverflowError) as error:
-        raise fault(path, f"expected a number, found {str(value)[:40]!r}") from error
+        raise invalid_setting(path, f"expected a number, found {str(value)[:40]!r}") from error
     if isinstance(value, float) and number != value:
-        raise fault(path, f"expected a whole number, found {value}")
+        raise invalid_setting(path, f"expected a whole number, found {value}")
     return number
 
 

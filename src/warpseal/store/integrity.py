@@ -34,7 +34,7 @@ class IntegrityReport(Struct):
     wrong_candidates: int = 0
     origins: int = 0
     l1_transactions: int = 0
-    faults: int = 0
+    errors: int = 0
 
 
 class IntegrityCheck(Struct):
@@ -64,11 +64,11 @@ class IntegrityCheck(Struct):
         return self.report
 
     def _report(self, error: str) -> None:
-        self.report.faults += 1
+        self.report.errors += 1
         self.on_error(error)
 
     def _check_database(self) -> None:
-        """Report the faults that the database itself finds. A server checks pages as it reads them: all are read."""
+        """Report the errors that the database itself finds. A server checks pages as it reads them: all are read."""
         self.progress("checking the pages", 0, 0)
         execute = self.connection.execute
         if self.connection.dialect.name == "sqlite":

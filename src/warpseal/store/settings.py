@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, fault, integer, seconds, setting, text
+from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, integer, invalid_setting, seconds, setting, text
 from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, redacted_url
 
 
@@ -14,13 +14,13 @@ def store_url(value: Any, path: str) -> str:
     try:
         return StoreUrl.parse(text(value, path)).text
     except MalformedStoreUrl as error:
-        raise fault(path, str(error)) from error
+        raise invalid_setting(path, str(error)) from error
 
 
 def database_url(value: Any, path: str, off: str) -> str:
     """Accept the URL of a database that cannot be turned off by its URL. off: how it is turned off instead."""
     if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
-        raise fault(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
+        raise invalid_setting(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
     return store_url(value, path)
 
 

@@ -1,4 +1,4 @@
-"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same answer; of one node if that is 1.
+"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same reply; of one node if that is 1.
 
 As many nodes as have to agree are called at once, in order of service; others are called only if those differ or fail.
 A node that lags neither agrees nor differs. A node that contradicts others that agree is on cooldown for a minute.
@@ -13,19 +13,6 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct, field
 
 from warpseal.errors import WarpsealError
-from warpseal.upstream.answers import (
-    Answer,
-    Compare,
-    HeightClaims,
-    are_explicable,
-    classify_answers,
-    compare_fixed,
-    contradict,
-    count_lacking,
-    find_agreement,
-    find_quorum_height,
-    make_digest,
-)
 from warpseal.upstream.errors import (
     AnswerClass,
     CallFailure,
@@ -39,6 +26,19 @@ from warpseal.upstream.errors import (
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, PoolNode, attempt_of, find_final_error, refusal_of
+from warpseal.upstream.replies import (
+    Compare,
+    HeightClaims,
+    Reply,
+    are_explicable,
+    classify_replies,
+    compare_fixed,
+    contradict,
+    count_lacking,
+    find_agreement,
+    find_quorum_height,
+    make_digest,
+)
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ _FRESH_TIMEOUT_S: Final = 10.0
 
 
 class _Question(Struct, Generic[T], frozen=True):
-    """One question to several nodes. attempt: returns the answer of a node, None if it has no such record.
+    """One question to several nodes. attempt: returns the reply of a node, None if it has no such record.
 
     quorum: how many equal answers end the question. optional: as in NodeCall.
     """
@@ -61,11 +61,11 @@ class _Question(Struct, Generic[T], frozen=True):
     optional: bool = False
 
 
-class _Replies(Struct, Generic[T]):
+class _Results(Struct, Generic[T]):
     """The results of nodes so far, in the order in which they were asked."""
 
     nodes: dict[int, PoolNode] = field(default_factory=dict)
-    answers: list[Answer[T]] = field(default_factory=list)
+    replies: list[Reply[T]] = field(default_factory=list)
     attempts: list[NodeAttempt] = field(default_factory=list)
     refusals: list[RpcRefusal] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class NodeAgreement:
 
     height_call: of the height of a node, by which differing replies are explained.
     claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach while theirs grows.
-    Methods raise NodesDisagree if answers differ, and NodeUnavailable if too few nodes answer.
+    Methods raise NodesDisagree if replies differ, and NodeUnavailable if too few nodes reply.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class NodeAgreement:
         self.quorum = quorum
 
     async def call(self, call: NodeCall[T], compare: Compare[T] = compare_fixed) -> T:
-        """Return the answer of `quorum` nodes. Also raises the best informed node's RpcRefusal."""
+        """Return the reply of `quorum` nodes. Also raises the best informed node's RpcRefusal."""
         if self.quorum == 1:
             return await self._pool.call(call)
         return await self._call(call, compare, self.quorum)
 
     async def find(self, call: NodeCall[T], compare: Compare[T] = compare_fixed) -> T | None:
-        """Return the answer of `quorum` nodes; None if they do not have what the call names."""
+        """Return the reply of `quorum` nodes; None if they do not have what the call names."""
         if self.quorum == 1:
             try:
                 return await self._pool.call(call)
@@ -109,9 +109,9 @@ class NodeAgreement:
         return await self._read(_Question(call.method, call.origin, attempt, compare, self.quorum, call.optional))
 
     async def require_checked(self, call: NodeCall[T], compare: Compare[T]) -> T:
-        """Return the first node's answer about the present, if a second node agrees; else that of two nodes that do.
+        """Return the first node's reply about the present, if a second node agrees; else that of two nodes that do.
 
-        Raises NodeUnavailable: a node that refuses now may answer later.
+        Raises NodeUnavailable: a node that refuses now may reply later.
         """
         if self.quorum == 1:
             return await self._pool.require(call)
@@ -122,77 +122,75 @@ class NodeAgreement:
 
     async def read_checked(self, method: str, attempt: Callable[[PoolNode], Awaitable[T]], compare: Compare[T]) -> T:
         """Return the result of a caller's attempt at the first node, checked against a second. Raises RpcRefusal."""
-        answer = await self._read(_Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY))
-        assert answer is not None
-        return answer
+        reply = await self._read(_Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY))
+        assert reply is not None
+        return reply
 
     async def height(self, call: NodeCall[int]) -> int:
         """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot raise it."""
         if self.quorum == 1:
             return await self._pool.call(call)
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
-        replies: _Replies[int] = _Replies()
+        results: _Results[int] = _Results()
         nodes = await self._pool.candidates(call.origin)
         in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
-        await _ask(in_service, question, replies)
-        if len(replies.answers) < self.quorum:
-            await _ask([node for node in nodes if node not in in_service], question, replies)
-        heights = {answer.position: answer.value for answer in replies.answers if answer.value is not None}
+        await _ask(in_service, question, results)
+        if len(results.replies) < self.quorum:
+            await _ask([node for node in nodes if node not in in_service], question, results)
+        heights = {reply.position: reply.value for reply in results.replies if reply.value is not None}
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:
-            raise NodeUnavailable(call.method, replies.attempts)
+            raise NodeUnavailable(call.method, results.attempts)
         for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
-            self._pool.note_contradiction(replies.nodes[position], call.method, detail)
+            self._pool.note_contradiction(results.nodes[position], call.method, detail)
         return agreed
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare, quorum, call.optional)
-        answer = await self._read(question)
-        assert answer is not None
-        return answer
+        reply = await self._read(question)
+        assert reply is not None
+        return reply
 
     async def _read(self, question: _Question[T]) -> T | None:
-        """Return what enough nodes say. If they do not, read the differing answers again with the heights of nodes."""
-        replies: _Replies[T] = _Replies()
+        """Return what enough nodes say. If they do not, read the differing replies again with the heights of nodes."""
+        results: _Results[T] = _Results()
         unasked = list(await self._pool.candidates(question.origin))
-        while count := count_lacking(replies.answers, question.quorum, len(unasked), question.compare):
-            await _ask(unasked[:count], question, replies)
+        while count := count_lacking(results.replies, question.quorum, len(unasked), question.compare):
+            await _ask(unasked[:count], question, results)
             del unasked[:count]
-        agreed: Sequence[Answer[T]] | None = find_agreement(replies.answers, question.quorum, question.compare)
-        if agreed is None and are_explicable(replies.answers, question.compare):
-            agreed = await self._read_again(question, replies)
+        agreed: Sequence[Reply[T]] | None = find_agreement(results.replies, question.quorum, question.compare)
+        if agreed is None and are_explicable(results.replies, question.compare):
+            agreed = await self._read_again(question, results)
         if agreed is None:
-            raise self._error(question, replies)
-        await self._cool_down_others(question, replies, agreed)
+            raise self._error(question, results)
+        await self._cool_down_others(question, results, agreed)
         return agreed[0].value
 
-    async def _read_again(self, question: _Question[T], replies: _Replies[T]) -> Sequence[Answer[T]] | None:
-        """Read the answers again until enough agree, or all are of known heights and do not."""
-        nodes = [replies.nodes[answer.position] for answer in replies.answers]
+    async def _read_again(self, question: _Question[T], results: _Results[T]) -> Sequence[Reply[T]] | None:
+        """Read the replies again until enough agree, or all are of known heights and do not."""
+        nodes = [results.nodes[reply.position] for reply in results.replies]
         for _ in range(_FRESH_READINGS):
-            answers = await self._read_at_heights(nodes, question)
-            if len(answers) > 1:
-                replies.answers = answers
-            agreed = find_agreement(answers, question.quorum, question.compare)
-            if agreed is not None or all(answer.height is not None for answer in answers):
+            replies = await self._read_at_heights(nodes, question)
+            if len(replies) > 1:
+                results.replies = replies
+            agreed = find_agreement(replies, question.quorum, question.compare)
+            if agreed is not None or all(reply.height is not None for reply in replies):
                 return agreed
         return None
 
-    async def _cool_down_others(
-        self, question: _Question[T], replies: _Replies[T], agreed: Sequence[Answer[T]]
-    ) -> None:
-        """Put nodes that contradict the agreed answer on cooldown."""
-        positions = {answer.position for answer in agreed}
-        for answer in replies.answers:
-            if answer.position not in positions and await self._contradicts(question, replies, agreed, answer):
-                detail = f"{make_digest(answer.value)}; the others agree on {make_digest(agreed[0].value)}"
-                self._pool.note_contradiction(replies.nodes[answer.position], question.method, detail)
+    async def _cool_down_others(self, question: _Question[T], results: _Results[T], agreed: Sequence[Reply[T]]) -> None:
+        """Put nodes that contradict the agreed reply on cooldown."""
+        positions = {reply.position for reply in agreed}
+        for reply in results.replies:
+            if reply.position not in positions and await self._contradicts(question, results, agreed, reply):
+                detail = f"{make_digest(reply.value)}; the others agree on {make_digest(agreed[0].value)}"
+                self._pool.note_contradiction(results.nodes[reply.position], question.method, detail)
 
     async def _contradicts(
-        self, question: _Question[T], replies: _Replies[T], agreed: Sequence[Answer[T]], other: Answer[T]
+        self, question: _Question[T], results: _Results[T], agreed: Sequence[Reply[T]], other: Reply[T]
     ) -> bool:
-        """Return whether no heights explain the difference; unknown ones are read, with fresh answers.
+        """Return whether no heights explain the difference; unknown ones are read, with fresh replies.
 
         The node must contradict all that agree, since one of these may lie about its height.
         """
@@ -200,14 +198,14 @@ class NodeAgreement:
             return True
         if other.height is not None:
             return False
-        nodes = [replies.nodes[answer.position] for answer in (*agreed, other)]
+        nodes = [results.nodes[reply.position] for reply in (*agreed, other)]
         fresh = await self._read_at_heights(nodes, question)
         return len(fresh) == len(nodes) and _contradicts_all(fresh[-1], fresh[:-1], question)
 
-    async def _read_at_heights(self, nodes: Sequence[PoolNode], question: _Question[T]) -> list[Answer[T]]:
-        """Return the answers of the nodes that answer, with their heights."""
+    async def _read_at_heights(self, nodes: Sequence[PoolNode], question: _Question[T]) -> list[Reply[T]]:
+        """Return the replies of the nodes that reply, with their heights."""
 
-        async def read(node: PoolNode) -> Answer[T] | None:
+        async def read(node: PoolNode) -> Reply[T] | None:
             call = self._height_call(question.origin)
             try:
                 async with asyncio.timeout(_FRESH_TIMEOUT_S):
@@ -216,45 +214,45 @@ class NodeAgreement:
                     after = await node.call(call)
             except (CallFailure, RpcRefusal, TimeoutError):
                 return None
-            return Answer(node.position, value, before if before == after else None)
+            return Reply(node.position, value, before if before == after else None)
 
-        return [answer for answer in await asyncio.gather(*map(read, nodes)) if answer is not None]
+        return [reply for reply in await asyncio.gather(*map(read, nodes)) if reply is not None]
 
-    def _error(self, question: _Question[T], replies: _Replies[T]) -> WarpsealError | RpcRefusal:
-        classes = classify_answers(replies.answers, question.compare)
+    def _error(self, question: _Question[T], results: _Results[T]) -> WarpsealError | RpcRefusal:
+        classes = classify_replies(results.replies, question.compare)
         if len(classes) > 1:
-            answer_classes = [
-                AnswerClass(tuple(answer.position for answer in members), make_digest(members[0].value))
+            reply_classes = [
+                AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
                 for members in classes
             ]
-            return NodesDisagree(question.method, question.quorum, answer_classes, replies.attempts)
-        if not replies.answers:
-            return find_final_error(question.method, replies.attempts, replies.refusals, is_optional=question.optional)
+            return NodesDisagree(question.method, question.quorum, reply_classes, results.attempts)
+        if not results.replies:
+            return find_final_error(question.method, results.attempts, results.refusals, is_optional=question.optional)
         # Nodes that lag may agree later: the height is known once enough of them reach it.
-        ahead = [refusal for refusal in replies.refusals if isinstance(refusal, HeightAhead)]
+        ahead = [refusal for refusal in results.refusals if isinstance(refusal, HeightAhead)]
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
-        missing = question.quorum - len(replies.answers)
-        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, replies.attempts)
+        missing = question.quorum - len(results.replies)
+        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, results.attempts)
 
 
-def _contradicts_all(other: Answer[T], agreed: Sequence[Answer[T]], question: _Question[T]) -> bool:
-    return all(contradict(answer, other, question.compare) for answer in agreed)
+def _contradicts_all(other: Reply[T], agreed: Sequence[Reply[T]], question: _Question[T]) -> bool:
+    return all(contradict(reply, other, question.compare) for reply in agreed)
 
 
-async def _ask(nodes: Sequence[PoolNode], question: _Question[T], replies: _Replies[T]) -> None:
+async def _ask(nodes: Sequence[PoolNode], question: _Question[T], results: _Results[T]) -> None:
     """Ask nodes at once and add what they return."""
 
-    async def ask(node: PoolNode) -> Answer[T] | CallFailure | RpcRefusal:
+    async def ask(node: PoolNode) -> Reply[T] | CallFailure | RpcRefusal:
         try:
-            return Answer(node.position, await question.attempt(node))
+            return Reply(node.position, await question.attempt(node))
         except (CallFailure, RpcRefusal) as error:
             return error
 
     for node, result in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
-        replies.nodes[node.position] = node
-        if isinstance(result, Answer):
-            replies.answers.append(result)
+        results.nodes[node.position] = node
+        if isinstance(result, Reply):
+            results.replies.append(result)
             continue
-        replies.attempts.append(attempt_of(node, result))
+        results.attempts.append(attempt_of(node, result))
         if (refusal := refusal_of(result, is_optional=question.optional)) is not None:
-            replies.refusals.append(refusal)
+            results.refusals.append(refusal)

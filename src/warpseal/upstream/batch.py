@@ -63,7 +63,7 @@ class NodeResource(StrEnum):
 
 
 class BatchSize:
-    """The number of calls of one kind that go into one batch; it follows the size and the time of the answers."""
+    """The number of calls of one kind that go into one batch; it follows the size and the time of the replies."""
 
     def __init__(self) -> None:
         self.value = _FIRST_BATCH
@@ -71,7 +71,7 @@ class BatchSize:
         self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
 
     def learn(self, count: int, size_bytes: int, seconds: float) -> None:
-        """Note the answer to `count` calls: shrink if it was too large or too slow, else grow up to a good size."""
+        """Note the reply to `count` calls: shrink if it was too large or too slow, else grow up to a good size."""
         good = int(count / max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9))
         if good < count:
             self._set(good)
@@ -79,12 +79,12 @@ class BatchSize:
             self._set(min(good, 2 * self.value))
 
     def halve(self, count: int) -> None:
-        """Note that `count` calls were too many for this answer; batches stay smaller for a while."""
+        """Note that `count` calls were too many for this reply; batches stay smaller for a while."""
         self._too_large[""] = count
         self._set(count // 2)
 
     def refuse(self, count: int) -> None:
-        """Note that the node accepts no batch of `count` calls, whatever the answer."""
+        """Note that the node accepts no batch of `count` calls, whatever the reply."""
         self._refused[""] = count
         self._set(count // 2)
 
@@ -181,7 +181,7 @@ class ChainNode(PoolNode):
         return self._complete(calls, reply, size)
 
     async def _post_single(self, body: bytes, timeout_s: float) -> NodeReply:
-        """Return the answer to a single call; one with very many bytes is read alone."""
+        """Return the reply to a single call; one with very many bytes is read alone."""
         try:
             return await self.node.post(body, timeout_s, _MAX_BATCH_BYTES)
         except CallFailure as error:

@@ -36,7 +36,7 @@ class NodeEndpoint(Struct, frozen=True):
 
     @property
     def display(self) -> str:
-        """Scheme, host and port, fit for a log line (never for an answer to a caller)."""
+        """Scheme, host and port, fit for a log line (never for a response to a caller)."""
         try:
             url = URL(self.base_url)
             host = url.host or "?"

@@ -71,7 +71,7 @@ class NodeAttempt(Struct, frozen=True):
 
 
 class NodeUnavailable(WarpsealError):
-    """No configured node gave a usable answer."""
+    """No configured node gave a usable reply."""
 
     code = "node_unavailable"
     http_status = 502
@@ -91,14 +91,14 @@ class AnswerClass(Struct, frozen=True):
 
 
 class NodesDisagree(NodeUnavailable):
-    """Nodes gave different answers, and fewer than p-chain-quorum of them agree."""
+    """Nodes gave different replies, and fewer than p-chain-quorum of them agree."""
 
     code = "nodes_disagree"
 
     def __init__(
         self, subject: str, quorum: int, classes: Sequence[AnswerClass], attempts: Sequence[NodeAttempt] = ()
     ) -> None:
-        digests = "; ".join(f"{answer.digest}: node {', '.join(map(str, answer.positions))}" for answer in classes)
+        digests = "; ".join(f"{group.digest}: node {', '.join(map(str, group.positions))}" for group in classes)
         text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
         self.attempts, self.classes = tuple(attempts), tuple(classes)
         WarpsealError.__init__(self, text, quorum=quorum, classes=self.classes, nodes=self.attempts)

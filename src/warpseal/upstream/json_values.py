@@ -28,7 +28,7 @@ def field_decoder(
 ) -> Callable[[bytes], T]:
     """Return a decoder of an object of which only the field `name`, of type `kind`, is needed."""
     fields = [("value", kind, msgspec.field(name=name, default=default))]
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Answer", fields))
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Reply", fields))
     return lambda result: parse(decoder.decode(result).value)
 
 

@@ -149,7 +149,7 @@ class RetryAfter:
         return max(0.0, self._until - now)
 
     def record_request(self, now: float, wait_s: float | None) -> None:
-        """Note that the node asks to wait; concurrent answers may say so. wait_s: None if it did not say how long."""
+        """Note that the node asks to wait; concurrent replies may say so. wait_s: None if it did not say how long."""
         if wait_s is None:
             if self.remaining_s(now) > 0:
                 return
@@ -158,7 +158,7 @@ class RetryAfter:
         self._until = max(self._until, now + wait_s)
 
     def record_success(self, now: float) -> None:
-        """Note an answer. An answer within the pause does not end it."""
+        """Note a reply. A reply within the pause does not end it."""
         if self.remaining_s(now) <= 0:
             self._default_s = 0.0
 

@@ -1,4 +1,4 @@
-"""The answer of a base URL to one JSON-RPC call, for the operator: status, class of the body, and its usual meaning.
+"""The response of a base URL to one JSON-RPC call, for the operator: status, class of the body, and its usual meaning.
 
 No part of the URL beyond host and port and no part of a body is returned: both may hold keys.
 """
@@ -37,8 +37,8 @@ _MEANINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointAnswer:
-    """The answer of one base URL. status: None without an HTTP response; body: its class.
+class EndpointResponse:
+    """The response of one base URL. status: None without an HTTP response; body: its class.
 
     meaning: what that usually means and what to do, empty if all is well. clock_offset_s: the server's clock minus this
     machine's, exact to a second; None if its response has no date.
@@ -60,20 +60,20 @@ async def probe_endpoint(
     method: str,
     timeout_s: float,
     params: Sequence[Any] | None = None,
-) -> EndpointAnswer:
+) -> EndpointResponse:
     """Call a method below a base URL, at the first path that exists. params: None for an empty object. Never raises."""
     json_params = {} if params is None else params
     call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": json_params})
     for path in paths:
-        answer = await _probe_path(session, endpoint, path, call, timeout_s)
-        if answer.status != _NOT_FOUND:
+        response = await _probe_path(session, endpoint, path, call, timeout_s)
+        if response.status != _NOT_FOUND:
             break
-    return answer
+    return response
 
 
 async def _probe_path(
     session: aiohttp.ClientSession, endpoint: NodeEndpoint, path: str, call: bytes, timeout_s: float
-) -> EndpointAnswer:
+) -> EndpointResponse:
     headers = {"Content-Type": "application/json", **endpoint.http_headers}
     sent_at = time.time()
     try:
@@ -83,18 +83,20 @@ async def _probe_path(
         ):
             offset_s = _clock_offset_s(response.headers.get("Date"), (sent_at + time.time()) / 2)
             body = _body_class(await read_body(response, _MAX_BODY_BYTES))
-            return EndpointAnswer(response.status, body, _meaning(response.status, body), offset_s)
+            return EndpointResponse(response.status, body, _meaning(response.status, body), offset_s)
     except TimeoutError:
-        return EndpointAnswer(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
+        return EndpointResponse(None, "no answer in time", "a firewall drops the packets, or the node is overloaded")
     except aiohttp.ClientConnectorDNSError:
-        return EndpointAnswer(None, "unknown host name", "check the host of the base URL, and the name server")
+        return EndpointResponse(None, "unknown host name", "check the host of the base URL, and the name server")
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
         meaning = "the port speaks no TLS (use http://), or its certificate is not valid for this host"
-        return EndpointAnswer(None, "TLS failed", meaning)
+        return EndpointResponse(None, "TLS failed", meaning)
     except aiohttp.ClientConnectorError:
-        return EndpointAnswer(None, "connection refused", "no process listens there: is the node up, the port right?")
+        return EndpointResponse(None, "connection refused", "no process listens there: is the node up, the port right?")
     except (aiohttp.ClientError, OSError, ValueError):
-        return EndpointAnswer(None, "no HTTP response", "the port speaks TLS (use https://), or is not that of the API")
+        return EndpointResponse(
+            None, "no HTTP response", "the port speaks TLS (use https://), or is not that of the API"
+        )
 
 
 def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final
 
-from warpseal.runtime.settings import decode_json_text, fault, integer, json_object
+from warpseal.runtime.settings import decode_json_text, integer, invalid_setting, json_object
 
 DEFAULT_CREDITS: Final = 10
 MAX_CREDITS: Final = 10**6
@@ -60,5 +60,5 @@ def credit_overrides(value: Any, path: str) -> CreditOverrides:
     names = tuple(decoded) if isinstance(decoded, dict) else ()
     wrong = next((name for name in names if not _METHOD.fullmatch(name)), None)
     if wrong is not None:
-        raise fault(f"{path}.{wrong}", 'expected the name of a method, such as "eth_getLogs" or "platform.*"')
+        raise invalid_setting(f"{path}.{wrong}", 'expected the name of a method, such as "eth_getLogs" or "platform.*"')
     return tuple(json_object(decoded, path, dict.fromkeys(names, integer(0, MAX_CREDITS)), required=set()).items())

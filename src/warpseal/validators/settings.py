@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from warpseal.runtime.settings import DAY_S, HOUR_S, MEBIBYTE, Group, fault, integer, list_of, seconds, setting, text
+from warpseal.runtime.settings import (
+    DAY_S,
+    HOUR_S,
+    MEBIBYTE,
+    Group,
+    integer,
+    invalid_setting,
+    list_of,
+    seconds,
+    setting,
+    text,
+)
 from warpseal.warp.ids import MalformedID, SubnetID, parse_id
 
 
@@ -14,7 +25,7 @@ def subnet_id(value: Any, path: str) -> SubnetID:
     try:
         return SubnetID(parse_id(text(value, path)))
     except MalformedID as error:
-        raise fault(path, f"not a subnet id: {error}") from error
+        raise invalid_setting(path, f"not a subnet id: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -549,6 +549,6 @@ async def test_the_examples_of_the_openapi_document_are_responses(folder: Path) 
         for request in example_requests():
             if request.name in operation_names:
                 response = await ask(setup, request.path, header_host="localhost:8080")
-                assert (response.status, response.body) == (200, load_examples()[request.name].answer), request.name
+                assert (response.status, response.body) == (200, load_examples()[request.name].response), request.name
                 operation_names.remove(request.name)
     assert operation_names == set()

@@ -334,7 +334,7 @@ async def test_the_example_of_the_openapi_document_is_a_response(tmp_path: Path)
     )
     async with metrics_setup(*file_urls(tmp_path), CHAIN, aliases=aliases) as setup, client_of(setup) as client:
         response = await request(client, example.path)
-    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS.name].answer)
+    assert (response.status, response.body) == (200, load_examples()[TOKEN_HOLDERS.name].response)
 
 
 async def test_names_of_the_operator_win(folder: Path, tmp_path: Path) -> None:

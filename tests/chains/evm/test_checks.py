@@ -21,7 +21,7 @@ from tests.indexer.evm_chains import MadeUpChain, Tx, erc20_transfer, erc721_tra
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, parse_bytes
 from warpseal.chains.evm.checks import (
     BlockContradiction,
-    BlockFault,
+    BlockMismatch,
     BlockRules,
     ParentBlock,
     UnprovenBlock,
@@ -74,7 +74,7 @@ def with_log_index(index: int, log: int, log_index: str) -> Callable[[Block], Bl
     return change
 
 
-def reason(block: Block, chain_rules: BlockRules) -> BlockFault:
+def reason(block: Block, chain_rules: BlockRules) -> BlockMismatch:
     """Return the reason for which a block is refused."""
     with pytest.raises(BlockContradiction) as error:
         block_facts(*block, chain_rules)
@@ -106,7 +106,7 @@ def test_creations_of_the_recorded_chains_are_found(network: str) -> None:
 
 def test_gas_and_bloom_are_not_compared_from_helicon_on() -> None:
     blocks = recorded_blocks("helicon", "c-chain")
-    assert [reason(block, BlockRules()) for block in (blocks[2], blocks[7])] == [BlockFault.GAS, BlockFault.GAS]
+    assert [reason(block, BlockRules()) for block in (blocks[2], blocks[7])] == [BlockMismatch.GAS, BlockMismatch.GAS]
     # Block 3 has two logs and an empty bloom, block 7 no transactions and a bloom.
     assert [block_facts(*block, BlockRules(HELICON_TIME)).gas_used for block in (blocks[2], blocks[7])] == [
         2_740_452,
@@ -119,39 +119,39 @@ def test_helicon_begins_at_its_time() -> None:
     block = msgspec.structs.replace(header, gas_used="0x1"), receipts
     time = int(header.timestamp, 16)
     assert block_facts(*block, BlockRules(time)).gas_used == 110_000
-    assert reason(block, BlockRules(time + 1)) is BlockFault.GAS
+    assert reason(block, BlockRules(time + 1)) is BlockMismatch.GAS
 
 
-MUTATIONS: list[tuple[Callable[[Block], Block], BlockFault]] = [
-    (lambda block: (block[0], block[1][:1]), BlockFault.RECEIPT_COUNT),
-    (lambda block: (block[0], ()), BlockFault.RECEIPT_COUNT),
-    (lambda block: (block[0], [*block[1], block[1][1]]), BlockFault.RECEIPT_COUNT),
-    (lambda block: (block[0], block[1][::-1]), BlockFault.RECEIPT_ORDER),
-    (lambda block: (block[0], [block[1][0]] * 2), BlockFault.RECEIPT_ORDER),
-    (with_receipt(1, transaction_index="0x0"), BlockFault.RECEIPT_ORDER),
-    (with_receipt(1, block_hash=FOREIGN), BlockFault.RECEIPT_BLOCK),
-    (with_header(hash=FOREIGN), BlockFault.RECEIPT_BLOCK),
-    (with_receipt(0, transaction_hash=FOREIGN), BlockFault.RECEIPT_TRANSACTION),
-    (with_log_index(0, 1, "0x0"), BlockFault.LOG_INDEX),
-    (with_log_index(1, 0, "0x1"), BlockFault.LOG_INDEX),
-    (with_log_index(0, 0, "0x5"), BlockFault.LOG_INDEX),
-    (with_receipt(0, gas_used="0xc351"), BlockFault.GAS),
-    (with_header(gas_used="0x0"), BlockFault.GAS),
-    (with_header(logs_bloom=EMPTY_BLOOM), BlockFault.BLOOM),
-    (lambda block: with_receipt(0, logs=())(with_receipt(1, logs=())(block)), BlockFault.BLOOM),
+MUTATIONS: list[tuple[Callable[[Block], Block], BlockMismatch]] = [
+    (lambda block: (block[0], block[1][:1]), BlockMismatch.RECEIPT_COUNT),
+    (lambda block: (block[0], ()), BlockMismatch.RECEIPT_COUNT),
+    (lambda block: (block[0], [*block[1], block[1][1]]), BlockMismatch.RECEIPT_COUNT),
+    (lambda block: (block[0], block[1][::-1]), BlockMismatch.RECEIPT_ORDER),
+    (lambda block: (block[0], [block[1][0]] * 2), BlockMismatch.RECEIPT_ORDER),
+    (with_receipt(1, transaction_index="0x0"), BlockMismatch.RECEIPT_ORDER),
+    (with_receipt(1, block_hash=FOREIGN), BlockMismatch.RECEIPT_BLOCK),
+    (with_header(hash=FOREIGN), BlockMismatch.RECEIPT_BLOCK),
+    (with_receipt(0, transaction_hash=FOREIGN), BlockMismatch.RECEIPT_TRANSACTION),
+    (with_log_index(0, 1, "0x0"), BlockMismatch.LOG_INDEX),
+    (with_log_index(1, 0, "0x1"), BlockMismatch.LOG_INDEX),
+    (with_log_index(0, 0, "0x5"), BlockMismatch.LOG_INDEX),
+    (with_receipt(0, gas_used="0xc351"), BlockMismatch.GAS),
+    (with_header(gas_used="0x0"), BlockMismatch.GAS),
+    (with_header(logs_bloom=EMPTY_BLOOM), BlockMismatch.BLOOM),
+    (lambda block: with_receipt(0, logs=())(with_receipt(1, logs=())(block)), BlockMismatch.BLOOM),
 ]
 
 
 @pytest.mark.parametrize(("change", "failure"), MUTATIONS)
-def test_a_changed_block_is_refused_with_its_reason(change: Callable[[Block], Block], failure: BlockFault) -> None:
+def test_a_changed_block_is_refused_with_its_reason(change: Callable[[Block], Block], failure: BlockMismatch) -> None:
     assert reason(change(made_up_block()), BlockRules()) is failure
 
 
 @pytest.mark.parametrize(
-    ("change", "failure"), [pair for pair in MUTATIONS if pair[1] not in (BlockFault.GAS, BlockFault.BLOOM)]
+    ("change", "failure"), [pair for pair in MUTATIONS if pair[1] not in (BlockMismatch.GAS, BlockMismatch.BLOOM)]
 )
 def test_after_helicon_receipts_are_compared_with_their_transactions(
-    change: Callable[[Block], Block], failure: BlockFault
+    change: Callable[[Block], Block], failure: BlockMismatch
 ) -> None:
     assert reason(change(made_up_block()), BlockRules(asynchronous_from=0)) is failure
 
@@ -166,8 +166,8 @@ def test_recorded_blocks_with_the_receipts_of_others_are_refused(network: str, c
         if receipts is not own
     ]
     assert len(refused) == len(blocks) * (len(blocks) - 1)
-    assert set(refused) <= {BlockFault.RECEIPT_COUNT, BlockFault.RECEIPT_BLOCK}
-    assert {reason((header, ()), rules(network, chain)) for header, _ in blocks} == {BlockFault.RECEIPT_COUNT}
+    assert set(refused) <= {BlockMismatch.RECEIPT_COUNT, BlockMismatch.RECEIPT_BLOCK}
+    assert {reason((header, ()), rules(network, chain)) for header, _ in blocks} == {BlockMismatch.RECEIPT_COUNT}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,9 @@ def linked_blocks() -> list[EvmBlockFacts]:
     return [block_facts(*decoded(header, receipts), BlockRules()) for header, receipts in pairs][1:]
 
 
-def parent_failure(blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None) -> tuple[BlockFault, int]:
+def parent_failure(
+    blocks: Sequence[EvmBlockFacts], number: int, parent: ParentBlock | None
+) -> tuple[BlockMismatch, int]:
     """Return the reason for which a batch is refused, and the block."""
     with pytest.raises(BlockContradiction) as error:
         check_parents(blocks, number, parent)
@@ -248,22 +250,22 @@ def test_blocks_of_a_batch_follow_each_other_and_the_block_before() -> None:
     check_parents(blocks, 1, parent)
     check_parents(blocks[1:], 2, None)
     check_parents([], 1, parent)
-    assert parent_failure(blocks, 1, ParentBlock(bytes(32), 0)) == (BlockFault.PARENT, 1)
-    assert parent_failure(blocks, 2, None) == (BlockFault.NUMBER, 2)
-    assert parent_failure([blocks[0], blocks[2]], 1, None) == (BlockFault.NUMBER, 2)
+    assert parent_failure(blocks, 1, ParentBlock(bytes(32), 0)) == (BlockMismatch.PARENT, 1)
+    assert parent_failure(blocks, 2, None) == (BlockMismatch.NUMBER, 2)
+    assert parent_failure([blocks[0], blocks[2]], 1, None) == (BlockMismatch.NUMBER, 2)
     forked = [blocks[0], msgspec.structs.replace(blocks[1], parent_hash=bytes(32)), *blocks[2:]]
-    assert parent_failure(forked, 1, None) == (BlockFault.PARENT, 2)
+    assert parent_failure(forked, 1, None) == (BlockMismatch.PARENT, 2)
 
 
 def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_zero() -> None:
     first, second, *_ = linked_blocks()
     parent = ParentBlock(first.parent_hash, first.time + 1)
-    assert parent_failure([first], 1, parent) == (BlockFault.TIME, 1)
+    assert parent_failure([first], 1, parent) == (BlockMismatch.TIME, 1)
     assert parent_failure([first, msgspec.structs.replace(second, time=first.time - 1)], 1, None) == (
-        BlockFault.TIME,
+        BlockMismatch.TIME,
         2,
     )
-    assert parent_failure([msgspec.structs.replace(first, time=0)], 1, None) == (BlockFault.TIME, 1)
+    assert parent_failure([msgspec.structs.replace(first, time=0)], 1, None) == (BlockMismatch.TIME, 1)
     check_parents([first, msgspec.structs.replace(second, time=first.time)], 1, None)
 
 
@@ -299,7 +301,7 @@ def test_the_first_block_whose_receipts_do_not_give_its_receipts_root_is_found()
     assert disproven is not None
     # Another process sends it to this one.
     number, error = pickle.loads(pickle.dumps(disproven))
-    assert (number, error.reason, error.number) == (3, BlockFault.RECEIPTS_ROOT, 3)
+    assert (number, error.reason, error.number) == (3, BlockMismatch.RECEIPTS_ROOT, 3)
     blocks[2] = blocks[2]._replace(receipts=chain.receipts[2].replace(b'"logsBloom":"0x', b'"logsBloom":"0y'))
     malformed = find_disproven(blocks)
     assert malformed is not None

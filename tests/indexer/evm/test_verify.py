@@ -94,7 +94,7 @@ async def test_the_index_of_a_recorded_chain_is_right(tmp_path: Path, network: s
     rules = HELICON if (network, chain) == ("helicon", "c-chain") else L1
     write_index(tmp_path, served, rules)
     findings = await verify(tmp_path, EvmReplayNode(served), rules)
-    assert [finding for finding in findings.values() if finding.fault or not finding.is_compared] == []
+    assert [finding for finding in findings.values() if finding.difference or not finding.is_compared] == []
     assert {f"chain: block {number}" for number in range(served.tip + 1)} & findings.keys()
 
 
@@ -114,7 +114,7 @@ async def test_owners_and_balances_equal_those_of_the_contracts(tmp_path: Path, 
     write_index(tmp_path, nfts, has_holders=True)
     findings = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call))
     assert [
-        finding for finding in findings.values() if finding.fault or finding.remark or not finding.is_compared
+        finding for finding in findings.values() if finding.difference or finding.remark or not finding.is_compared
     ] == []
     for kind in ("ERC-721 token", "ERC-1155 token", "ERC-20 balance"):
         assert any(subject.startswith(f"chain: {kind}") for subject in findings)
@@ -188,7 +188,7 @@ async def test_nothing_is_compared_with_a_node_if_rows_contradict_each_other(
     node = EvmReplayNode(nfts)
     findings = await verify(tmp_path, node)
     assert ROWS not in findings
-    assert all(finding.fault for finding in findings.values())
+    assert all(finding.difference for finding in findings.values())
     assert not node.requests
 
 
@@ -209,19 +209,19 @@ async def test_a_fact_that_differs_from_the_node_is_wrong(
     _change(_copy(nft_index, tmp_path), FACTS[damage])
     monkeypatch.setattr(consistency, "sample_tokens", lambda *args, **kwargs: [])
     findings = await verify(tmp_path, EvmReplayNode(nfts), count=100)
-    assert {subject: finding.fault.partition(":")[0] for subject, finding in findings.items() if finding.fault} == {
-        "chain: block 4": damage
-    }
+    assert {
+        subject: finding.difference.partition(":")[0] for subject, finding in findings.items() if finding.difference
+    } == {"chain: block 4": damage}
 
 
 async def test_receipts_that_do_not_give_the_receipts_root_are_wrong(tmp_path: Path) -> None:
     rootless = dense_blocks(4, txs=3, has_roots=False)
     write_index(tmp_path, rootless)
     findings = await verify(tmp_path, EvmReplayNode(rootless), count=30)
-    assert "receiptsRoot" in findings["chain: block 2"].fault
+    assert "receiptsRoot" in findings["chain: block 2"].difference
     # Headers of the C-Chain after Helicon have another root.
     findings = await verify(tmp_path, EvmReplayNode(rootless), HELICON, count=30)
-    assert findings["chain: block 2"].fault == ""
+    assert findings["chain: block 2"].difference == ""
 
 
 async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path
     state.balances[twice, 6, ann] = 0
     node = EvmReplayNode(chain.chain, call=state.call, replies={"eth_getLogs": []})
     findings = await verify(tmp_path, node, count=60)
-    assert [finding for finding in findings.values() if finding.fault or not finding.is_compared] == []
+    assert [finding for finding in findings.values() if finding.difference or not finding.is_compared] == []
     remarks = {subject.split(" held")[0]: finding.remark for subject, finding in findings.items() if finding.remark}
     assert len(remarks) == 3
     assert sum("contradict each other" in remark for remark in remarks.values()) == 2
@@ -269,8 +269,8 @@ async def test_a_wrong_owner_after_a_missing_transfer_is_an_error(tmp_path: Path
     node = EvmReplayNode(chain.chain, call=state.call, replies={"eth_getLogs": logs})
     async with verifying(tmp_path, node) as verifier:
         findings = {finding.subject: finding for finding in await verifier.run(1, seed=2)}
-    assert findings[ROWS].fault == ""
-    (reason,) = [finding.fault for subject, finding in findings.items() if " held by " in subject]
+    assert findings[ROWS].difference == ""
+    (reason,) = [finding.difference for subject, finding in findings.items() if " held by " in subject]
     assert "block 2: transfers" in reason
 
 
@@ -293,11 +293,11 @@ async def verify_balances(folder: Path, chain: ServedChain, state: NftState) -> 
     node = EvmReplayNode(chain, call=state.call, replies={"eth_getLogs": logs})
     findings = await verify(folder, node, count=20)
     assert all(finding.is_compared for finding in findings.values())
-    assert findings[ROWS].fault == ""
+    assert findings[ROWS].difference == ""
     return {
         name: finding
         for name, finding in findings.items()
-        if " balance of " in name and (finding.fault or finding.remark)
+        if " balance of " in name and (finding.difference or finding.remark)
     }
 
 
@@ -309,7 +309,7 @@ async def test_balances_that_change_without_events_are_reported_and_are_no_error
     # As of a token that pays interest.
     state.coins[COIN, MadeUpChain(9).address("ann")] += 3
     (finding,) = (await verify_balances(tmp_path, chain, state)).values()
-    assert (finding.fault, "the index has all of them" in finding.remark) == ("", True)
+    assert (finding.difference, "the index has all of them" in finding.remark) == ("", True)
 
 
 async def test_balances_of_a_contract_with_contradicting_events_are_no_error(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_balances_of_a_contract_with_contradicting_events_are_no_error(tmp
     # A deposit without an event, from which 10 are left.
     state.coins[COIN, bob] = 60
     (finding,) = (await verify_balances(tmp_path, chain.chain, state)).values()
-    assert (finding.fault, "contradict each other" in finding.remark) == ("", True)
+    assert (finding.difference, "contradict each other" in finding.remark) == ("", True)
 
 
 async def test_a_balance_that_is_wrong_in_the_index_is_an_error(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ async def test_a_balance_that_is_wrong_in_the_index_is_an_error(tmp_path: Path) 
         "UPDATE recent_ranks SET rank = x'fee1' WHERE rank = x'fedc'",
     )
     (finding,) = (await verify_balances(tmp_path, chain, NftState(chain))).values()
-    assert "block 3: it changed by -20, by the events of the node by -15" in finding.fault
+    assert "block 3: it changed by -20, by the events of the node by -15" in finding.difference
 
 
 async def test_nothing_is_compared_with_a_node_at_another_height_without_the_state(
@@ -396,14 +396,14 @@ async def test_holdings_are_compared_while_the_chain_grows_and_the_node_keeps_no
         findings = await verifier.run(17, seed=1)
         await growing
     await asyncio.to_thread(writer.close)
-    assert [finding for finding in findings if finding.fault or finding.remark or not finding.is_compared] == []
+    assert [finding for finding in findings if finding.difference or finding.remark or not finding.is_compared] == []
     assert sum(" token " in finding.subject for finding in findings) >= 10
 
 
 async def test_an_index_that_begins_later_is_right(tmp_path: Path, nfts: ServedChain) -> None:
     write_index(tmp_path, nfts, first=12)
     findings = await verify(tmp_path, EvmReplayNode(nfts, call=NftState(nfts).call), count=30)
-    assert [finding for finding in findings.values() if finding.fault] == []
+    assert [finding for finding in findings.values() if finding.difference] == []
     unknown = [subject for subject, finding in findings.items() if not finding.is_compared]
     assert unknown
     assert all(subject.startswith("chain: ERC-1155 token") for subject in unknown)

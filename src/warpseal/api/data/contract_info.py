@@ -42,7 +42,7 @@ class DescribedContracts(Struct, frozen=True):
     hidden: frozenset[bytes] = frozenset()
 
     def of(self, address: str) -> ContractInfo | None:
-        """Return the description of a contract. address: as answers spell it."""
+        """Return the description of a contract. address: as responses spell it."""
         return self.infos.get(bytes.fromhex(address[2:])) if self.infos else None
 
 

@@ -1,6 +1,6 @@
 """Requests about an EVM chain: the chain that the path names, how far it is indexed, and pages the indexer completes.
 
-If the chain is indexed, the answer carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only;
+If the chain is indexed, the response carries `x-warpseal-index: 43114;height=H;node=N;lag=S;internal=T`, for it only;
 sums over chains carry one item a chain.
 """
 
@@ -36,11 +36,11 @@ P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 
 
 class EvmContext(RequestContext, frozen=True):
-    """One request about an EVM chain. freshness: None if no block is indexed. fault: why the index is not readable."""
+    """One request about an EVM chain. freshness: None if no block is indexed. index_error: why reads of it fail."""
 
     chain: EvmChainService
     freshness: EvmFreshness | None
-    fault: StoreDown | None
+    index_error: StoreDown | None
 
     @classmethod
     async def of(cls, context: RequestContext) -> EvmContext:
@@ -54,23 +54,23 @@ class EvmContext(RequestContext, frozen=True):
     @classmethod
     async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmContext:
         """Return the context of a chain, its freshness among the response headers behind that of other chains."""
-        freshness, fault = None, None
+        freshness, index_error = None, None
         try:
             freshness = await chain.freshness()
         except StoreDown as error:
-            fault = error
+            index_error = error
         if freshness is not None:
             headers = response_headers(context.request.scope)
             item = freshness_item(freshness, context.now)
             headers[HEADER] = f"{headers[HEADER]}, {item}" if HEADER in headers else item
-        return cls(**context.parts(), chain=chain, freshness=freshness, fault=fault)
+        return cls(**context.parts(), chain=chain, freshness=freshness, index_error=index_error)
 
     def index(self) -> EvmIndex:
         """Return the index of the chain. Raises IndexNotEnabled, IndexNotReady, IndexStale, StoreDown."""
         if self.chain.index is None:
             raise IndexNotEnabled(f"EVM chain {self.chain.name}", SETTING)
-        if self.fault is not None:
-            raise self.fault
+        if self.index_error is not None:
+            raise self.index_error
         if self.freshness is None:
             raise IndexNotReady(f"EVM chain {self.chain.name}")
         lag_s, limit_s = self.freshness.lag_s(self.now), self.settings.max_index_lag_s
@@ -85,7 +85,7 @@ class EvmContext(RequestContext, frozen=True):
 
     @property
     def wording(self) -> EvmWording:
-        """The wording of answers about the chain."""
+        """The wording of responses about the chain."""
         return EvmWording(self.services.evm.contracts_of(self.chain), for_sdk=self.for_sdk)
 
     def address(self) -> bytes:

@@ -28,7 +28,7 @@ _DESCRIPTION: Final = ContractDescription.__struct_fields__
 
 
 class EvmWording:
-    """How answers about one chain are worded. for_sdk: the dialect of the SDKs, which spells `indexStatus` otherwise.
+    """How responses about one chain are worded. for_sdk: the dialect of the SDKs, which spells `indexStatus` otherwise.
 
     The specification shows it in lower case.
     """

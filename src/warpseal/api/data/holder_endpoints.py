@@ -110,7 +110,7 @@ async def _next_token(context: EvmContext, query: PageQuery, holders: HolderPage
 
 
 async def _entries(holders: Sequence[Holder]) -> tuple[HolderEntry, ...]:
-    """Return holders as answers show them. The checksums of a large page are computed in a thread."""
+    """Return holders as responses show them. The checksums of a large page are computed in a thread."""
 
     def encode() -> tuple[HolderEntry, ...]:
         return tuple([HolderEntry(address=account_text(item.address), sort_key=item.balance) for item in holders])

@@ -96,14 +96,14 @@ async def reindex(context: EvmContext) -> Response:
     status = await index.status()
     if status is None or context.now - status.written_at > INDEXER_SILENCE_S:
         raise ReindexUnavailable("the indexer has been silent for too long")
-    answer = await index.reindex(contract, token_id)
-    if answer.outcome is ReindexOutcome.NO_INDEXER:
+    result = await index.reindex(contract, token_id)
+    if result.outcome is ReindexOutcome.NO_INDEXER:
         raise ReindexUnavailable("the indexer does not run")
-    if answer.outcome is ReindexOutcome.UNKNOWN_TOKEN:
+    if result.outcome is ReindexOutcome.UNKNOWN_TOKEN:
         raise _unknown_token(context, contract, token_id)
-    if answer.outcome is ReindexOutcome.TOO_EARLY:
-        raise ReindexedRecently(account_text(contract), str(token_id), answer.retry_after_s)
-    if answer.outcome is ReindexOutcome.BUSY:
+    if result.outcome is ReindexOutcome.TOO_EARLY:
+        raise ReindexedRecently(account_text(contract), str(token_id), result.retry_after_s)
+    if result.outcome is ReindexOutcome.BUSY:
         raise ReindexUnavailable("too many requests wait")
     return Response(status_code=201, headers={"cache-control": "no-store"})
 
@@ -136,8 +136,8 @@ async def _with_amounts(
         return {(address, token.token_id): str(amount) for token, amount in zip(tokens, numbers, strict=True)}
 
     balances: dict[tuple[str, str], str] = {}
-    for answer in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
-        balances |= answer
+    for amounts_of_contract in await asyncio.gather(*(amounts(*entry) for entry in by_contract.items())):
+        balances |= amounts_of_contract
     completed = []
     for item in items:
         amount = balances.get((item.address, item.token_id), item.balance)

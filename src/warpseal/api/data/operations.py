@@ -1,4 +1,4 @@
-"""The operations of the Data API and of the Metrics API: paths, parameters, answers and compute units.
+"""The operations of the Data API and of the Metrics API: paths, parameters, responses and compute units.
 
 Source of truth: the specification's endpoints 3 to 19; operation ids and compute units are the hosted
 service's, which has no forecast. The routes are mounted from this table and the OpenAPI document is made of it.
@@ -41,7 +41,7 @@ _CONTRACT: Final = "/v2/chains/{chainId}/contracts/{address}"
 class Operation(Struct, frozen=True):
     """An endpoint. path: a template. units: compute units of a request.
 
-    list_parameters, list_answers: return the parameters, and the resources of a success; the ports listen before the
+    list_parameters, list_resources: return the parameters, and the resources of a success; the ports listen before the
     modules of either are loaded. method: POST: an action, whose success is status 201 without a body.
     """
 
@@ -49,7 +49,7 @@ class Operation(Struct, frozen=True):
     path: str
     summary: str
     list_parameters: Callable[[], tuple[p.Parameter, ...]]
-    list_answers: Callable[[], tuple[type[Resource], ...]]
+    list_resources: Callable[[], tuple[type[Resource], ...]]
     units: int
     tag: str = PRIMARY_NETWORK
     method: Literal["GET", "POST"] = "GET"
@@ -60,9 +60,9 @@ class Operation(Struct, frozen=True):
         return self.list_parameters()
 
     @property
-    def answers(self) -> tuple[type[Resource], ...]:
+    def resources(self) -> tuple[type[Resource], ...]:
         """The resources of a success."""
-        return self.list_answers()
+        return self.list_resources()
 
     @property
     def default_page_size(self) -> int:

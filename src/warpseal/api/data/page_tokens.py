@@ -1,7 +1,7 @@
 """Page tokens: the query, the item behind which the next page begins, and an expiry; signed against forgery.
 
 A token carries the whole query, so that it may come alone. Its expiry is rounded up to five minutes, so that equal
-requests get equal tokens and their answers can be recognized as unchanged.
+requests get equal tokens and their responses can be recognized as unchanged.
 """
 
 from __future__ import annotations

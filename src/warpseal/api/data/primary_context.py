@@ -1,6 +1,6 @@
 """Requests about the three primary chains: the network check, and how far each chain is indexed.
 
-Every answer carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item a chain.
+Every response carries `x-warpseal-index: p-chain;height=H;node=N;lag=S`, one item a chain.
 """
 
 from __future__ import annotations

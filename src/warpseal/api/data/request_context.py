@@ -1,4 +1,4 @@
-"""The start of every request to the Data API: its parameters, its page token, the client's dialect, and its answer."""
+"""The start of every request to the Data API: its parameters, page token, the client's dialect, and the response."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class RequestContext(Struct, frozen=True):
         return self.metrics_tokens
 
     async def respond(self, resource: Resource, final_s: int = 0) -> Response:
-        """Return the answer, which shared caches must not store if callers need a key.
+        """Return the response, which shared caches must not store if callers need a key.
 
         final_s: for how many seconds it cannot change; 0: it may change at any time.
         """

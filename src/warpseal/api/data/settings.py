@@ -13,8 +13,8 @@ from warpseal.runtime.settings import (
     Group,
     boolean,
     choice,
-    fault,
     integer,
+    invalid_setting,
     list_of,
     optional_path,
     seconds,
@@ -46,7 +46,7 @@ def origin(value: Any, path: str) -> str:
         return browser_origin
     parts = urlsplit(url("http", "https")(browser_origin, path))
     if parts.path or parts.query or parts.fragment or parts.username:
-        raise fault(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
+        raise invalid_setting(path, "expected a scheme, a host and perhaps a port, and nothing behind them")
     return browser_origin.rstrip("/")
 
 

@@ -69,7 +69,7 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext
     if not indexed:
         raise IndexNotEnabled("any EVM chain", SETTING)
     chains = [await EvmContext.of_chain(context, chain) for chain in indexed]
-    return [chain for chain in chains if chain.freshness is not None or chain.fault is not None] or chains
+    return [chain for chain in chains if chain.freshness is not None or chain.index_error is not None] or chains
 
 
 def _newest_day(chain: EvmContext) -> int:

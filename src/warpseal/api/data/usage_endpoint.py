@@ -83,7 +83,7 @@ def _range(
     until = min(until, bucket_end(level, bucket_start(level, now)))
     oldest = oldest_kept(settings, level, now)
     if since <= oldest and oldest > 0:
-        # The oldest bucket began before the retention; 90 days have no more hours than one answer.
+        # The oldest bucket began before the retention; 90 days have no more hours than one response.
         since = min(bucket_end(level, oldest), bucket_start(level, now))
     since = min(max(since, 0), until)
     limit = MAX_GROUPED_BUCKETS if is_grouped else MAX_BUCKETS

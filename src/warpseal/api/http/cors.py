@@ -33,7 +33,7 @@ _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, \t-]{1,1024}")
 
 
 class CorsMiddleware:
-    """Answers preflights, and adds CORS headers and `response_headers` to every other answer.
+    """Answers preflights, and adds CORS headers and `response_headers` to every other response.
 
     It forbids caches to store a failure, which they may otherwise do for a 404.
     """
@@ -49,7 +49,7 @@ class CorsMiddleware:
         request = dict(scope["headers"])
         allowed = self._allow_headers(request)
         if allowed and scope["method"] == "OPTIONS" and b"access-control-request-method" in request:
-            await _answer_preflight(request, allowed, send)
+            await _respond_to_preflight(request, allowed, send)
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -63,7 +63,7 @@ class CorsMiddleware:
         await self._app(scope, receive, send_with_headers)
 
     def _allow_headers(self, request: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that allow a browser's page to read the answer; none if it may not."""
+        """Return the headers that allow a browser's page to read the response; none if it may not."""
         origin = request.get(b"origin")
         if self._origins.is_any:
             return [(b"access-control-allow-origin", b"*")] if origin else []
@@ -72,7 +72,7 @@ class CorsMiddleware:
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
 
-async def _answer_preflight(request: Mapping[bytes, bytes], allowed: list[tuple[bytes, bytes]], send: Send) -> None:
+async def _respond_to_preflight(request: Mapping[bytes, bytes], allowed: list[tuple[bytes, bytes]], send: Send) -> None:
     requested = request.get(b"access-control-request-headers", b"")
     allowed_headers = requested if _HEADER_NAMES.fullmatch(requested) else REQUEST_HEADERS.encode()
     headers = [

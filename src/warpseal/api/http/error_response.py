@@ -51,7 +51,7 @@ class Dialect(StrEnum):
 
 
 def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: bool = True) -> Response:
-    """Return the answer to `error` in the words of `dialect`.
+    """Return the response to `error` in the words of `dialect`.
 
     shows_addresses: whether the caller may see where validators listen.
     """
@@ -92,13 +92,13 @@ def _kebab_text(error: WarpsealError) -> str:
     if isinstance(error, QuorumNotReached):
         shortfall = error.shortfall
         is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)
-        fault = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
+        task = "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
         weights = (
             f"signed weight {shortfall.signed_weight}, threshold of stake {shortfall.required_weight}, total "
             f"{shortfall.total_weight}"
         )
         missing = "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items()) or "unknown"
-        return f"failed to aggregate signatures. error: failed to {fault}: {weights}; missing validators: {missing}"
+        return f"failed to aggregate signatures. error: failed to {task}: {weights}; missing validators: {missing}"
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)
     if error.reference_text is None:

@@ -45,10 +45,10 @@ IS_CLOSING: Final = "is_closing"
 """Key of the ASGI scope's state: returns whether the connection is closed, or about to be."""
 
 ON_DISCONNECT: Final = "on_disconnect"
-"""Key of the ASGI scope's state: set by the reader of a request, called if the client disconnects before its answer."""
+"""Key of the ASGI scope's state: set by the reader of a request, called if the client leaves before its response."""
 
 MAX_PIPELINED: Final = 16
-# A refused body is still read for a while, so that its sender sees the answer and not a broken connection.
+# A refused body is still read for a while, so that its sender sees the response and not a broken connection.
 MAX_MESSAGE_BODIES: Final = 8
 # What EVM nodes take, twice: bodies for them are larger than any other.
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
@@ -109,7 +109,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._stop_receiving()
         self._unset_keepalive_if_required()
         self.pipeline.clear()
-        self._disconnect(self._answering)
+        self._disconnect(self._open_cycle)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -153,7 +153,7 @@ class LimitedHttp(HttpToolsProtocol):
         path = self.url.partition(b"?")[0]
         has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
         is_for_sockets = path.startswith(_SOCKET_START) and path.endswith(_SOCKET_END)
-        return is_for_sockets and not has_body and self._answering is None and not self.pipeline
+        return is_for_sockets and not has_body and self._open_cycle is None and not self.pipeline
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Continue in HTTP/1.1 after the header of a request that asked for another protocol.
@@ -222,7 +222,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._answering is None and not self.transport.is_closing():
+        if self._open_cycle is None and not self.transport.is_closing():
             self._set_idle()
 
     def _set_idle(self) -> None:
@@ -274,7 +274,7 @@ class LimitedHttp(HttpToolsProtocol):
         """
         if self._in_body:
             self._receive_timer = self.loop.call_later(LINGER_S, self._abort)
-        elif self._answering is not None:
+        elif self._open_cycle is not None:
             self._start_receiving()
         else:
             self._abort()
@@ -284,7 +284,7 @@ class LimitedHttp(HttpToolsProtocol):
         return not self._in_header and not self._complete
 
     @property
-    def _answering(self) -> RequestResponseCycle | None:
+    def _open_cycle(self) -> RequestResponseCycle | None:
         """The request that is being answered."""
         return None if self._running is None or self._running.response_complete else self._running
 
@@ -293,7 +293,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self._complete or (self._in_body and self.cycle.response_started):
             self._closing = True
             self._stop_receiving()
-            self._disconnect(self._answering)
+            self._disconnect(self._open_cycle)
             self.transport.close()
         else:
             self._refuse(ReceiveTimeout(self._settings.receive_timeout_s))
@@ -311,11 +311,11 @@ class LimitedHttp(HttpToolsProtocol):
         self._closing = True
         self._stop_receiving()
         self.pipeline.clear()
-        answering = self._answering
-        if answering is not None and not (self._in_body and answering is self.cycle):
-            answering.keep_alive = False
+        open_cycle = self._open_cycle
+        if open_cycle is not None and not (self._in_body and open_cycle is self.cycle):
+            open_cycle.keep_alive = False
             return
-        self._disconnect(answering)
+        self._disconnect(open_cycle)
         if self._in_body and self.cycle.response_started:
             self.transport.close()
             return

@@ -54,7 +54,7 @@ def is_from_this_machine(scope: Scope) -> bool:
 
 
 class RequestLog:
-    """Wraps an app: request id in (`X-Request-Id`) or made, out on the answer; one log line and count at the end.
+    """Wraps an app: request id in (`X-Request-Id`) or made, out on the response; one log line and count at the end.
 
     paths: the template of the path by endpoint; an endpoint that is a text is its own template.
     """
@@ -114,7 +114,7 @@ def _write_line(scope: Scope, status: int, duration_s: float) -> None:
 
 
 class ErrorMiddleware:
-    """Wraps an app and answers its errors; a disconnected client gets no answer. dialect: None: that of the path."""
+    """Wraps an app and answers its errors; a disconnected client gets no response. dialect: None: that of the path."""
 
     def __init__(self, app: ASGIApp, dialect: Dialect | None = None) -> None:
         self._app = app
@@ -138,15 +138,15 @@ class ErrorMiddleware:
         except asyncio.CancelledError:
             if started or not is_shutdown(scope):
                 raise
-            await self._answer(ShuttingDown(), scope, receive, send)
+            await self._respond(ShuttingDown(), scope, receive, send)
         except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
             if not isinstance(error, WarpsealError):
                 log.error("internal error, request failed", exc_info=error)
                 error = InternalError(f"internal error; see the log of request {request_id.get()} for details")
             if not started:
-                await self._answer(error, scope, receive, send)
+                await self._respond(error, scope, receive, send)
 
-    async def _answer(self, error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, error: WarpsealError, scope: Scope, receive: Receive, send: Send) -> None:
         log_fields(scope)["code"] = error.code
         dialect = self._dialect or dialect_of(scope["path"])
         response = error_response(error, dialect, shows_addresses=is_from_this_machine(scope))

@@ -122,7 +122,7 @@ class ClientDisconnected(Exception):
 class DiscardUnread:
     """Discards the body after an early response: a client that is still sending sees it, not a broken connection.
 
-    The answer is complete for the client (its length is known) before the rest of the body is thrown away. A
+    The response is complete for the client (its length is known) before the rest of the body is thrown away. A
     client that asked whether to send the body (Expect: 100-continue) gets the response and a closed connection.
     """
 

@@ -94,6 +94,6 @@ _SCOPE_KEY: Final = "warpseal.headers"
 
 
 def response_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers that the answer to this request will carry, lower case; callers add to them."""
+    """Return the headers that the response to this request will carry, lower case; callers add to them."""
     headers: dict[str, str] = scope.setdefault(_SCOPE_KEY, {})
     return headers

@@ -97,7 +97,7 @@ class HttpServer:
                 continue
 
     async def _finish(self) -> None:
-        """Wait for requests in flight until the grace period ends; then cancel them, so that they get an answer."""
+        """Wait for requests in flight until the grace period ends; then cancel them, so that they get a response."""
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._until_idle(self._grace_s)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warpseal.runtime.settings import fault, text
+from warpseal.runtime.settings import invalid_setting, text
 from warpseal.usage.countries import UNKNOWN
 
 _CLIENT: Final = "warpseal.client"
@@ -115,9 +115,9 @@ def proxy_network(value: Any, path: str) -> IpNetwork:
     try:
         network = ip_network(text(value, path))
     except ValueError as error:
-        raise fault(path, f'expected an address or a network, such as "10.0.0.0/8": {error}') from error
+        raise invalid_setting(path, f'expected an address or a network, such as "10.0.0.0/8": {error}') from error
     if not network.prefixlen:
-        raise fault(path, "expected the network of proxies; every client could forge its address")
+        raise invalid_setting(path, "expected the network of proxies; every client could forge its address")
     return network
 
 

@@ -195,7 +195,7 @@ class NodeInterfaces:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            with suppress(WebSocketDisconnect):  # The client has left before its answer.
+            with suppress(WebSocketDisconnect):  # The client has left before its response.
                 await self._dispatch_socket(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]

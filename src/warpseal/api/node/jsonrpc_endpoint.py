@@ -72,8 +72,8 @@ class JsonRpcEndpoint:
             request.check()
             log_fields(scope)["method_called"] = request.method[:64]
             result = await self._call(request)
-        except JsonRpcError as fault:
-            return failure(request.id if request else None, fault) if request is None or request.id else b""
+        except JsonRpcError as error:
+            return failure(request.id if request else None, error) if request is None or request.id else b""
         return success(request.id, result) if request.id else b""
 
     async def _call(self, request: JsonRpcRequest) -> Any:

@@ -1,4 +1,4 @@
-"""Descriptions of endpoints: their parameters and answers as parts of the OpenAPI document.
+"""Descriptions of endpoints: their parameters and responses as parts of the OpenAPI document.
 
 Source of truth: OpenAPI 3.1.
 """
@@ -22,7 +22,7 @@ _KEBAB: Final = "Kebab"
 _PREFIX: Final = COMPONENT.format(name="")
 
 Content = type[msgspec.Struct] | Mapping[str, Any] | str | None
-"""The body of an answer: a resource or another schema as JSON, a text of a media type, or none."""
+"""The body of a response: a resource or another schema as JSON, a text of a media type, or none."""
 Paths = dict[str, dict[str, Any]]
 """Descriptions of operations by path and method."""
 
@@ -34,7 +34,7 @@ class OperationRow(NamedTuple):
     path: str
     name: str
     summary: str
-    answers: Mapping[int, Content]
+    responses: Mapping[int, Content]
     query_parameters: Iterable[dict[str, Any]] = ()
     body: Mapping[str, Any] | None = None
 
@@ -50,7 +50,9 @@ class OperationRow(NamedTuple):
             "summary": self.summary,
             "tags": [tag],
             "parameters": [*in_path, *self.query_parameters],
-            "responses": {str(status): _describe_content(status, content) for status, content in self.answers.items()},
+            "responses": {
+                str(status): _describe_content(status, content) for status, content in self.responses.items()
+            },
             **body,
         }
 
@@ -68,8 +70,8 @@ def describe_json(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {JSON: {"schema": schema}}
 
 
-def describe_answer(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of an answer."""
+def describe_response(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a response."""
     return {"description": HTTPStatus(status).phrase, **({"content": content} if content else {})}
 
 
@@ -110,7 +112,7 @@ def with_plain_types(schema: Any) -> Any:
 def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schemas in which all that a schema named Kebab... has, and refers to, has keys in kebab case.
 
-    Answers get their keys by the same function, `with_kebab_names`.
+    Responses get their keys by the same function, `with_kebab_names`.
     """
     twins: dict[str, Any] = {}
 
@@ -143,10 +145,10 @@ def with_kebab_twins(components: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe_content(status: int, content: Content) -> dict[str, Any]:
     if content is None:
-        return describe_answer(status, {})
+        return describe_response(status, {})
     if isinstance(content, str):
-        return describe_answer(status, {content: {} if content == JSON else {"schema": {"type": "string"}}})
-    return describe_answer(status, describe_json(content if isinstance(content, Mapping) else refer_to(content)))
+        return describe_response(status, {content: {} if content == JSON else {"schema": {"type": "string"}}})
+    return describe_response(status, describe_json(content if isinstance(content, Mapping) else refer_to(content)))
 
 
 _PATH_PARAMETERS: Final = {

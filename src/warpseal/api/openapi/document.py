@@ -30,10 +30,10 @@ from warpseal.api.openapi.describe import (
     Content,
     OperationRow,
     Paths,
-    describe_answer,
     describe_json,
     describe_paths,
     describe_query,
+    describe_response,
     describe_text,
     refer_to,
     with_kebab_twins,
@@ -132,7 +132,7 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
 
 _RESOURCES: Final = dict.fromkeys(
     (
-        *(resource for operation in OPERATIONS for resource in operation.answers),
+        *(resource for operation in OPERATIONS for resource in operation.resources),
         *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
         *(Health, Readiness),
         *(VerifyRequest, PreflightAnswer),
@@ -140,7 +140,7 @@ _RESOURCES: Final = dict.fromkeys(
         *RESOURCES,
     )
 )
-"""The resources of all answers and bodies."""
+"""The resources of all responses and bodies."""
 
 
 def _describe(operation: Operation) -> dict[str, Any]:
@@ -160,11 +160,15 @@ def _describe(operation: Operation) -> dict[str, Any]:
             "responses": {"201": created, **described["responses"]},
             "x-compute-units": operation.units,
         }
-    schemas = [refer_to(resource) for resource in operation.answers]
+    schemas = [refer_to(resource) for resource in operation.resources]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    answer = {**describe_answer(200, describe_json(schema)), "headers": _HEADERS}
+    response = {**describe_response(200, describe_json(schema)), "headers": _HEADERS}
     unchanged = {"description": "Unchanged since the answer with the entity tag of `If-None-Match`."}
-    described["responses"] = {"200": {**answer, "description": "Success."}, "304": unchanged, **described["responses"]}
+    described["responses"] = {
+        "200": {**response, "description": "Success."},
+        "304": unchanged,
+        **described["responses"],
+    }
     # Without an entry, the keys of the whole document would apply.
     security: dict[str, Any] = {"security": []} if operation.tag == METRICS_API else {}
     return {**described, **security, "x-compute-units": operation.units}

@@ -1,7 +1,7 @@
-"""The examples of the OpenAPI document: a request that can be sent as it is, and a recorded answer, for each operation.
+"""The examples of the OpenAPI document: for each operation a request to send as it is, and a recorded response.
 
 The stored requests fit the network that `warpseal simnet` runs by default. Those about signing are adapted to the
-network of the daemon, and to a message that it can sign. Answers were recorded from a small network.
+network of the daemon, and to a message that it can sign. Responses were recorded from a small network.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
 
 
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The example of one operation. parameters: by name. bodies: by what they ask for. answer: JSON, or text."""
+    """The example of one operation. parameters: by name. bodies: by what they ask for. response: JSON, or text."""
 
     parameters: Mapping[str, Any] = {}
     bodies: Mapping[str, Any] = {}
-    answer: Any = msgspec.UNSET
+    response: Any = msgspec.UNSET
 
 
 @cache
@@ -55,9 +55,9 @@ def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
         return examples
     for operation in _SIGNING_OPERATIONS:
         example = examples[operation]
-        answer = example.answer if signed is None else dict.fromkeys(example.answer, signed.hex())
+        response = example.response if signed is None else dict.fromkeys(example.response, signed.hex())
         bodies = {"a message of this network": {"message": message.hex(), "quorumPercentage": 67}}
-        examples[operation] = msgspec.structs.replace(example, bodies=bodies, answer=answer)
+        examples[operation] = msgspec.structs.replace(example, bodies=bodies, response=response)
     return examples
 
 
@@ -86,11 +86,11 @@ def with_example(operation: Mapping[str, Any], example: OperationExample) -> dic
         body = operation["requestBody"]
         examples = {name: {"value": value} for name, value in example.bodies.items()}
         described["requestBody"] = {**body, "content": _with(body["content"], "examples", examples)}
-    if example.answer is not msgspec.UNSET:
+    if example.response is not msgspec.UNSET:
         status = "201" if "201" in operation["responses"] else min(operation["responses"])
-        answer = operation["responses"][status]
-        answers = {status: {**answer, "content": _with(answer["content"], "example", example.answer)}}
-        described["responses"] = {**operation["responses"], **answers}
+        response = operation["responses"][status]
+        responses = {status: {**response, "content": _with(response["content"], "example", example.response)}}
+        described["responses"] = {**operation["responses"], **responses}
     return described
 
 

@@ -67,7 +67,7 @@ def describe_node_paths() -> Paths:
         {"anyOf": [refer_to(resource), {"type": "array", "items": refer_to(resource)}]}
         for resource in (JsonRpcCall, JsonRpcReply)
     )
-    evm_answers: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
+    evm_responses: dict[int, Content] = {200: evm_reply, **_FORWARDING_ERRORS}
     denials: dict[int, Content] = dict.fromkeys((400, 401, 403, 404, 429, 503), _TEXT)
     operations = (
         OperationRow("get", health, "getNodeHealth", checks_summary, report, (tag,)),
@@ -77,7 +77,7 @@ def describe_node_paths() -> Paths:
         _calls(health, "callHealth", health_summary),
         _calls(_ADMIN, "callAdmin", admin_summary, _ADMIN_ERRORS),
         _calls(f"{chain}/validators", "callValidators", validators_summary),
-        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_answers, (_API_KEY,), evm_call),
+        OperationRow("post", f"{chain}/rpc", "callEvm", evm_summary, evm_responses, (_API_KEY,), evm_call),
         OperationRow("get", f"{chain}/ws", "openEvmSocket", socket_summary, {101: None, **denials}, (_API_KEY,)),
     )
     paths = describe_paths(NODE, operations)

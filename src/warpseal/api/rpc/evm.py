@@ -154,9 +154,9 @@ def sum_credits(credits: MethodCredits, body: bytes) -> int:
 
 def _set_source_header(scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]) -> None:
     """Name in a header the source of responses to methods that both a node and the daemon can answer."""
-    answered = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
-    if answered:
-        is_derived = any(response.is_derived for response in answered)
+    subnet_evm_responses = [response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM]
+    if subnet_evm_responses:
+        is_derived = any(response.is_derived for response in subnet_evm_responses)
         response_headers(scope)[SOURCE] = "derived" if is_derived else "node"
 
 

@@ -1,6 +1,6 @@
 """JSON-RPC as an EVM chain's `/rpc` speaks it: request bodies, batches and their limits, response bodies; no I/O.
 
-Source of truth: the answers of recorded nodes, and geth's `rpc` package for what was not recorded (-32003).
+Source of truth: the replies of recorded nodes, and geth's `rpc` package for what was not recorded (-32003).
 """
 
 from __future__ import annotations

@@ -149,10 +149,10 @@ def success(request_id: msgspec.Raw, result: Any) -> bytes:
     return _encode_reply(request_id, result=result)
 
 
-def failure(request_id: msgspec.Raw | None, fault: JsonRpcError) -> bytes:
+def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
     """Return the reply with an error."""
-    error = JsonRpcFailure(code=fault.code, message=str(fault), data=fault.data)
-    return _encode_reply(request_id or _NULL, error=error)
+    body = JsonRpcFailure(code=error.code, message=str(error), data=error.data)
+    return _encode_reply(request_id or _NULL, error=body)
 
 
 def _encode_reply(request_id: Any, **outcome: Any) -> bytes:

@@ -261,7 +261,7 @@ class SocketMeter:
 
 
 def is_probe(scope: Scope) -> bool:
-    """Return whether a request is no call: it asks for nothing but an answer."""
+    """Return whether a request is no call: it asks for nothing but a response."""
     if scope["method"] == "OPTIONS":
         return True
     is_read = scope["method"] in ("GET", "HEAD") and not declared_length(scope)

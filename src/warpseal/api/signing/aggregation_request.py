@@ -1,7 +1,7 @@
 """The grammar of an aggregation request: every spelling in use, one meaning.
 
 Source of truth: the specification's endpoint 1 for names and ranges; the reference aggregator for the order
-in which faults are found, because the text of a 400 names the first one.
+in which errors are found, because the text of a 400 names the first one.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class AggregatorEndpoints:
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
-        """POST or PUT /aggregate-signatures; every other method gets the reference's answer to an empty body."""
+        """POST or PUT /aggregate-signatures; every other method gets the reference's response to an empty body."""
         if request.method not in _KEBAB_METHODS:
             raise UndecodableBody("body", f"a {request.method[:32]} request carries none; send it with POST")
         signed = await self._aggregate(request, None)
@@ -160,9 +160,9 @@ class AggregatorEndpoints:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
             work = self._verify(preflight, request.path_params["network"])
-            answer = await cancel_on_disconnect(work, request.scope)
-        log_fields(request.scope).update(verifies_now=answer.verifies_now, reason=answer.reason or None)
-        return json_response(answer, 200)
+            result = await cancel_on_disconnect(work, request.scope)
+        log_fields(request.scope).update(verifies_now=result.verifies_now, reason=result.reason or None)
+        return json_response(result, 200)
 
     async def _verify(self, preflight: PreflightRequest, network: str) -> PreflightAnswer:
         services, _ = await self._admit(None, network)
@@ -339,7 +339,7 @@ def _signed_message(delivery: Delivery[Aggregation] | Delivery[L1SignedMessage],
 
 
 def _encode(signed: Aggregation | Delivery[Aggregation], key: bytes, status: int) -> Response:
-    """Return the answer without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
+    """Return the response without a report. Hex is JSON as it is; an encoder takes longer than the rest."""
     if isinstance(signed, Delivery):
         aggregation, headers = signed.result, signed.headers
     else:

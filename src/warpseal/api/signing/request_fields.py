@@ -230,8 +230,8 @@ _CONVERTERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
 BODY_FIELDS: Final = FieldNames(*_CONVERTERS)
 
 
-def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidRequest]) -> bytes:
-    """Return the bytes of hex digits. Raises FieldTooLarge, or `fault` if they are not hex."""
+def decode_hex(field: str, digits: str, limit_bytes: int, error_type: type[InvalidRequest]) -> bytes:
+    """Return the bytes of hex digits. Raises FieldTooLarge, or `error_type` if they are not hex."""
     if len(digits) > 2 * limit_bytes:
         raise FieldTooLarge(field, limit_bytes)
     try:
@@ -239,7 +239,7 @@ def decode_hex(field: str, digits: str, limit_bytes: int, fault: type[InvalidReq
     except ValueError:
         is_odd = len(digits) % 2 and not digits.strip(hexdigits)
         reason = f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
-        raise fault(field, reason) from None
+        raise error_type(field, reason) from None
 
 
 class UnresolvedChain(Exception):
@@ -266,10 +266,10 @@ def _decode_chain_id(text: str) -> ChainID:
     return ChainID(decode_id(DESTINATION_FIELD, text, InvalidDestination))
 
 
-def decode_id(field: str, text: str, fault: type[InvalidRequest]) -> bytes:
-    """Return the 32 bytes of an id: base58-check, or hex with or without 0x. Raises `fault`."""
+def decode_id(field: str, text: str, error_type: type[InvalidRequest]) -> bytes:
+    """Return the 32 bytes of an id: base58-check, or hex with or without 0x. Raises `error_type`."""
     is_bare_hex = len(text) == 2 * ID_BYTES
     try:
         return parse_id("0x" + text if is_bare_hex else text)
     except MalformedID as error:
-        raise fault(field, str(error)) from None
+        raise error_type(field, str(error)) from None

@@ -71,7 +71,7 @@ class ProbeEndpoints:
         services = self._gate.services
         return services.readiness() if services is not None else ()
 
-    def faults(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
+    def reasons(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
         """Return the reasons why the daemon is not ready. subnet_ids: the subnets that decide for this request."""
         if self._gate.services is None:
             return [STALE_HEIGHT]
@@ -79,11 +79,11 @@ class ProbeEndpoints:
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 while the daemon can sign, 503 while it cannot or does not know yet."""
-        faults = self.faults()
-        status: Literal["up", "down"] = "down" if faults else "up"
+        reasons = self.reasons()
+        status: Literal["up", "down"] = "down" if reasons else "up"
         timestamp = self._now().isoformat().replace("+00:00", "Z")
-        check = SigningHealth(status=status, timestamp=timestamp, error="; ".join(faults) or UNSET)
-        return json_response(Health(status=status, details=HealthDetails(signing=check)), 503 if faults else 200)
+        check = SigningHealth(status=status, timestamp=timestamp, error="; ".join(reasons) or UNSET)
+        return json_response(Health(status=status, details=HealthDetails(signing=check)), 503 if reasons else 200)
 
     async def ready(self, request: Request) -> Response:
         """GET /ready: 200 if each subnet that counts has enough weight connected, else 503.
@@ -101,20 +101,20 @@ class ProbeEndpoints:
             if subnets and not any(subnet.subnet_id in subnet_ids for subnet in subnets):
                 raise InvalidRequest(_SUBNET, "the daemon does not follow this subnet; add it to tracked-subnet-ids")
             subnets = [subnet for subnet in subnets if subnet.subnet_id in subnet_ids]
-        faults = self.faults(subnet_ids)
+        reasons = self.reasons(subnet_ids)
         shows_addresses = is_from_this_machine(request.scope)
         ready_subnets = [self._ready_subnet(subnet, shows_addresses=shows_addresses) for subnet in subnets]
         await self._refresh()
         services = self._gate.services
         background = services.background() if services is not None else None
         readiness = Readiness(
-            ready=not faults,
+            ready=not reasons,
             subnets=tuple(ready_subnets),
-            faults=tuple(faults) or UNSET,
+            faults=tuple(reasons) or UNSET,
             degraded=tuple(self._checks.degraded()) or UNSET,
             **({} if background is None else asdict(background)),
         )
-        return json_response(readiness, 503 if faults else 200)
+        return json_response(readiness, 503 if reasons else 200)
 
     async def _refresh(self) -> None:
         """Have the background status read again if it is old; what was read before is shown if that takes too long."""

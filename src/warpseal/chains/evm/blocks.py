@@ -24,7 +24,7 @@ _MAX_QUANTITY: Final = len("0x") + 64
 
 
 class MalformedBlock(ValueError):
-    """A node's answer is not the JSON of a block, its receipts or its traces."""
+    """A node's reply is not the JSON of a block, its receipts or its traces."""
 
 
 class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):

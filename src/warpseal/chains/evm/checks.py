@@ -38,7 +38,7 @@ _TIME_BITS: Final = 36
 _WEI_BITS: Final = 256
 
 
-class BlockFault(StrEnum):
+class BlockMismatch(StrEnum):
     """How a block contradicts its receipts or its parent."""
 
     NUMBER = "wrong_number"
@@ -64,13 +64,13 @@ class ParentBlock(NamedTuple):
 class BlockContradiction(Exception):
     """A block contradicts its receipts or its parent."""
 
-    def __init__(self, reason: BlockFault, number: int, detail: str) -> None:
+    def __init__(self, reason: BlockMismatch, number: int, detail: str) -> None:
         super().__init__(f"{reason} at block {number}: {detail}")
         self.reason = reason
         self.number = number
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[BlockContradiction], tuple[BlockFault, int, str]]:
+    def __reduce__(self) -> tuple[type[BlockContradiction], tuple[BlockMismatch, int, str]]:
         """Make the exception picklable, since blocks are checked in another process as well."""
         return BlockContradiction, (self.reason, self.number, self.detail)
 
@@ -168,7 +168,7 @@ def check_receipts_root(number: int, receipts: Sequence[EvmReceipt], root: str) 
     computed = receipts_root(receipts)
     if computed != parse_bytes(root, HASH_BYTES):
         detail = f"the receipts give {computed.hex()}, the header says {root}"
-        raise BlockContradiction(BlockFault.RECEIPTS_ROOT, number, detail)
+        raise BlockContradiction(BlockMismatch.RECEIPTS_ROOT, number, detail)
 
 
 def find_disproven(blocks: Iterable[UnprovenBlock]) -> DisprovenBlock | None:
@@ -188,13 +188,13 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
     """
     for block in blocks:
         if block.number != number:
-            raise BlockContradiction(BlockFault.NUMBER, number, f"the node returned block {block.number}")
+            raise BlockContradiction(BlockMismatch.NUMBER, number, f"the node returned block {block.number}")
         if parent is not None and block.parent_hash != parent.hash:
             detail = f"the parent is {block.parent_hash.hex()}, block {number - 1} is {parent.hash.hex()}"
-            raise BlockContradiction(BlockFault.PARENT, number, detail)
+            raise BlockContradiction(BlockMismatch.PARENT, number, detail)
         if block.time < (parent.time if parent is not None else number > 0):
             detail = f"the time is {block.time}, that of the parent {'unknown' if parent is None else parent.time}"
-            raise BlockContradiction(BlockFault.TIME, number, detail)
+            raise BlockContradiction(BlockMismatch.TIME, number, detail)
         number += 1
         parent = ParentBlock(block.hash, block.time)
 
@@ -204,18 +204,18 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
     hashes, block_hash = header.transactions, header.hash
     if len(receipts) != len(hashes):
         detail = f"{len(hashes)} transactions, {len(receipts)} receipts"
-        raise BlockContradiction(BlockFault.RECEIPT_COUNT, number, detail)
+        raise BlockContradiction(BlockMismatch.RECEIPT_COUNT, number, detail)
     for index, receipt in enumerate(receipts):
         if receipt.block_hash != block_hash:
             detail = f"receipt {index} is of block {receipt.block_hash[:66]!r}"
-            raise BlockContradiction(BlockFault.RECEIPT_BLOCK, number, detail)
+            raise BlockContradiction(BlockMismatch.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
             is_of_block = receipt.transaction_hash in hashes
-            reason = BlockFault.RECEIPT_ORDER if is_of_block else BlockFault.RECEIPT_TRANSACTION
+            reason = BlockMismatch.RECEIPT_ORDER if is_of_block else BlockMismatch.RECEIPT_TRANSACTION
             raise BlockContradiction(reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}")
         if receipt.transaction_index != hex(index) and parse_quantity(receipt.transaction_index) != index:
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
-            raise BlockContradiction(BlockFault.RECEIPT_ORDER, number, detail)
+            raise BlockContradiction(BlockMismatch.RECEIPT_ORDER, number, detail)
     log_indexes = [log.log_index for receipt in receipts for log in receipt.logs]
     # Almost always: logs are numbered without gaps.
     if log_indexes != list(map(hex, range(len(log_indexes)))):
@@ -229,7 +229,7 @@ def _check_log_indexes(number: int, log_indexes: Iterable[str]) -> None:
     for text in log_indexes:
         log_index = parse_quantity(text)
         if log_index <= last:
-            raise BlockContradiction(BlockFault.LOG_INDEX, number, f"log {log_index} follows log {last}")
+            raise BlockContradiction(BlockMismatch.LOG_INDEX, number, f"log {log_index} follows log {last}")
         last = log_index
 
 
@@ -238,11 +238,11 @@ def _check_execution(number: int, header: EvmHeader, gas_used: int, log_count: i
     header_gas = parse_quantity(header.gas_used)
     if gas_used != header_gas:
         detail = f"the receipts used {gas_used} gas, the header says {header_gas}"
-        raise BlockContradiction(BlockFault.GAS, number, detail)
+        raise BlockContradiction(BlockMismatch.GAS, number, detail)
     has_bloom = header.logs_bloom.count("0", 2) < len(header.logs_bloom) - 2
     if has_bloom != bool(log_count):
         detail = f"the bloom is {'not ' * has_bloom}empty, the receipts have {log_count} logs"
-        raise BlockContradiction(BlockFault.BLOOM, number, detail)
+        raise BlockContradiction(BlockMismatch.BLOOM, number, detail)
 
 
 def _creations(receipts: Sequence[EvmReceipt]) -> Iterable[Creation]:

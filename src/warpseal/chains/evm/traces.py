@@ -22,7 +22,7 @@ MAX_CALL_DEPTH: Final = 1_024
 _CREATE_TYPES: Final = frozenset({"CREATE", "CREATE2"})
 
 
-# A call is an object and a list. The rest is for the callers, and for the answer around the trace.
+# A call is an object and a list. The rest is for the callers, and for the reply around the trace.
 _NESTING: Final = 2 * (MAX_CALL_DEPTH + 1) + 500
 
 
@@ -56,7 +56,7 @@ _TRACES: Final = msgspec.json.Decoder(tuple[_TracedTx, ...] | None)
 
 
 def allow_nested_traces() -> None:
-    """Let this process decode traces as deep as the EVM allows, also inside of a JSON-RPC answer.
+    """Let this process decode traces as deep as the EVM allows, also inside of a JSON-RPC reply.
 
     Python 3.11 counts nested JSON as nested function calls, of which it allows 1,000. The decoder takes 500 bytes of
     stack for a level; a thread has 8 MB. Later versions have a higher limit for it.

@@ -107,7 +107,7 @@ class EvmForwarder:
 
     async def forward_call(self, call: RpcCall, body: bytes) -> NodeReply | RpcResponse:
         """Return a node's unchanged reply to a single call, or the daemon's response. body: the call as it came."""
-        checked = self.answer_locally(call)
+        checked = self.respond_locally(call)
         if isinstance(checked, RpcResponse):
             return checked
         if call.method in SUBNET_EVM:
@@ -135,7 +135,7 @@ class EvmForwarder:
         responses: dict[int, RpcResponse] = {}
         by_node: dict[PoolNode | None, dict[int, RpcCall]] = {}
         for number, call in enumerate(calls):
-            checked = self.answer_locally(call)
+            checked = self.respond_locally(call)
             if isinstance(checked, RpcResponse):
                 responses[number] = checked
             else:
@@ -148,7 +148,7 @@ class EvmForwarder:
                 responses[number] = await self._complete_subnet_evm(call, responses[number])
         return [responses[number] for number in range(len(calls))]
 
-    def answer_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
+    def respond_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
         """Return the response to a call that no node may receive, or the call as a node is to receive it."""
         if self._denied.denies(call.method):
             self.count(class_of(call.method), "", "denied")
@@ -268,7 +268,7 @@ class EvmForwarder:
         if config is None:
             return response
         self.count(class_of(call.method), "", "derived")
-        checked = self.answer_locally(call)
+        checked = self.respond_locally(call)
         return checked if isinstance(checked, RpcResponse) else await derive(checked, config, self.read)
 
     def _count_all(self, classes: Mapping[MethodClass, int], node: PoolNode, outcome: str) -> None:

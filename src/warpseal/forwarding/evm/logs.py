@@ -50,7 +50,7 @@ class EvmLog(Struct, frozen=True):
 
 
 class EvmLogClient:
-    """The logs of one chain. timeout_s: of one call to one node. executor: decodes large answers."""
+    """The logs of one chain. timeout_s: of one call to one node. executor: decodes large replies."""
 
     def __init__(self, forwarder: EvmForwarder, timeout_s: float, executor: Executor | None = None) -> None:
         self._forwarder = forwarder
@@ -69,7 +69,7 @@ class EvmLogClient:
         return await self._call("eth_getLogs", [_encode_filter(log_filter)], partial(_decode_logs, log_filter))
 
     async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
-        """Return the first usable answer of a node; a node that refuses the call may not speak for the others."""
+        """Return the first usable reply of a node; a node that refuses the call may not speak for the others."""
         call = rpc_call(method, *params)
         is_refused = False
         for node in await self._forwarder.pool.candidates():

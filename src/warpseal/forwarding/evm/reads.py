@@ -40,7 +40,7 @@ from warpseal.upstream.pool import PoolNode
 _NULL: Final = b"null"
 _NO_CODE: Final = b'"0x"'
 _MAX_CONCURRENT: Final = 16
-"""Reads of one chain at a time: an answer of a node may have 64 MiB."""
+"""Reads of one chain at a time: a reply of a node may have 64 MiB."""
 _MAX_CONCURRENT_CALLS: Final = 16
 _BLOCK_TIMEOUT_S: Final = 15.0
 _WORD_DIGITS: Final = 64

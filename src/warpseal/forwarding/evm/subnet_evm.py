@@ -1,4 +1,4 @@
-"""Answers to the subnet-evm methods, derived from configuration, headers and calls if a node does not have them.
+"""Responses to the subnet-evm methods, derived from configuration, headers and calls if a node does not have them.
 
 Arguments are parsed as a node parses them, with its errors. Source of truth: avalanchego
 `graft/subnet-evm/internal/ethapi/api_extra.go`, `core/blockchain_reader.go`; geth's `rpc/types.go` and
@@ -73,7 +73,7 @@ class _Header(msgspec.Struct):
 
 
 async def derive(call: RpcCall, config: ChainConfig, call_node: CallNode) -> RpcResponse:
-    """Return the answer to one of the subnet-evm methods. An error of a node on the way becomes the answer."""
+    """Return the response to one of the subnet-evm methods. An error of a node on the way becomes the response."""
     try:
         result = await _derive_result(call, config, call_node)
     except RpcFailure as failure:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from warpseal.chains.evm.blocks import HASH_BYTES, EvmHeader, MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import (
     BlockContradiction,
-    BlockFault,
+    BlockMismatch,
     BlockRules,
     ParentBlock,
     UnprovenBlock,
@@ -48,7 +48,7 @@ from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
-# The receipts of a span fit into so many answers of the size that is aimed at.
+# The receipts of a span fit into so many replies of the size that is aimed at.
 _RECEIPT_BATCHES: Final = 4
 # A gateway may have asked another node for the head; what that one has, all have soon.
 _HEAD_MARGIN: Final = 64
@@ -59,7 +59,7 @@ _MAX_PROBED_BLOCKS: Final = 512
 _PATIENCE_S: Final = 300.0
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_TRANSFERS: Final = 20_000
-_REASONS: Final = {BlockFault.NUMBER: StopReason.WRONG_HEIGHT}
+_REASONS: Final = {BlockMismatch.NUMBER: StopReason.WRONG_HEIGHT}
 
 
 class BlocksMissing(NodeUnavailable):
@@ -67,7 +67,7 @@ class BlocksMissing(NodeUnavailable):
 
 
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
-    """The blocks of one chain. decoding: its thread for large answers. rules: what the chain's headers say."""
+    """The blocks of one chain. decoding: its thread for large replies. rules: what the chain's headers say."""
 
     def __init__(self, nodes: ChainNodes, retrier: Retrier, decoding: Executor, prover: BlockProver) -> None:
         super().__init__(nodes.heads, retrier)
@@ -102,15 +102,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return first
 
     async def has(self, height: int) -> bool:
-        answered = False
+        has_reply = False
         for node in await self._nodes.require_candidates():
             try:
                 if await self._node_has(node, height):
                     return True
             except CallFailure:
                 continue
-            answered = True
-        if not answered:
+            has_reply = True
+        if not has_reply:
             raise NodeUnavailable(BLOCK)
         return False
 

@@ -48,7 +48,7 @@ HAS_NO_STATE: Final = re.compile(
 """Messages of nodes that have a block, but not the state after it, or before it."""
 
 
-class CallFault(StrEnum):
+class NoResult(StrEnum):
     """Why a call of a contract has no result."""
 
     REVERTED = "reverted"
@@ -59,7 +59,7 @@ class CallFault(StrEnum):
 class Reverted(Struct, frozen=True):
     """The contract was called and returned nothing usable; another node would say the same."""
 
-    fault: CallFault = CallFault.REVERTED
+    reason: NoResult = NoResult.REVERTED
 
 
 class ContractCall(Struct, frozen=True):
@@ -152,9 +152,9 @@ def _read(response: RpcResponse) -> CallResult:
     if _is_revert(error):
         return Reverted()
     if error.code == RESPONSE_TOO_LARGE:
-        return Reverted(CallFault.TOO_LARGE)
+        return Reverted(NoResult.TOO_LARGE)
     if error.code == REQUEST_TIMED_OUT or _IS_SLOW.match(error.message):
-        return Reverted(CallFault.TOO_SLOW)
+        return Reverted(NoResult.TOO_SLOW)
     return None
 
 
@@ -165,4 +165,4 @@ def _read_result(result: msgspec.Raw | None) -> CallResult:
         output = decode_hex(msgspec.json.decode(result, type=str))
     except (ValueError, RecursionError):
         return None
-    return output if len(output) <= _MAX_RESULT_BYTES else Reverted(CallFault.TOO_LARGE)
+    return output if len(output) <= _MAX_RESULT_BYTES else Reverted(NoResult.TOO_LARGE)

@@ -159,7 +159,7 @@ def _contract_facts(contract: ContractToCall, first: Outputs, second: Outputs, h
 
 
 def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> ErcType:
-    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by well-formed answers."""
+    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by well-formed replies."""
     erc1155, erc721 = map(decode_flag, second[:2]) if _has_erc165(first) else (False, False)
     if erc1155 or erc721:
         return ErcType.ERC1155 if erc1155 else ErcType.ERC721

@@ -181,9 +181,9 @@ class CheckedResolver(AbstractResolver):
         # The DNS servers of the machine may change, so its resolver is made for each lookup.
         resolver = self._dns or dns_client.Resolver()
         lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
-        answers = await asyncio.gather(*lookups, return_exceptions=True)
-        records = [record for answer in answers if not isinstance(answer, BaseException) for record in answer]
-        if not records and isinstance(failure := answers[-1], BaseException):
+        results = await asyncio.gather(*lookups, return_exceptions=True)
+        records = [record for result in results if not isinstance(result, BaseException) for record in result]
+        if not records and isinstance(failure := results[-1], BaseException):
             raise OSError(f"{error_words(failure)}: {host}")
         return [ipaddress.ip_address(record.address) for record in records]
 

@@ -11,7 +11,7 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, fault, list_of, setting, text, url
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, invalid_setting, list_of, setting, text, url
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 
@@ -30,7 +30,7 @@ def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
     except ValueError:
         parts = None
     if match is None or parts is None or not parts.raw_host:
-        raise fault(path, "expected a host, or host:port")
+        raise invalid_setting(path, "expected a host, or host:port")
     return parts.raw_host, parts.port if match[2] else None
 
 

@@ -180,7 +180,7 @@ class Tracer:
         """Return the traces of one node by height, or why it returns none."""
         results: _Results = {}
         while rest := heights[len(results) :]:
-            # As many as come in one answer: traces may be large.
+            # As many as come in one reply: traces may be large.
             part = rest[: node.batch_size(TRACE_METHOD)]
             callable_heights = [height for height in part if not node.lacks(NodeResource.TRACES, height)]
             results |= dict.fromkeys(part, _Missing.LACKING)

@@ -420,7 +420,7 @@ def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tupl
 def _token_difference(token: SampledToken, result: bytes | Reverted) -> str:
     """Return how the contract contradicts a holding, "" if it does not."""
     if isinstance(result, Reverted):
-        return f"the contract does not answer: {result.fault.value}"
+        return f"the contract does not answer: {result.reason.value}"
     if token.standard is TokenStandard.ERC721:
         owner = decode_account(result)
         if owner is None:

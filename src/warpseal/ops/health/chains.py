@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, HealthCheck, go_duration
 from warpseal.ops.settings import HealthSettings
-from warpseal.upstream.answers import find_quorum_height
 from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodePool, NodeResult
+from warpseal.upstream.replies import find_quorum_height
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 

@@ -26,7 +26,7 @@ from warpseal.pb.plugin_vm_pb2 import VersionResponse
 from warpseal.runtime.process import os_error_text
 
 # Time for a reply that is in transit when the process ends.
-_LAST_ANSWER_S: Final = 0.5
+_LAST_REPLY_S: Final = 0.5
 _SERVICE: Final = "vm.runtime.Runtime"
 _MAX_MESSAGE_BYTES: Final = 64 * 1024
 _LIMITS: Final = (
@@ -71,7 +71,7 @@ async def _call_version(address: str, process: PluginProcess, call_s: float) -> 
     call = asyncio.ensure_future(_ask_version(address, call_s))
     try:
         await asyncio.wait((call, process.ended), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((call,), timeout=_LAST_ANSWER_S if process.ended.done() else None)
+        await asyncio.wait((call,), timeout=_LAST_REPLY_S if process.ended.done() else None)
         if not call.done():
             raise PluginFailed(_NO_HANDSHAKE)
         return call.result()

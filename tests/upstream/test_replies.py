@@ -1,4 +1,4 @@
-"""Which answers of several nodes agree and which contradict them, whatever their order."""
+"""Which replies of several nodes agree and which contradict them, whatever their order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from warpseal.node.p_chain import (
     compare_subnets,
     compare_validations,
 )
-from warpseal.upstream.answers import (
-    Answer,
+from warpseal.upstream.replies import (
     Difference,
     HeightClaims,
+    Reply,
     agree,
-    classify_answers,
+    classify_replies,
     compare_fixed,
     compare_grown,
     contradict,
@@ -49,8 +49,8 @@ quorums = st.integers(2, 5)
 def test_fewer_liars_than_the_quorum_never_decide_however_the_replies_are_ordered(
     quorum: int, spare: int, rng: Random
 ) -> None:
-    honest = [Answer(position, "true") for position in range(quorum + spare)]
-    liars = [Answer(len(honest) + place, rng.choice(("false", "wrong"))) for place in range(quorum - 1)]
+    honest = [Reply(position, "true") for position in range(quorum + spare)]
+    liars = [Reply(len(honest) + place, rng.choice(("false", "wrong"))) for place in range(quorum - 1)]
     replies = honest + liars
     rng.shuffle(replies)
     agreed = find_agreement(replies, quorum, compare_fixed)
@@ -62,12 +62,12 @@ def test_fewer_liars_than_the_quorum_never_decide_however_the_replies_are_ordere
 
 @given(quorum=quorums, values=st.lists(st.sampled_from("abcdefgh"), max_size=8), rng=st.randoms())
 def test_without_enough_equal_replies_there_is_no_agreement(quorum: int, values: list[str], rng: Random) -> None:
-    replies = [Answer(position, value) for position, value in enumerate(values)]
+    replies = [Reply(position, value) for position, value in enumerate(values)]
     most = max((values.count(value) for value in values), default=0)
     rng.shuffle(replies)
     agreed = find_agreement(replies, quorum, compare_fixed)
     assert (agreed is None) == (most < quorum)
-    classes = classify_answers(replies, compare_fixed)
+    classes = classify_replies(replies, compare_fixed)
     assert sorted(reply.position for members in classes for reply in members) == list(range(len(values)))
     assert all(len({reply.value for reply in members}) == 1 for members in classes)
     assert len(classes) == len(set(values))
@@ -77,12 +77,12 @@ def test_without_enough_equal_replies_there_is_no_agreement(quorum: int, values:
 def test_the_search_ends_and_asks_no_more_nodes_than_may_be_needed(
     quorum: int, nodes: int, values: list[str | None]
 ) -> None:
-    replies: list[Answer[str]] = []
-    unasked = [Answer(place, value) for place, value in enumerate((values + ["a"] * nodes)[:nodes])]
+    replies: list[Reply[str]] = []
+    unasked = [Reply(place, value) for place, value in enumerate((values + ["a"] * nodes)[:nodes])]
     while missing := count_lacking(replies, quorum, len(unasked), compare_fixed):
         assert missing <= min(quorum, len(unasked))
         # Fewer replies could not have decided.
-        most = max((len(members) for members in classify_answers(replies, compare_fixed)), default=0)
+        most = max((len(members) for members in classify_replies(replies, compare_fixed)), default=0)
         assert most < quorum or None in {reply.value for reply in replies}
         replies += unasked[:missing]
         del unasked[:missing]
@@ -106,20 +106,20 @@ def test_fewer_forged_heights_than_the_quorum_never_raise_it_beyond_an_honest_on
 
 
 def test_a_record_that_one_node_lacks_contradicts_the_others_only_at_the_same_height() -> None:
-    has_it: Answer[str] = Answer(0, "record")
-    lacks_it: Answer[str] = Answer(1, None)
+    has_it: Reply[str] = Reply(0, "record")
+    lacks_it: Reply[str] = Reply(1, None)
     assert not agree(has_it, lacks_it, compare_fixed)
     assert not contradict(has_it, lacks_it, compare_fixed)
     assert not contradict(replace(has_it, height=20), replace(lacks_it, height=19), compare_fixed)
     assert contradict(replace(has_it, height=20), replace(lacks_it, height=20), compare_fixed)
-    assert agree(lacks_it, Answer(2, None), compare_fixed)
+    assert agree(lacks_it, Reply(2, None), compare_fixed)
 
 
 def test_nodes_that_lack_a_record_do_not_end_the_search_while_enough_others_may_have_it() -> None:
-    incomplete: list[Answer[str]] = [Answer(0, None), Answer(1, None)]
+    incomplete: list[Reply[str]] = [Reply(0, None), Reply(1, None)]
     assert count_lacking(incomplete, 2, 2, compare_fixed) == 2
     assert count_lacking(incomplete, 2, 1, compare_fixed) == 0
-    agreement = find_agreement([*incomplete, Answer(2, "record"), Answer(3, "record")], 2, compare_fixed)
+    agreement = find_agreement([*incomplete, Reply(2, "record"), Reply(3, "record")], 2, compare_fixed)
     assert agreement is not None
     assert agreement[0].value == "record"
 
@@ -138,23 +138,23 @@ def test_chains_of_a_subnet_are_added_and_listed_in_any_order() -> None:
 
 
 def test_balances_may_differ_between_heights_but_not_at_one() -> None:
-    first = Answer(0, (VALIDATION,), 20)
+    first = Reply(0, (VALIDATION,), 20)
     poorer = (replace(VALIDATION, balance=4_000),)
-    assert agree(first, Answer(1, poorer, 21), compare_validations)
-    assert contradict(first, Answer(1, poorer, 20), compare_validations)
-    unknown = Answer(1, poorer)
+    assert agree(first, Reply(1, poorer, 21), compare_validations)
+    assert contradict(first, Reply(1, poorer, 20), compare_validations)
+    unknown = Reply(1, poorer)
     assert not agree(first, unknown, compare_validations)
     assert not contradict(first, unknown, compare_validations)
 
 
 def test_members_weights_and_activity_of_validations_do_not_agree_if_they_differ() -> None:
-    first: Answer[tuple[CurrentValidation, ...]] = Answer(0, (VALIDATION,), 20)
+    first: Reply[tuple[CurrentValidation, ...]] = Reply(0, (VALIDATION,), 20)
     none: tuple[CurrentValidation, ...] = ()
     for changed in ((replace(VALIDATION, weight=99),), (replace(VALIDATION, balance=0),), none):
         assert compare_validations((VALIDATION,), changed) is Difference.HEIGHT
-        assert not agree(first, Answer(1, changed, 21), compare_validations)
-        assert not contradict(first, Answer(1, changed, 21), compare_validations)
-        assert contradict(first, Answer(1, changed, 20), compare_validations)
+        assert not agree(first, Reply(1, changed, 21), compare_validations)
+        assert not contradict(first, Reply(1, changed, 21), compare_validations)
+        assert contradict(first, Reply(1, changed, 20), compare_validations)
     moved = (replace(VALIDATION, node_id=NodeID(bytes([1]) * 20)),)
     assert compare_validations((VALIDATION,), moved) is Difference.CONFLICT
     other = replace(VALIDATION, validation_id=bytes([4]) * 32)

@@ -1,6 +1,6 @@
-"""Answers of several nodes to one question: which of them agree, and which contradict the others; pure.
+"""Replies of several nodes to one question: which of them agree, and which contradict the others; pure.
 
-The chain goes on while nodes are called, so different answers may be of different heights. They are a contradiction
+The chain goes on while nodes are called, so different replies may be of different heights. They are a contradiction
 only if no heights explain the difference, or if both nodes were at the same height. Values are compared as decoded: a
 node may order the members of a set as it likes.
 """
@@ -22,7 +22,7 @@ _DIGEST_DIGITS: Final = 12
 
 
 class Difference(Enum):
-    """How two answers differ.
+    """How two replies differ.
 
     AMOUNTS: only in amounts that change with every block. HEIGHT: as the state of one height may differ from that of
     another. CONFLICT: as no two heights do.
@@ -37,10 +37,10 @@ class Difference(Enum):
 Compare = Callable[[T, T], Difference]
 
 
-class Answer(Struct, Generic[T], frozen=True):
-    """The answer of one node. position: in the configured list, from 0; value: None if the node has no such record.
+class Reply(Struct, Generic[T], frozen=True):
+    """The reply of one node. position: in the configured list, from 0; value: None if the node has no such record.
 
-    height: of the node's last accepted block before and after the answer; None if it is not known or was not the same.
+    height: of the node's last accepted block before and after the reply; None if it is not known or was not the same.
     """
 
     position: int
@@ -48,58 +48,58 @@ class Answer(Struct, Generic[T], frozen=True):
     height: int | None = None
 
 
-def find_difference(first: Answer[T], second: Answer[T], compare: Compare[T]) -> Difference:
-    """Return how two answers differ. A record that one node lacks may be too new for it."""
+def find_difference(first: Reply[T], second: Reply[T], compare: Compare[T]) -> Difference:
+    """Return how two replies differ. A record that one node lacks may be too new for it."""
     if first.value is None or second.value is None:
         return Difference.NONE if first.value is second.value else Difference.HEIGHT
     return Difference.NONE if first.value is second.value else compare(first.value, second.value)
 
 
-def agree(first: Answer[T], second: Answer[T], compare: Compare[T]) -> bool:
-    """Return whether two answers say the same; amounts may differ between two known heights."""
+def agree(first: Reply[T], second: Reply[T], compare: Compare[T]) -> bool:
+    """Return whether two replies say the same; amounts may differ between two known heights."""
     difference = find_difference(first, second, compare)
     if difference is Difference.AMOUNTS:
         return first.height is not None and second.height is not None and first.height != second.height
     return difference is Difference.NONE
 
 
-def contradict(first: Answer[T], second: Answer[T], compare: Compare[T]) -> bool:
-    """Return whether no two heights explain the difference of two answers."""
+def contradict(first: Reply[T], second: Reply[T], compare: Compare[T]) -> bool:
+    """Return whether no two heights explain the difference of two replies."""
     difference = find_difference(first, second, compare)
     if difference is Difference.CONFLICT:
         return True
     return difference is not Difference.NONE and first.height is not None and first.height == second.height
 
 
-def classify_answers(answers: Iterable[Answer[T]], compare: Compare[T]) -> list[list[Answer[T]]]:
-    """Return the answers in classes that agree with their first one, in the given order."""
-    classes: list[list[Answer[T]]] = []
-    for answer in answers:
+def classify_replies(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[list[Reply[T]]]:
+    """Return the replies in classes that agree with their first one, in the given order."""
+    classes: list[list[Reply[T]]] = []
+    for reply in replies:
         for others in classes:
-            if agree(others[0], answer, compare):
-                others.append(answer)
+            if agree(others[0], reply, compare):
+                others.append(reply)
                 break
         else:
-            classes.append([answer])
+            classes.append([reply])
     return classes
 
 
-def find_agreement(answers: Iterable[Answer[T]], quorum: int, compare: Compare[T]) -> list[Answer[T]] | None:
-    """Return the largest class of at least `quorum` answers, the first of equal ones; None if there is none.
+def find_agreement(replies: Iterable[Reply[T]], quorum: int, compare: Compare[T]) -> list[Reply[T]] | None:
+    """Return the largest class of at least `quorum` replies, the first of equal ones; None if there is none.
 
     A record that a class knows wins over an equally large class that lacks it: nodes that lag overrule no others.
     """
-    classes = classify_answers(answers, compare)
+    classes = classify_replies(replies, compare)
     largest = max(classes, key=lambda members: (len(members), members[0].value is not None), default=[])
     return largest if len(largest) >= quorum else None
 
 
-def count_lacking(answers: Iterable[Answer[T]], quorum: int, unasked: int, compare: Compare[T]) -> int:
-    """Return how many more nodes have to be asked for `quorum` equal answers, at most `unasked`.
+def count_lacking(replies: Iterable[Reply[T]], quorum: int, unasked: int, compare: Compare[T]) -> int:
+    """Return how many more nodes have to be asked for `quorum` equal replies, at most `unasked`.
 
     Nodes that lack a record do not end the search as long as enough others may have it.
     """
-    classes = classify_answers(answers, compare)
+    classes = classify_replies(replies, compare)
     most = max((len(members) for members in classes if members[0].value is not None), default=0)
     lacking_it = max((len(members) for members in classes if members[0].value is None), default=0)
     if most >= quorum or (lacking_it >= quorum and most + unasked < quorum):
@@ -107,11 +107,11 @@ def count_lacking(answers: Iterable[Answer[T]], quorum: int, unasked: int, compa
     return min(unasked, quorum - most)
 
 
-def are_explicable(answers: Sequence[Answer[T]], compare: Compare[T]) -> bool:
-    """Return whether the heights of the nodes may explain that some of the answers differ."""
+def are_explicable(replies: Sequence[Reply[T]], compare: Compare[T]) -> bool:
+    """Return whether the heights of the nodes may explain that some of the replies differ."""
     return any(
         not agree(first, second, compare) and not contradict(first, second, compare)
-        for first, second in combinations(answers, 2)
+        for first, second in combinations(replies, 2)
     )
 
 
@@ -160,7 +160,7 @@ class HeightClaims:
 
 
 def make_digest(value: object) -> str:
-    """Return a short digest of an answer, by which an operator distinguishes answers."""
+    """Return a short digest of an reply, by which an operator distinguishes replies."""
     return sha256(msgspec.msgpack.encode(value)).hexdigest()[:_DIGEST_DIGITS]
 
 
