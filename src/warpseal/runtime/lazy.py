@@ -24,4 +24,7 @@ class LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         # Unlike import_module, this has a line in the output of `-X importtime`.
         __import__(self.__name__)
-        return getattr(sys.modules[self.__name__], name)
+        value = getattr(sys.modules[self.__name__], name)
+        # Later reads cost what those of a module do, a tenth.
+        setattr(self, name, value)
+        return value
