@@ -113,6 +113,12 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             services = await stack.enter_async_context(
                 build_services(config, upstreams, identity, network_id, metrics, evm_api.chains)
             )
+            # One thread: several would delay the event loop of signing by their number.
+            forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(services.run())
+            # The nodes are asked for the validators while forecasts are loaded, which signing does not need.
+            await asyncio.sleep(0)
             node_id = identity.identity.node_id
             names = NETWORK_NAMES.get(network_id)
             network = {"network": names[0]} if names else {}
@@ -120,8 +126,6 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             log.info("daemon started", extra={**fields, "node_id": node_id_text(node_id), "bls_backend": bls.BACKEND})
             start_indexer()
             index_status = IndexStatus()
-            # One thread: several would delay the event loop of signing by their number.
-            forecasting = stack.enter_context(WorkerThreads(1, "forecast"))
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
             sources = dataclasses.replace(
                 metric_sources(services, config),
@@ -187,21 +191,19 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     events=None if services.store.status().url == OFF else EventFeed(services.store.events),
                 )
 
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(services.run())
-                tasks.create_task(forecasts.run())
-                if usage is not None:
-                    tasks.create_task(usage.run())
-                tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))
-                tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
-                tasks.create_task(node_api.add_primary_chains(upstream, network_id))
-                tasks.create_task(ports.gateway_api.run(network_id))
-                tasks.create_task(node_monitor.run(node_api.health.trigger))
-                tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
-                tasks.create_task(contract_infos.run())
-                tasks.create_task(
-                    _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
-                )
+            tasks.create_task(forecasts.run())
+            if usage is not None:
+                tasks.create_task(usage.run())
+            tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))
+            tasks.create_task(_log_missing_quorums(services.network, services.subnet_tracker))
+            tasks.create_task(node_api.add_primary_chains(upstream, network_id))
+            tasks.create_task(ports.gateway_api.run(network_id))
+            tasks.create_task(node_monitor.run(node_api.health.trigger))
+            tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
+            tasks.create_task(contract_infos.run())
+            tasks.create_task(
+                _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
+            )
 
 
 async def _network_id(info: InfoClient, nodes: Sequence[str], *gates: StartupGate[Any]) -> int:
