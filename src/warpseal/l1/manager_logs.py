@@ -13,7 +13,7 @@ from typing import Final
 from cachetools import LRUCache
 from msgspec import Struct, field
 
-from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.ports import EvmLogReader
 from warpseal.l1.settings import L1Settings
@@ -23,7 +23,7 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
-from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, UnsignedMessage, unwrap_log_data
 
 _ADDRESS_BYTES: Final = 20
 _MAX_MANAGERS: Final = 256

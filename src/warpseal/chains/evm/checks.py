@@ -80,11 +80,12 @@ class BlockRules(Struct, frozen=True):
 
     asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
     the C-Chain, None on L1s. From it on, the header's gas, bloom and receiptsRoot are not those of the block's
-    receipts. has_erc20: transfers of ERC-20 are read.
+    receipts. has_erc20, has_icm: transfers of ERC-20, and events of ICM, are read.
     """
 
     asynchronous_from: int | None = None
     has_erc20: bool = False
+    has_icm: bool = False
 
     def is_executed_first(self, time: int) -> bool:
         """Return whether a block of this time was executed before it was accepted."""
@@ -110,9 +111,11 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     if rules.is_executed_first(time):
         _check_execution(number, header, gas_used, log_count)
     creations = tuple(_creations(receipts))
-    events = read_events(receipts, has_erc20=rules.has_erc20)
+    events = read_events(receipts, has_erc20=rules.has_erc20, has_icm=rules.has_icm)
     tx_indexes = {transfer.tx_index for transfer in events.transfers}
     tx_indexes.update(creation.tx_index for creation in creations)
+    tx_fees = {index: _fee(receipts[index]) for index in sorted({event.tx_index for event in events.icm})}
+    tx_indexes.update(tx_fees)
     return EvmBlockFacts(
         number=number,
         hash=parse_bytes(header.hash, HASH_BYTES),
@@ -132,6 +135,8 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
+        icm=events.icm,
+        tx_fees=tx_fees,
     )
 
 
@@ -250,6 +255,11 @@ def _creations(receipts: Sequence[EvmReceipt]) -> Iterable[Creation]:
         if receipt.contract_address is not None and parse_quantity(receipt.status) == _SUCCESS:
             address = parse_bytes(receipt.contract_address, ADDRESS_BYTES)
             yield Creation(index, 0, address, parse_bytes(receipt.sender, ADDRESS_BYTES))
+
+
+def _fee(receipt: EvmReceipt) -> int:
+    """Return the fee of a transaction, whose values were checked."""
+    return int(receipt.gas_used, 16) * int(receipt.effective_gas_price, 16)
 
 
 def _optional_wei(text: str | None) -> int | None:

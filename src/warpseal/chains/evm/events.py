@@ -1,4 +1,4 @@
-"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; and transfers of ERC-20.
+"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; of ERC-20, and of ICM.
 
 Contracts log what they like. A log with the topic of such an event and another shape is counted, it is no error.
 Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
@@ -7,6 +7,7 @@ Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from eth_hash.auto import keccak
@@ -22,6 +23,7 @@ from warpseal.chains.evm.blocks import (
     parse_quantity,
 )
 from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.icm_events import ICM_READERS, IcmEvents, IcmLog, read_icm_events
 
 MAX_CONSECUTIVE_IDS: Final = 10_000
 """Tokens that one ConsecutiveTransfer may move."""
@@ -35,12 +37,17 @@ _BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
 
 class BlockEvents(Struct):
-    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape."""
+    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape.
+
+    icm_logs: logs with the topic of an event of ICM, from which `icm` follows.
+    """
 
     transfers: list[NftTransfer] = field(default_factory=list)
     erc20_transfers: list[Erc20Transfer] = field(default_factory=list)
     updates: list[MetadataUpdate] = field(default_factory=list)
     upgraded: list[bytes] = field(default_factory=list)
+    icm_logs: list[IcmLog] = field(default_factory=list)
+    icm: IcmEvents = ()
     unknown_logs: int = 0
     consecutive_ids: int = 0
 
@@ -64,8 +71,8 @@ class BlockEvents(Struct):
             position += 1
 
 
-def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> BlockEvents:
-    """Return the events of a block. has_erc20: with the transfers of ERC-20.
+def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_icm: bool = False) -> BlockEvents:
+    """Return the events of a block. has_erc20: with the transfers of ERC-20. has_icm: with the events of ICM.
 
     Raises MalformedBlock if a log of an event has values that are no hex.
     """
@@ -90,6 +97,9 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> B
                 read(events, _EventLog(tx_index, log))
             except _UnknownShape:
                 events.unknown_logs += 1
+    if has_icm and events.icm_logs:
+        events.icm, unknown_logs = read_icm_events(events.icm_logs)
+        events.unknown_logs += unknown_logs
     return events
 
 
@@ -222,6 +232,11 @@ def _read_initialized(events: BlockEvents, log: _EventLog) -> None:
     events.upgraded.append(log.contract())
 
 
+def _keep_icm_log(read: Callable[..., None], events: BlockEvents, log: _EventLog) -> None:
+    """Keep a log, since the events of ICM in a transaction belong together."""
+    events.icm_logs.append(IcmLog(read, log.tx_index, log.log))
+
+
 def _topic(signature: str) -> str:
     return "0x" + keccak(signature.encode()).hex()
 
@@ -239,6 +254,7 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
     _topic("Upgraded(address)"): _read_upgraded,
     _topic("Initialized(uint8)"): _read_initialized,
     _topic("Initialized(uint64)"): _read_initialized,
+    **{_topic(signature): partial(_keep_icm_log, read) for signature, read in ICM_READERS.items()},
 }
 
 
