@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from eth_abi.abi import encode
 from eth_hash.auto import keccak
 
-from tests.indexer.evm_chains import Log, word
+from tests.indexer.evm_chains import Log, MadeUpChain, ServedChain, Tx, erc20_transfer, word
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
@@ -132,3 +132,25 @@ def raw_warp_log(message: bytes, sender: bytes) -> Log:
 def version_log(registry: bytes, version: int, messenger: bytes) -> Log:
     """Return the log of a registry that names a messenger."""
     return Log(registry, (VERSION_ADDED, word(version), word(messenger)))
+
+
+def message_blocks(count: int, seed: int = 1, *, txs: int = 15, has_roots: bool = True) -> ServedChain:
+    """Return a chain of blocks of which one transaction in five sends or receives a message, the others move coins."""
+    chain = MadeUpChain(seed, has_roots=has_roots)
+    random, here, other = chain.random, chain.chain.blockchain_id, ChainID(b"\xbb" * 32)
+    people = [chain.address(number) for number in range(500)]
+    coins = [chain.address(f"token {number}") for number in range(40)]
+    nonces = {here: 0, other: 0}
+    for _ in range(count):
+        block = []
+        for index in range(txs):
+            sender, recipient = random.choice(people), random.choice(people)
+            logs = [erc20_transfer(random.choice(coins), sender, recipient, random.getrandbits(60)) for _ in range(3)]
+            if index % 5 == 0:
+                source, destination = random.choice(((here, other), (other, here)))
+                nonces[source] += 1
+                message = Message(source, destination, nonces[source], sender, recipient, body=random.randbytes(32))
+                logs = message.sent() if source == here else message.received(people[0], people[1])
+            block.append(Tx(sender, recipient, logs, gas_used=120_000))
+        chain.add(block)
+    return chain.chain

@@ -100,12 +100,14 @@ def test_recorded_messages_give_their_ids_and_their_bytes_back(network: str, cha
                 assert (event.version, event.messenger) == (1, RECORDED_MESSENGER)
                 continue
             assert isinstance(event, IcmSend)
-            assert event.message_id == message_id(event.messenger, source, event.destination, event.nonce)
+            assert event.message_id == message_id(
+                event.messenger, source, event.message.destination, event.message.nonce
+            )
             warp = next(events)
             assert isinstance(warp, WarpSend)
             assert (warp.kind, warp.position) == (PayloadKind.TELEPORTER, event.position + 1)
             assert rebuilt(event, UnsignedMessage.parse(warp.message)) == warp.message
-            sent.append((id_text(event.message_id), event.nonce, event.body))
+            sent.append((id_text(event.message_id), event.message.nonce, event.message.body))
     assert [(nonce, body) for _, nonce, body in sent] == [(nonce, b"\1\2\3\4") for nonce in range(1, 1 + len(sent))]
     expected_kinds = [PayloadKind.L1_VALIDATOR_WEIGHT, PayloadKind.REGISTER_L1_VALIDATOR]
     assert sorted(kinds) == (sorted(expected_kinds) if chain == "l1-0" else [])
@@ -121,18 +123,7 @@ def test_recorded_messages_give_their_ids_and_their_bytes_back(network: str, cha
 
 def rebuilt(event: IcmSend, message: UnsignedMessage) -> bytes:
     """Return the Warp message of a sent message from its fields."""
-    origin = event.messenger if event.is_v2 else None
-    fields = MessageFields(
-        event.nonce,
-        event.sender,
-        origin,
-        event.destination,
-        event.recipient,
-        event.gas_limit,
-        event.tail,
-        event.body,
-    )
-    call = AddressedCall(event.warp_sender, word(32) + encode_message(fields))
+    call = AddressedCall(event.warp_sender, word(32) + encode_message(event.message))
     return UnsignedMessage.build(message.network_id, message.source_chain_id, call.encode()).raw
 
 
@@ -144,12 +135,12 @@ def test_a_message_is_read_as_the_abi_library_wrote_it(message: Message) -> None
     assert isinstance(event, IcmSend)
     assert isinstance(warp, WarpSend)
     assert event == IcmSend(
-        0, 0, message.messenger, message.id, message.destination, message.nonce, message.sender, message.recipient,
-        message.gas_limit, message.asset, message.fee, event.tail, message.body, message.adapter or message.messenger,
-        message.adapter is not None,
+        0, 0, message.messenger, message.id, event.message, message.asset, message.fee,
+        message.adapter or message.messenger,
     )  # fmt: skip
-    assert decode_tail(event.tail) == (tuple(message.relayers), tuple(message.receipts))
-    assert bool(event.tail) == bool(message.relayers or message.receipts)
+    assert values(event.message) == values_of(message)
+    assert decode_tail(event.message.tail) == (tuple(message.relayers), tuple(message.receipts))
+    assert bool(event.message.tail) == bool(message.relayers or message.receipts)
     assert rebuilt(event, UnsignedMessage.parse(warp.message)) == warp.message
     parsed = parse_teleporter(event.warp_sender, message.payload)
     assert parsed is not None
@@ -185,6 +176,13 @@ def values(fields: MessageFields) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def values_of(message: Message) -> tuple[Any, ...]:
+    """Return the values of the struct of a made-up message."""
+    *fields, relayers, receipts, body = message.fields
+    origin = () if message.adapter is None else (message.messenger,)
+    return (*fields[:2], *origin, *fields[2:], tuple(relayers), tuple(receipts), body)
+
+
 @pytest.mark.parametrize("word_at", range(13))
 def test_a_message_with_a_huge_or_odd_word_is_read_at_once_or_not_at_all(word_at: int) -> None:
     payload = Message(A, B, 1, ANN, BOB, relayers=[ANN], receipts=[(1, BOB)]).payload
@@ -210,7 +208,7 @@ def test_the_life_of_a_message_is_read_in_the_order_of_its_logs() -> None:
         IcmChange(2, 1, FROM_A.messenger, FROM_A.id, ChangeKind.FEE, COIN, 20),
         IcmChange(3, 2, FROM_A.messenger, FROM_A.id, ChangeKind.RECEIPT, RELAYER, 9),
         received(4, 2, TO_A, Outcome.FAILED),
-        IcmChange(5, 3, TO_A.messenger, TO_A.id, ChangeKind.EXECUTED),
+        IcmChange(5, 3, TO_A.messenger, TO_A.id, ChangeKind.EXECUTED, bytes(20), 0),
         received(6, 4, TO_A._replace(nonce=4), Outcome.EXECUTED),
         received(7, 5, TO_A._replace(nonce=5, body=b""), Outcome.NONE),
     )
@@ -221,10 +219,9 @@ def test_the_life_of_a_message_is_read_in_the_order_of_its_logs() -> None:
 
 def received(position: int, tx_index: int, message: Message, outcome: Outcome) -> IcmReceive:
     """Return the event of a message that RELAYER delivered for BOB."""
-    return IcmReceive(
-        position, tx_index, message.messenger, message.id, message.source, message.nonce, message.sender,
-        message.recipient, message.gas_limit, RELAYER, BOB, b"", message.body, outcome,
-    )  # fmt: skip
+    fields = decode_message(message.payload, 32)
+    assert fields is not None
+    return IcmReceive(position, tx_index, message.messenger, message.id, message.source, fields, RELAYER, BOB, outcome)
 
 
 def test_a_retry_in_the_transaction_of_the_failure_is_a_later_execution() -> None:

@@ -33,6 +33,7 @@ REGISTRIES: Final = (
 )
 """The registries of messengers on the C-Chain of mainnet and of Fuji."""
 
+NO_ACCOUNT: Final = bytes(ADDRESS_BYTES)
 _NUMBER_BITS: Final = 63
 _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 # nonce, sender, (version 2: the messenger,) destination, recipient, gas limit; offsets of relayers, receipts and body.
@@ -95,24 +96,17 @@ class IcmSend(Struct, frozen=True, gc=False):
     """A sent message, or one that was sent again. position: its place among the ICM events of its block, from 0.
 
     warp_sender: the contract that called the Warp precompile: the messenger in version 1, an adapter in version 2; ""
-    if its transaction has no Warp message with this message. tail: see MessageFields. Nonces are below 2^63.
+    if its transaction has no Warp message with this message. Nonces of events are below 2^63.
     """
 
     position: int
     tx_index: int
     messenger: bytes
     message_id: bytes
-    destination: ChainID
-    nonce: int
-    sender: bytes
-    recipient: bytes
-    gas_limit: int
+    message: MessageFields
     fee_asset: bytes
     fee: int
-    tail: bytes
-    body: bytes
-    warp_sender: bytes
-    is_v2: bool
+    warp_sender: bytes = b""
 
 
 class IcmReceive(Struct, frozen=True, gc=False):
@@ -123,15 +117,10 @@ class IcmReceive(Struct, frozen=True, gc=False):
     messenger: bytes
     message_id: bytes
     source: ChainID
-    nonce: int
-    sender: bytes
-    recipient: bytes
-    gas_limit: int
+    message: MessageFields
     deliverer: bytes
     redeemer: bytes
-    tail: bytes
-    body: bytes
-    outcome: Outcome
+    outcome: Outcome = Outcome.NONE
 
 
 class IcmChange(Struct, frozen=True, gc=False):
@@ -142,8 +131,8 @@ class IcmChange(Struct, frozen=True, gc=False):
     messenger: bytes
     message_id: bytes
     kind: ChangeKind
-    account: bytes = bytes(ADDRESS_BYTES)
-    amount: int = 0
+    account: bytes
+    amount: int
 
 
 class WarpSend(Struct, frozen=True, gc=False):
@@ -300,28 +289,10 @@ class _BlockReader:
         message_id, destination = log.topics(2)
         contract, data = log.contract(), parse_bytes(log.log.data)
         fields, start = _message_at(data, 1, 3, is_v2=is_v2), 3 * HASH_BYTES
-        if fields.destination != destination or (is_v2 and fields.origin != contract):
-            raise UnknownShape
+        _expect(fields.destination == destination and fields.origin in (None, contract))
+        asset, fee = _fee(data[HASH_BYTES:start])
         position = len(self.events)
-        self.events.append(
-            IcmSend(
-                position,
-                log.tx_index,
-                contract,
-                message_id,
-                fields.destination,
-                fields.nonce,
-                fields.sender,
-                fields.recipient,
-                fields.gas_limit,
-                _address(data[HASH_BYTES : 2 * HASH_BYTES]),
-                int.from_bytes(data[2 * HASH_BYTES : start]),
-                fields.tail,
-                fields.body,
-                b"",
-                is_v2,
-            )
-        )
+        self.events.append(IcmSend(position, log.tx_index, contract, message_id, fields, asset, fee))
         self._sent = position, log.tx_index, None if is_v2 else contract, data[start:]
 
     def read_receive(self, log: IcmLog) -> None:
@@ -329,23 +300,11 @@ class _BlockReader:
         message_id, source, deliverer = log.topics(3)
         contract, data = log.contract(), parse_bytes(log.log.data)
         fields = _message_at(data, 2, 2)
+        redeemer = _address(data[:HASH_BYTES])
         position = len(self.events)
         self.events.append(
             IcmReceive(
-                position,
-                log.tx_index,
-                contract,
-                message_id,
-                ChainID(source),
-                fields.nonce,
-                fields.sender,
-                fields.recipient,
-                fields.gas_limit,
-                _address(deliverer),
-                _address(data[:HASH_BYTES]),
-                fields.tail,
-                fields.body,
-                Outcome.NONE,
+                position, log.tx_index, contract, message_id, ChainID(source), fields, _address(deliverer), redeemer
             )
         )
         self._received[log.tx_index, contract, message_id] = position
@@ -353,28 +312,26 @@ class _BlockReader:
     def read_executed(self, log: IcmLog) -> None:
         """Read MessageExecuted(indexed messageID, indexed source): of a receive, or of a retry."""
         message_id, _ = log.topics(2)
-        contract = log.contract()
         _expect(not parse_bytes(log.log.data))
-        if not self._set_outcome(log, contract, message_id, Outcome.EXECUTED):
-            self._add_change(log, contract, message_id, ChangeKind.EXECUTED)
+        if not self._set_outcome(log, message_id, Outcome.EXECUTED):
+            self._add_change(log, message_id, ChangeKind.EXECUTED, NO_ACCOUNT, 0)
 
     def read_failed(self, log: IcmLog) -> None:
         """Read MessageExecutionFailed(indexed messageID, indexed source, message), which follows its receive."""
         message_id, _ = log.topics(2)
         _message_at(parse_bytes(log.log.data), 1, 1)
-        _expect(self._set_outcome(log, log.contract(), message_id, Outcome.FAILED))
+        _expect(self._set_outcome(log, message_id, Outcome.FAILED))
 
     def read_fee(self, log: IcmLog) -> None:
         """Read AddFeeAmount(indexed messageID, feeInfo)."""
         (message_id,) = log.topics(1)
-        asset, amount = _fee(log)
-        self._add_change(log, log.contract(), message_id, ChangeKind.FEE, asset, amount)
+        self._add_change(log, message_id, ChangeKind.FEE, *_fee(parse_bytes(log.log.data)))
 
     def read_receipt(self, log: IcmLog) -> None:
         """Read ReceiptReceived(indexed messageID, indexed destination, indexed relayer, feeInfo)."""
         message_id, _, relayer = log.topics(3)
-        _, amount = _fee(log)
-        self._add_change(log, log.contract(), message_id, ChangeKind.RECEIPT, _address(relayer), amount)
+        _, amount = _fee(parse_bytes(log.log.data))
+        self._add_change(log, message_id, ChangeKind.RECEIPT, _address(relayer), amount)
 
     def read_warp(self, log: IcmLog) -> None:
         """Read SendWarpMessage(indexed sender, indexed messageID, message) of the precompile."""
@@ -387,32 +344,23 @@ class _BlockReader:
 
     def read_messenger(self, log: IcmLog) -> None:
         """Read AddProtocolVersion(indexed version, indexed protocolAddress) of a registry."""
-        version, messenger = log.topics(2)
-        event = NewMessenger(
-            len(self.events), log.tx_index, log.contract(), int.from_bytes(version), _address(messenger)
-        )
-        _expect(not event.version >> _NUMBER_BITS)
-        self.events.append(event)
+        word, messenger = log.topics(2)
+        version, position = int.from_bytes(word), len(self.events)
+        _expect(not version >> _NUMBER_BITS)
+        self.events.append(NewMessenger(position, log.tx_index, log.contract(), version, _address(messenger)))
 
-    def _set_outcome(self, log: IcmLog, contract: bytes, message_id: bytes, outcome: Outcome) -> bool:
+    def _set_outcome(self, log: IcmLog, message_id: bytes, outcome: Outcome) -> bool:
         """Set the outcome of a receive of the same transaction that has none; return whether there is one."""
-        position = self._received.pop((log.tx_index, contract, message_id), None)
+        position = self._received.pop((log.tx_index, log.contract(), message_id), None)
         if position is not None:
             event = self.events[position]
             assert isinstance(event, IcmReceive)
             self.events[position] = replace(event, outcome=outcome)
         return position is not None
 
-    def _add_change(
-        self,
-        log: IcmLog,
-        contract: bytes,
-        message_id: bytes,
-        kind: ChangeKind,
-        account: bytes = bytes(ADDRESS_BYTES),
-        amount: int = 0,
-    ) -> None:
-        self.events.append(IcmChange(len(self.events), log.tx_index, contract, message_id, kind, account, amount))
+    def _add_change(self, log: IcmLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int) -> None:
+        position, contract = len(self.events), log.contract()
+        self.events.append(IcmChange(position, log.tx_index, contract, message_id, kind, account, amount))
 
     def _is_of_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
         """Return whether a Warp message has the message that was sent last; set the sender of that one if so."""
@@ -484,11 +432,10 @@ def _offsets(head_size: int, tail: bytes) -> bytes:
 _NO_LIST_OFFSETS: Final = tuple(_offsets(head.size, b"") for head in _HEADS)
 
 
-def _fee(log: IcmLog) -> tuple[bytes, int]:
-    """Return asset and amount, the whole data of a log."""
-    data = parse_bytes(log.log.data)
-    _expect(len(data) == 2 * HASH_BYTES)
-    return _address(data[:HASH_BYTES]), int.from_bytes(data[HASH_BYTES:])
+def _fee(words: bytes) -> tuple[bytes, int]:
+    """Return asset and amount, which are all of these bytes."""
+    _expect(len(words) == 2 * HASH_BYTES)
+    return _address(words[:HASH_BYTES]), int.from_bytes(words[HASH_BYTES:])
 
 
 def _kind_of(message: bytes) -> PayloadKind:
