@@ -70,11 +70,15 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    config, only = select_chains(load_config(args).config, args.chain)
+    whole = load_config(args).config
+    config, only = select_chains(whole, args.chain)
     loggers = set_up_logging(config.logs, suffix=SUFFIX)
     set_up_gc()
     announce = partial(print_event, config.logs.format)
-    work = run_index(config, loggers, announce, only=only, ends_with_stdin=args.ends_with_stdin)
+    indexed, others = config.node.indexed_evm_chains, whole.node.indexed_evm_chains
+    elsewhere = frozenset(chain.blockchain_id for chain in others) - {chain.blockchain_id for chain in indexed}
+    ends_with_stdin = args.ends_with_stdin
+    work = run_index(config, loggers, announce, only=only, elsewhere=elsewhere, ends_with_stdin=ends_with_stdin)
     return run_daemon(work, loggers)
 
 

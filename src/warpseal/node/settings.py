@@ -70,6 +70,13 @@ def method(value: Any, path: str) -> str:
     return name
 
 
+def address(value: Any, path: str) -> str:
+    """Accept the address of an EVM account, in any case."""
+    if not _ADDRESS.fullmatch(name := text(value, path)):
+        raise fault(path, "expected an address: 0x and 40 hex digits")
+    return name
+
+
 def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
     """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as text."""
     return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
@@ -120,7 +127,7 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
 
 
 def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
-    """Accept true, false, or {from?, traces?, metadata?, calls-per-second?, holders?}; false: it is not indexed."""
+    """Accept true, an object with parts of `_INDEXING`, or false: it is not indexed."""
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
@@ -135,6 +142,9 @@ _INDEXING: Final[Mapping[str, Parser[Any]]] = {
     "metadata": choice(MetadataMode),
     "calls-per-second": integer(1, 10**6),
     "holders": boolean,
+    "icm": boolean,
+    "icm-messengers": list_of(address),
+    "icm-registries": list_of(address),
 }
 _INDEXING_FIELDS: Final = {
     "from": "first_height",
@@ -142,6 +152,9 @@ _INDEXING_FIELDS: Final = {
     "metadata": "metadata",
     "calls-per-second": "calls_per_s",
     "holders": "has_holders",
+    "icm": "has_icm",
+    "icm-messengers": "icm_messengers",
+    "icm-registries": "icm_registries",
 }
 
 
@@ -158,13 +171,6 @@ def _native_token(value: Any, path: str) -> NativeToken:
 
 def _utility_addresses(value: Any, path: str) -> dict[str, str]:
     return json_object(value, path, {"multicall": address}, required=set())
-
-
-def address(value: Any, path: str) -> str:
-    """Accept the address of an EVM account, in any case."""
-    if not _ADDRESS.fullmatch(name := text(value, path)):
-        raise fault(path, "expected an address: 0x and 40 hex digits")
-    return name
 
 
 _TOKEN: Final[Mapping[str, Parser[Any]]] = {
