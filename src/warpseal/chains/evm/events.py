@@ -111,7 +111,8 @@ def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     bits = int.from_bytes(bloom)
     if bits.bit_count() > _MAX_BLOOM_BITS:
         return False
-    topics = {topic for topic, mask in _TOPIC_MASKS.items() if bits & mask == mask}
+    # Few blooms have the one bit that is looked at first.
+    topics = {topic for topic, (at, bit, mask) in _TOPIC_BITS.items() if bloom[at] & bit and bits & mask == mask}
     if topics:
         topics.difference_update(log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics)
     return bool(topics)
@@ -258,15 +259,14 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
 }
 
 
-def _bloom_mask(value: bytes) -> int:
-    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1)."""
-    digest, mask = keccak(value), 0
-    for at in (0, 2, 4):
-        mask |= 1 << (int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1))
-    return mask
+def _bloom_bits(value: bytes) -> tuple[int, int, int]:
+    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit of one, and all."""
+    digest = keccak(value)
+    places = [int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1) for at in (0, 2, 4)]
+    return BLOOM_BYTES - 1 - places[0] // 8, 1 << places[0] % 8, sum(1 << place for place in set(places))
 
 
-_TOPIC_MASKS: Final = {topic: _bloom_mask(bytes.fromhex(topic[2:])) for topic in _READERS}
+_TOPIC_BITS: Final = {topic: _bloom_bits(bytes.fromhex(topic[2:])) for topic in _READERS}
 
 
 def _decode_batch(data: bytes) -> list[tuple[int, int]]:

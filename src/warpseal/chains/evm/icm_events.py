@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -176,7 +176,7 @@ class IcmLog(NamedTuple):
 
     def contract(self) -> bytes:
         """Return the address of the contract."""
-        return parse_bytes(self.log.address, ADDRESS_BYTES)
+        return _parse_address(self.log.address)
 
 
 class UnknownShape(Exception):
@@ -464,6 +464,12 @@ _L1_PAYLOADS: Final[dict[PayloadKind, Callable[[bytes], object]]] = {
     PayloadKind.L1_VALIDATOR_REGISTRATION: l1_messages.L1ValidatorRegistration.parse,
     PayloadKind.SUBNET_TO_L1_CONVERSION: l1_messages.SubnetToL1Conversion.parse,
 }
+
+
+@lru_cache(maxsize=64)
+def _parse_address(text: str) -> bytes:
+    """Return the address of a contract: nearly all events are of a messenger or of the precompile."""
+    return parse_bytes(text, ADDRESS_BYTES)
 
 
 def _address(word: bytes) -> bytes:

@@ -199,26 +199,27 @@ class IcmWriter:
         is_send_accepted = False
         for block in blocks:
             for event in block.icm:
-                key = block_key(block.number, event.position)
-                if isinstance(event, NewMessenger):
+                key, kind = block_key(block.number, event.position), PayloadKind.TELEPORTER
+                if isinstance(event, WarpSend):
+                    if event.kind is not PayloadKind.TELEPORTER:
+                        kind = event.kind
+                    elif not is_send_accepted:
+                        kind = PayloadKind.ADDRESSED_CALL
+                    elif event.message.startswith(header):
+                        # The columns of its send give it, unless its network or its chain is another one.
+                        continue
+                elif isinstance(event, NewMessenger):
                     if event.registry not in registries:
                         chain.unknown_logs += 1
                     elif event.messenger not in self._nonces:
                         self._add_messengers(connection, {event.messenger: (event.version, key)})
                     continue
-                if isinstance(event, WarpSend):
-                    # The columns of a send give its Warp message, unless its network or its chain is another one.
-                    if event.kind is PayloadKind.TELEPORTER and is_send_accepted and event.message.startswith(header):
-                        continue
-                    is_raw = event.kind is PayloadKind.TELEPORTER and not is_send_accepted
-                    kind = PayloadKind.ADDRESSED_CALL if is_raw else event.kind
-                elif event.messenger not in self._nonces:
-                    chain.unknown_logs += 1
-                    is_send_accepted &= not isinstance(event, IcmSend)
-                    continue
                 else:
-                    is_send_accepted |= isinstance(event, IcmSend)
-                    kind = PayloadKind.TELEPORTER
+                    is_accepted = event.messenger in self._nonces
+                    is_send_accepted = is_accepted if isinstance(event, IcmSend) else is_send_accepted
+                    if not is_accepted:
+                        chain.unknown_logs += 1
+                        continue
                 accepted.append(_AcceptedEvent(key, event, block.tx_fees[event.tx_index], kind))
         return accepted
 
@@ -399,42 +400,19 @@ def _send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> 
         else (keys[event.warp_sender] if event.warp_sender else 0)
     )
     return IcmSendRow(
-        key=key,
-        tx_index=event.tx_index,
-        messenger=keys[event.messenger],
-        destination=keys[message.destination],
-        nonce=message.nonce,
-        sender=keys[message.sender],
-        recipient=keys[message.recipient],
-        gas_limit=pack(message.gas_limit),
-        fee_asset=keys[event.fee_asset],
-        fee=pack(event.fee),
-        tx_fee=pack(fee),
-        warp_sender=warp_sender,
-        tail=message.tail or None,
-        body=message.body,
-    )
+        key, event.tx_index, keys[event.messenger], keys[message.destination], message.nonce, keys[message.sender],
+        keys[message.recipient], pack(message.gas_limit), keys[event.fee_asset], pack(event.fee), pack(fee),
+        warp_sender, message.tail or None, message.body,
+    )  # fmt: skip
 
 
 def _receive_row(key: int, event: IcmReceive, keys: Mapping[bytes, int], fee: int) -> IcmReceiveRow:
     message = event.message
     return IcmReceiveRow(
-        key=key,
-        tx_index=event.tx_index,
-        prefix=prefix_of(event.message_id),
-        messenger=keys[event.messenger],
-        source=keys[event.source],
-        nonce=message.nonce,
-        sender=keys[message.sender],
-        recipient=keys[message.recipient],
-        deliverer=keys[event.deliverer],
-        redeemer=keys[event.redeemer],
-        outcome=event.outcome,
-        tx_fee=pack(fee),
-        gas_limit=pack(message.gas_limit),
-        tail=message.tail or None,
-        body=message.body,
-    )
+        key, event.tx_index, prefix_of(event.message_id), keys[event.messenger], keys[event.source], message.nonce,
+        keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer], event.outcome,
+        pack(fee), pack(message.gas_limit), message.tail or None, message.body,
+    )  # fmt: skip
 
 
 def _addresses(event: IcmSend | IcmReceive | IcmChange | WarpSend) -> tuple[bytes, ...]:
