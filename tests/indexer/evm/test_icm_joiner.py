@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
-from warpseal.index.evm.records import IcmOptions
+from warpseal.index.evm.icm_writer import IcmWriter
+from warpseal.index.evm.records import IcmOptions, ReceivedBatch
 from warpseal.indexer.evm import icm_joiner
+from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode
 from warpseal.warp.ids import ChainID
 
@@ -144,3 +146,22 @@ async def test_a_chain_without_icm_in_its_settings_reads_no_message(tmp_path: Pa
     with reading(str(tmp_path), A) as connection:
         # What A received of B is nowhere else, so A keeps it.
         assert bulk.fetch(connection, "SELECT count(*) FROM icm_receives WHERE body IS NULL")[0][0] == 0
+
+
+async def test_a_failed_write_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history, failures = history_of(26), iter(range(8))
+    deliver = IcmWriter.deliver
+
+    def fail_sometimes(writer: IcmWriter, batches: Sequence[ReceivedBatch]) -> None:
+        number = next(failures, None)
+        if number is not None:
+            raise StoreDown("the disk is full") if number % 2 else RuntimeError("a fault of ours")
+        deliver(writer, batches)
+
+    monkeypatch.setattr(IcmWriter, "deliver", fail_sometimes)
+    async with serving(history, {}) as nodes:
+        chains = [entry(node.chain, node) for node in nodes.values()]
+        async with indexing(tmp_path, chains, icm=OPTIONS) as index:
+            await until_joined(tmp_path, history, index, nodes)
+    assert next(failures, None) is None
+    assert_as_the_model(str(tmp_path), history)

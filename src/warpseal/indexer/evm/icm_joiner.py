@@ -11,15 +11,17 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
-from warpseal.index.evm.icm_writer import read_received
+from warpseal.index.evm.icm_writer import IcmWriter, read_received
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.records import ReceivedBatch
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.verify import SnapshotReader
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import ChainID
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +97,10 @@ class IcmJoiner:
             try:
                 await self.join()
             except Exception:
-                log.exception("internal error, joining of messages stopped")
+                log.exception("internal error, messages are joined again")
+                for source in self._sources.values():
+                    source.cursors = None
+                self._wake.set()
             await asyncio.sleep(_INTERVAL_S)
 
     async def join(self) -> None:
@@ -119,12 +124,12 @@ class IcmJoiner:
 
     async def _open(self, source: _Source) -> bool:
         """Read the cursors of a source; return whether it can be written."""
-        if source.cursors is None and self._is_open(source):
+        if source.cursors is None:
             with suppress(StoreDown):
                 configured = self._configured()
                 if configured is not None:
-                    await source.context.write(lambda writer: writer.icm.keep_destinations(configured))
-                source.cursors = dict(await source.context.write(lambda writer: writer.icm.cursors()))
+                    await self._call(source, lambda writer: writer.keep_destinations(configured))
+                source.cursors = dict(await self._call(source, lambda writer: writer.cursors()))
         return source.cursors is not None
 
     async def _read(self, destination: ChainID, after: int) -> ReceivedBatch | None:
@@ -133,7 +138,7 @@ class IcmJoiner:
             if (own := self._sources.get(destination)) is not None:
                 height = own.context.height
                 if height is not None and block_key(height + 1) - 1 > after:
-                    return await own.context.write(lambda writer: writer.icm.received(after, _ROWS))
+                    return await self._call(own, lambda writer: writer.received(after, _ROWS))
             elif destination in self._elsewhere:
                 reader = self._elsewhere[destination]()
                 try:
@@ -144,13 +149,15 @@ class IcmJoiner:
 
     async def _write(self, source: _Source, batches: list[ReceivedBatch], now: float) -> None:
         try:
-            if self._is_open(source):
-                await source.context.write(lambda writer: writer.icm.deliver(batches))
-                source.written_at.update(dict.fromkeys((batch.destination for batch in batches), now))
+            await self._call(source, lambda writer: writer.deliver(batches))
+            source.written_at.update(dict.fromkeys((batch.destination for batch in batches), now))
         except StoreDown:
             # Its cursors are read again.
             source.cursors = None
             self._wake.set()
 
-    def _is_open(self, source: _Source) -> bool:
-        return self._sources.get(source.context.chain_id) is source
+    async def _call(self, source: _Source, method: Callable[[IcmWriter], T]) -> T:
+        """Return what a method of a chain's writer returns. Raises StoreDown, also if its index was closed."""
+        if self._sources.get(source.context.chain_id) is not source:
+            raise StoreDown("its index is closed")
+        return await source.context.write(lambda writer: method(writer.icm))
