@@ -36,7 +36,6 @@ from warpseal.index.consistency import check_file
 from warpseal.index.evm import consistency, holder_consistency, icm_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
-from warpseal.index.evm.icm_consistency import SampledReceive, SampledSend
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -69,7 +68,9 @@ _EVENTS: Final = [
     )
 ]
 _ERC20_TOPICS: Final = 3
-_TRUE_WORD: Final = (1).to_bytes(32)
+_QUEUE: Final = "getReceiptQueueSize"
+_SEND_FUNCTIONS: Final = ("getMessageHash", "getFeeInfo")
+_RECEIVE_FUNCTIONS: Final = ("messageReceived", "getRelayerRewardAddress", _QUEUE)
 # Blocks of one search for events, searches, and blocks that are compared then.
 _SEARCHED_BLOCKS: Final = 2_000
 _MAX_SEARCHES: Final = 100
@@ -304,64 +305,45 @@ class EvmIndexVerifier:
     async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
         """Return comparisons of sampled messages of ICM with what their messengers say."""
         sends, receives = await self._read(partial(icm_consistency.sample_messages, count=count, random=random))
+        reads: list[tuple[Callable[[Connection], Any], Sequence[str]]] = [
+            *((partial(icm_consistency.read_send, key=key), _SEND_FUNCTIONS) for key in sorted(sends)),
+            *((partial(icm_consistency.read_receive, key=key), _RECEIVE_FUNCTIONS) for key in sorted(receives)),
+        ]
         checks: list[_StateCheck] = []
-        for key in sorted(sends):
-            read_send = partial(icm_consistency.read_send, key=key)
-            send = await self._read(read_send)
-            subject, argument = f"message 0x{send.message_id.hex()}", send.message_id
-            if send.message_hash is not None:
-                call = ContractCall(send.messenger, _call("getMessageHash(bytes32)", argument))
-                checks.append(self._messenger_check(f"hash of the {subject}", call, read_send, _hash_words))
-            call = ContractCall(send.messenger, _call("getFeeInfo(bytes32)", argument))
-            checks.append(self._messenger_check(f"fee of the {subject}", call, read_send, _fee_words))
-        for key in sorted(receives):
-            read_receive = partial(icm_consistency.read_receive, key=key)
-            receive = await self._read(read_receive)
-            subject, argument = f"message 0x{receive.message_id.hex()}", receive.message_id
-            call = ContractCall(receive.messenger, _call("messageReceived(bytes32)", argument))
-            checks.append(self._messenger_check(f"received {subject}", call, read_receive, lambda _: _TRUE_WORD))
-            call = ContractCall(receive.messenger, _call("getRelayerRewardAddress(bytes32)", argument))
-            checks.append(
-                self._messenger_check(
-                    f"redeemer of the {subject}", call, read_receive, lambda current: current.redeemer.rjust(32, b"\0")
-                )
-            )
-            checks.append(self._queue_check(f"receipts behind the {subject}", receive, read_receive))
+        for read, functions in reads:
+            message = await self._read(read)
+            for name in functions:
+                argument = message.source if name == _QUEUE else message.message_id
+                call = ContractCall(message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + argument)
+                subject = f"{name} of message 0x{message.message_id.hex()}"
+                checks.append(_StateCheck(subject, call, read, partial(self._judge_message, subject, name)))
         return checks
 
-    def _messenger_check(
-        self,
-        subject: str,
-        call: ContractCall,
-        read: Callable[[Connection], Any],
-        expected: Callable[[Any], bytes],
-    ) -> _StateCheck:
-        """Return the comparison of a row with what a messenger returns. expected: the words, from the row."""
-
-        async def judge(current: Any, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
-            words = expected(current)
-            if result == words:
-                return self._finding(subject)
-            other = "nothing" if isinstance(result, Reverted) else f"0x{result.hex()}"
-            return self._finding(subject, f"the index has 0x{words.hex()}, the messenger {_text(other)}")
-
-        return _StateCheck(subject, call, read, judge)
-
-    def _queue_check(self, subject: str, receive: SampledReceive, read: Callable[[Connection], Any]) -> _StateCheck:
-        """Return the comparison of the number of receipts that wait with the received messages, as a bound.
-
-        An event does not say whether a receipt was taken from the queue, so there may be fewer.
-        """
-
-        async def judge(current: SampledReceive, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
-            size = None if isinstance(result, Reverted) else decode_number(result)
-            if size is not None and (current.received is None or size <= current.received):
-                return self._finding(subject)
-            waiting = "no number of receipts" if size is None else f"{size} receipts"
-            return self._finding(subject, f"{current.received} messages were received, the messenger has {waiting}")
-
-        call = ContractCall(receive.messenger, _call("getReceiptQueueSize(bytes32)", receive.source))
-        return _StateCheck(subject, call, read, judge)
+    async def _judge_message(
+        self, subject: str, name: str, message: Any, result: bytes | Reverted, blocks: IndexedRange
+    ) -> IndexFinding:
+        """Return the finding for what a function of a messenger returned."""
+        number = None if isinstance(result, Reverted) else decode_number(result)
+        words = b""
+        match name:
+            case "getMessageHash":
+                # Of version 2 only whether there is one.
+                stored = message.message_hash or (result if isinstance(result, bytes) and number else b"")
+                words = bytes(32) if message.has_receipt else stored
+            case "getFeeInfo":
+                words = bytes(64) if message.has_receipt else message.asset.rjust(32, b"\0") + message.fee.to_bytes(32)
+            case "messageReceived":
+                words = (1).to_bytes(32)
+            case "getRelayerRewardAddress":
+                words = message.redeemer.rjust(32, b"\0")
+            case _:
+                # An event does not say whether a receipt was taken from the queue: its size has only a bound.
+                most = number if message.received is None else min(number or 0, message.received)
+                words = b"" if most is None else most.to_bytes(32)
+        if result == words:
+            return self._finding(subject)
+        other = "nothing" if isinstance(result, Reverted) else f"0x{result.hex()}"
+        return self._finding(subject, f"the index has 0x{words.hex()}, the messenger {_text(other)}")
 
     def _remark(self, subject: str, contract: bytes, remark: str) -> IndexFinding:
         return self._finding(subject, remark=remark, contract=account_text(contract))
@@ -495,21 +477,6 @@ def _token_difference(token: SampledToken, result: bytes | Reverted) -> str:
     if balances is None:
         return "balanceOfBatch returned no balance"
     return "" if balances[0] == token.balance else f"the index has {token.balance}, the contract {balances[0]}"
-
-
-def _call(signature: str, argument: bytes) -> bytes:
-    """Return the data of a call with one word."""
-    return keccak(signature.encode())[:4] + argument
-
-
-def _hash_words(send: SampledSend) -> bytes:
-    assert send.message_hash is not None
-    return bytes(32) if send.has_receipt else send.message_hash
-
-
-def _fee_words(send: SampledSend) -> bytes:
-    """Return asset and amount; a receipt deletes them."""
-    return bytes(64) if send.has_receipt else send.asset.rjust(32, b"\0") + send.fee.to_bytes(32)
 
 
 def _is_erc20(log: _Log) -> bool:
