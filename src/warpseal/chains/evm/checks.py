@@ -114,7 +114,12 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     events = read_events(receipts, has_erc20=rules.has_erc20, has_icm=rules.has_icm)
     tx_indexes = {transfer.tx_index for transfer in events.transfers}
     tx_indexes.update(creation.tx_index for creation in creations)
-    tx_fees = {index: _fee(receipts[index]) for index in sorted({event.tx_index for event in events.icm})}
+    icm = () if events.icm is None else tuple(events.icm.events)
+    # Their values were checked above.
+    tx_fees = {
+        index: int(receipts[index].gas_used, 16) * int(receipts[index].effective_gas_price, 16)
+        for index in dict.fromkeys(event.tx_index for event in icm)
+    }
     tx_indexes.update(tx_fees)
     return EvmBlockFacts(
         number=number,
@@ -135,7 +140,7 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
-        icm=events.icm,
+        icm=icm,
         tx_fees=tx_fees,
     )
 
@@ -255,11 +260,6 @@ def _creations(receipts: Sequence[EvmReceipt]) -> Iterable[Creation]:
         if receipt.contract_address is not None and parse_quantity(receipt.status) == _SUCCESS:
             address = parse_bytes(receipt.contract_address, ADDRESS_BYTES)
             yield Creation(index, 0, address, parse_bytes(receipt.sender, ADDRESS_BYTES))
-
-
-def _fee(receipt: EvmReceipt) -> int:
-    """Return the fee of a transaction, whose values were checked."""
-    return int(receipt.gas_used, 16) * int(receipt.effective_gas_price, 16)
 
 
 def _optional_wei(text: str | None) -> int | None:

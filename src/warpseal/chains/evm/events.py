@@ -14,16 +14,14 @@ from eth_hash.auto import keccak
 from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import (
-    ADDRESS_BYTES,
     BLOOM_BYTES,
-    HASH_BYTES,
+    EventLog,
     EvmReceipt,
-    ReceiptLog,
-    parse_bytes,
-    parse_quantity,
+    UnknownShape,
+    address_in,
 )
 from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
-from warpseal.chains.evm.icm_events import ICM_READERS, IcmEvents, IcmLog, read_icm_events
+from warpseal.chains.evm.icm_events import ICM_READERS, IcmReader
 
 MAX_CONSECUTIVE_IDS: Final = 10_000
 """Tokens that one ConsecutiveTransfer may move."""
@@ -32,28 +30,26 @@ MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
 
 # With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that were not added.
 _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
-_PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 _BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
 
 class BlockEvents(Struct):
     """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape.
 
-    icm_logs: logs with the topic of an event of ICM, from which `icm` follows.
+    icm: reads the events of ICM; None: they are not read.
     """
 
     transfers: list[NftTransfer] = field(default_factory=list)
     erc20_transfers: list[Erc20Transfer] = field(default_factory=list)
     updates: list[MetadataUpdate] = field(default_factory=list)
     upgraded: list[bytes] = field(default_factory=list)
-    icm_logs: list[IcmLog] = field(default_factory=list)
-    icm: IcmEvents = ()
+    icm: IcmReader | None = None
     unknown_logs: int = 0
     consecutive_ids: int = 0
 
     def add_transfers(
         self,
-        log: _EventLog,
+        log: EventLog,
         standard: TokenStandard,
         parties: tuple[bytes, bytes],
         amounts: Iterable[tuple[int, int]],
@@ -76,7 +72,7 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_
 
     Raises MalformedBlock if a log of an event has values that are no hex.
     """
-    events = BlockEvents()
+    events = BlockEvents(icm=IcmReader() if has_icm else None)
     for tx_index, receipt in enumerate(receipts):
         for log in receipt.logs:
             topics = log.topics
@@ -94,12 +90,9 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_
                     continue
                 read = _read_erc20_transfer
             try:
-                read(events, _EventLog(tx_index, log))
-            except _UnknownShape:
+                read(events, EventLog(tx_index, log))
+            except UnknownShape:
                 events.unknown_logs += 1
-    if has_icm and events.icm_logs:
-        events.icm, unknown_logs = read_icm_events(events.icm_logs)
-        events.unknown_logs += unknown_logs
     return events
 
 
@@ -118,86 +111,52 @@ def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     return bool(topics)
 
 
-class _UnknownShape(Exception):
-    """A log has the topic of an event and another shape."""
-
-
-class _EventLog(Struct, frozen=True):
-    """A log with the topic of an event."""
-
-    tx_index: int
-    log: ReceiptLog
-
-    def index(self) -> int:
-        return parse_quantity(self.log.log_index)
-
-    def contract(self) -> bytes:
-        return parse_bytes(self.log.address, ADDRESS_BYTES)
-
-    def data(self) -> bytes:
-        return parse_bytes(self.log.data)
-
-    def indexed(self, count: int) -> list[bytes]:
-        """Return the topics behind the first, of which there must be `count`."""
-        topics = self.log.topics[1:]
-        if len(topics) != count:
-            raise _UnknownShape
-        return [parse_bytes(topic, HASH_BYTES) for topic in topics]
-
-    def words(self, count: int) -> list[bytes]:
-        """Return the words of the data, of which there must be `count`."""
-        data = self.data()
-        if len(data) != count * HASH_BYTES:
-            raise _UnknownShape
-        return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
-
-
-def _read_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer(events: BlockEvents, log: EventLog) -> None:
     """Read Transfer(from, to, tokenId); old contracts index none of them, as do some of ERC-20."""
     is_candidate = len(log.log.topics) == 1
     sender, recipient, token_id = log.words(3) if is_candidate else log.indexed(3)
     amounts = [(int.from_bytes(token_id), 1)]
-    parties = _address(sender), _address(recipient)
+    parties = address_in(sender), address_in(recipient)
     events.add_transfers(log, TokenStandard.ERC721, parties, amounts, is_candidate=is_candidate)
 
 
-def _read_erc20_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_erc20_transfer(events: BlockEvents, log: EventLog) -> None:
     """Read Transfer(indexed from, indexed to, value). One of 0, or to oneself, changes nothing."""
-    sender, recipient = map(_address, log.indexed(2))
+    sender, recipient = map(address_in, log.indexed(2))
     (word,) = log.words(1)
     amount = int.from_bytes(word)
     if amount and sender != recipient:
         events.erc20_transfers.append(Erc20Transfer(log.contract(), sender, recipient, amount))
 
 
-def _read_consecutive_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_consecutive_transfer(events: BlockEvents, log: EventLog) -> None:
     """Read ConsecutiveTransfer(indexed fromTokenId, toTokenId, indexed from, indexed to)."""
     first_topic, sender, recipient = log.indexed(3)
     (last_word,) = log.words(1)
     first, last = int.from_bytes(first_topic), int.from_bytes(last_word)
     count = last - first + 1
     if not 0 < count <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids):
-        raise _UnknownShape
+        raise UnknownShape
     amounts = [(token_id, 1) for token_id in range(first, last + 1)]
-    events.add_transfers(log, TokenStandard.ERC721, (_address(sender), _address(recipient)), amounts)
+    events.add_transfers(log, TokenStandard.ERC721, (address_in(sender), address_in(recipient)), amounts)
     events.consecutive_ids += count
 
 
-def _read_transfer_single(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer_single(events: BlockEvents, log: EventLog) -> None:
     """Read TransferSingle(indexed operator, indexed from, indexed to, id, value)."""
     _, sender, recipient = log.indexed(3)
     token_id, amount = map(int.from_bytes, log.words(2))
-    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), [(token_id, amount)])
+    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), [(token_id, amount)])
 
 
-def _read_transfer_batch(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer_batch(events: BlockEvents, log: EventLog) -> None:
     """Read TransferBatch(indexed operator, indexed from, indexed to, ids, values)."""
     _, sender, recipient = log.indexed(3)
     amounts = _decode_batch(log.data())
-    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), amounts)
+    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts)
 
 
-def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+def _read_metadata_update(events: BlockEvents, log: EventLog) -> None:
     """Read MetadataUpdate(tokenId)."""
     log.indexed(0)
     (word,) = log.words(1)
@@ -205,37 +164,37 @@ def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 
-def _read_batch_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+def _read_batch_metadata_update(events: BlockEvents, log: EventLog) -> None:
     """Read BatchMetadataUpdate(fromTokenId, toTokenId)."""
     log.indexed(0)
     first, last = map(int.from_bytes, log.words(2))
     if last < first:
-        raise _UnknownShape
+        raise UnknownShape
     events.updates.append(MetadataUpdate(log.contract(), first, last))
 
 
-def _read_uri(events: BlockEvents, log: _EventLog) -> None:
+def _read_uri(events: BlockEvents, log: EventLog) -> None:
     """Read URI(value, indexed id). The value is not used: the contract says the same when it is called."""
     (word,) = log.indexed(1)
     token_id = int.from_bytes(word)
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 
-def _read_upgraded(events: BlockEvents, log: _EventLog) -> None:
+def _read_upgraded(events: BlockEvents, log: EventLog) -> None:
     """Read Upgraded(indexed implementation)."""
-    _address(*log.indexed(1))
+    address_in(*log.indexed(1))
     events.upgraded.append(log.contract())
 
 
-def _read_initialized(events: BlockEvents, log: _EventLog) -> None:
+def _read_initialized(events: BlockEvents, log: EventLog) -> None:
     """Read Initialized(version) of OpenZeppelin: a clone has its name from here on."""
     log.words(1)
     events.upgraded.append(log.contract())
 
 
-def _keep_icm_log(read: Callable[..., None], events: BlockEvents, log: _EventLog) -> None:
-    """Keep a log, since the events of ICM in a transaction belong together."""
-    events.icm_logs.append(IcmLog(read, log.tx_index, log.log))
+def _read_icm(read: Callable[[IcmReader, EventLog], None], events: BlockEvents, log: EventLog) -> None:
+    if events.icm is not None:
+        read(events.icm, log)
 
 
 def _topic(signature: str) -> str:
@@ -244,7 +203,7 @@ def _topic(signature: str) -> str:
 
 _TRANSFER: Final = _topic("Transfer(address,address,uint256)")
 _ERC20_TOPICS: Final = 3
-_READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
+_READERS: Final[dict[str, Callable[[BlockEvents, EventLog], None]]] = {
     _TRANSFER: _read_transfer,
     _topic("ConsecutiveTransfer(uint256,uint256,address,address)"): _read_consecutive_transfer,
     _topic("TransferSingle(address,address,address,uint256,uint256)"): _read_transfer_single,
@@ -255,7 +214,7 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
     _topic("Upgraded(address)"): _read_upgraded,
     _topic("Initialized(uint8)"): _read_initialized,
     _topic("Initialized(uint64)"): _read_initialized,
-    **{_topic(signature): partial(_keep_icm_log, read) for signature, read in ICM_READERS.items()},
+    **{_topic(signature): partial(_read_icm, read) for signature, read in ICM_READERS.items()},
 }
 
 
@@ -279,11 +238,4 @@ def _decode_batch(data: bytes) -> list[tuple[int, int]]:
         ids, amounts = decode(_BATCH_TYPES, data)
         return list(zip(ids, amounts, strict=True))
     except (DecodingError, OverflowError, ValueError):
-        raise _UnknownShape from None
-
-
-def _address(word: bytes) -> bytes:
-    """Return the address in a word."""
-    if not word.startswith(_PADDING):
-        raise _UnknownShape
-    return word[len(_PADDING) :]
+        raise UnknownShape from None

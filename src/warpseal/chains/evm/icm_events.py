@@ -9,17 +9,17 @@ each in exactly one way. Source of truth: icm-contracts `ITeleporterMessenger.so
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
-from warpseal.chains.evm.blocks import ADDRESS_BYTES, HASH_BYTES, ReceiptLog, parse_bytes
+from warpseal.chains.evm.blocks import ADDRESS_BYTES, HASH_BYTES, EventLog, UnknownShape, address_in
 from warpseal.warp import l1_messages
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID
@@ -40,6 +40,9 @@ _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 _HEADS: Final = (struct.Struct("32s12s20s32s12s20s32s32s32s32s"), struct.Struct("32s12s20s12s20s32s12s20s32s32s32s32s"))
 _NO_LISTS: Final = bytes(2 * HASH_BYTES)
 _WARP_HEAD_BYTES: Final = 42
+# Of an addressed call: codec version, type, and the length of the sender.
+_CALL_HEAD: Final = b"\0\0\0\0\0\1\0\0\0\x14"
+_OFFSET: Final = HASH_BYTES.to_bytes(HASH_BYTES)
 _FEE: Final = "(address,uint256)"
 _MESSAGE: Final = "(uint256,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
 _MESSAGE_V2: Final = _MESSAGE.replace("address,", "address,address,", 1)
@@ -160,43 +163,6 @@ IcmEvents = tuple[IcmEvent, ...]
 """The ICM events of a block in the order of its logs."""
 
 
-class IcmLog(NamedTuple):
-    """A log with the topic of an ICM event. read: reads it, and raises UnknownShape if it is something else."""
-
-    read: Callable[[_BlockReader, IcmLog], None]
-    tx_index: int
-    log: ReceiptLog
-
-    def topics(self, count: int) -> list[bytes]:
-        """Return the topics behind the first, of which there must be `count`."""
-        topics = self.log.topics[1:]
-        if len(topics) != count:
-            raise UnknownShape
-        return [parse_bytes(topic, HASH_BYTES) for topic in topics]
-
-    def contract(self) -> bytes:
-        """Return the address of the contract."""
-        return _parse_address(self.log.address)
-
-
-class UnknownShape(Exception):
-    """A log has the topic of an event and another shape."""
-
-
-def read_icm_events(logs: Iterable[IcmLog]) -> tuple[IcmEvents, int]:
-    """Return the events of a block's logs in their order, and the number of logs of another shape.
-
-    Raises MalformedBlock if a log has values that are no hex.
-    """
-    reader = _BlockReader()
-    for log in logs:
-        try:
-            log.read(reader, log)
-        except UnknownShape:
-            reader.unknown_logs += 1
-    return tuple(reader.events), reader.unknown_logs
-
-
 def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFields | None:
     """Return the message that begins at `start` and ends with the data; None for all but its only encoding."""
     head = _HEADS[is_v2]
@@ -271,128 +237,119 @@ def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: i
     return keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
 
 
-class _BlockReader:
-    """Reads the ICM logs of a block one by one.
+class IcmReader:
+    """Reads the ICM logs of a block one by one, in their order.
 
-    sent: the last sent message, before its Warp message: its place, transaction, contract and payload.
-    received: places of the received messages of a transaction by contract and id.
+    sent: the last sent message, before its Warp message, and its payload. received: received messages without an
+    outcome by transaction, contract and id.
     """
 
     def __init__(self) -> None:
         self.events: list[IcmEvent] = []
-        self.unknown_logs = 0
-        self._sent: tuple[int, int, bytes | None, bytes] | None = None
-        self._received: dict[tuple[int, bytes, bytes], int] = {}
+        self._sent: tuple[IcmSend, bytes] | None = None
+        self._received: dict[tuple[int, bytes, bytes], IcmReceive] = {}
 
-    def read_send(self, log: IcmLog, *, is_v2: bool = False) -> None:
+    def read_send(self, log: EventLog, *, is_v2: bool = False) -> None:
         """Read SendCrossChainMessage(indexed messageID, indexed destination, message, feeInfo)."""
-        message_id, destination = log.topics(2)
-        contract, data = log.contract(), parse_bytes(log.log.data)
+        message_id, destination = log.indexed(2)
+        contract, data = log.contract(), log.data()
         fields, start = _message_at(data, 1, 3, is_v2=is_v2), 3 * HASH_BYTES
         _expect(fields.destination == destination and fields.origin in (None, contract))
         asset, fee = _fee(data[HASH_BYTES:start])
-        position = len(self.events)
-        self.events.append(IcmSend(position, log.tx_index, contract, message_id, fields, asset, fee))
-        self._sent = position, log.tx_index, None if is_v2 else contract, data[start:]
+        send = IcmSend(len(self.events), log.tx_index, contract, message_id, fields, asset, fee)
+        self.events.append(send)
+        self._sent = send, data[start:]
 
-    def read_receive(self, log: IcmLog) -> None:
+    def read_receive(self, log: EventLog) -> None:
         """Read ReceiveCrossChainMessage(indexed messageID, indexed source, indexed deliverer, redeemer, message)."""
-        message_id, source, deliverer = log.topics(3)
-        contract, data = log.contract(), parse_bytes(log.log.data)
+        message_id, source, deliverer = log.indexed(3)
+        contract, data = log.contract(), log.data()
         fields = _message_at(data, 2, 2)
-        redeemer = _address(data[:HASH_BYTES])
-        position = len(self.events)
-        self.events.append(
-            IcmReceive(
-                position, log.tx_index, contract, message_id, ChainID(source), fields, _address(deliverer), redeemer
-            )
-        )
-        self._received[log.tx_index, contract, message_id] = position
+        position, redeemer, account = len(self.events), address_in(data[:HASH_BYTES]), address_in(deliverer)
+        receive = IcmReceive(position, log.tx_index, contract, message_id, ChainID(source), fields, account, redeemer)
+        self.events.append(receive)
+        self._received[log.tx_index, contract, message_id] = receive
 
-    def read_executed(self, log: IcmLog) -> None:
+    def read_executed(self, log: EventLog) -> None:
         """Read MessageExecuted(indexed messageID, indexed source): of a receive, or of a retry."""
-        message_id, _ = log.topics(2)
-        _expect(not parse_bytes(log.log.data))
+        message_id, _ = log.indexed(2)
+        _expect(not log.data())
         if not self._set_outcome(log, message_id, Outcome.EXECUTED):
             self._add_change(log, message_id, ChangeKind.EXECUTED, NO_ACCOUNT, 0)
 
-    def read_failed(self, log: IcmLog) -> None:
+    def read_failed(self, log: EventLog) -> None:
         """Read MessageExecutionFailed(indexed messageID, indexed source, message), which follows its receive."""
-        message_id, _ = log.topics(2)
-        _message_at(parse_bytes(log.log.data), 1, 1)
+        message_id, _ = log.indexed(2)
+        _message_at(log.data(), 1, 1)
         _expect(self._set_outcome(log, message_id, Outcome.FAILED))
 
-    def read_fee(self, log: IcmLog) -> None:
+    def read_fee(self, log: EventLog) -> None:
         """Read AddFeeAmount(indexed messageID, feeInfo)."""
-        (message_id,) = log.topics(1)
-        self._add_change(log, message_id, ChangeKind.FEE, *_fee(parse_bytes(log.log.data)))
+        (message_id,) = log.indexed(1)
+        self._add_change(log, message_id, ChangeKind.FEE, *_fee(log.data()))
 
-    def read_receipt(self, log: IcmLog) -> None:
+    def read_receipt(self, log: EventLog) -> None:
         """Read ReceiptReceived(indexed messageID, indexed destination, indexed relayer, feeInfo)."""
-        message_id, _, relayer = log.topics(3)
-        _, amount = _fee(parse_bytes(log.log.data))
-        self._add_change(log, message_id, ChangeKind.RECEIPT, _address(relayer), amount)
+        message_id, _, relayer = log.indexed(3)
+        _, amount = _fee(log.data())
+        self._add_change(log, message_id, ChangeKind.RECEIPT, address_in(relayer), amount)
 
-    def read_warp(self, log: IcmLog) -> None:
+    def read_warp(self, log: EventLog) -> None:
         """Read SendWarpMessage(indexed sender, indexed messageID, message) of the precompile."""
-        sender_word, message_id = log.topics(2)
-        sender, message = _address(sender_word), unwrap_log_data(parse_bytes(log.log.data))
+        sender_word, message_id = log.indexed(2)
+        sender, message = address_in(sender_word), unwrap_log_data(log.data())
         if message is None or log.contract() != WARP_PRECOMPILE or sha256(message).digest() != message_id:
             raise UnknownShape
         kind = PayloadKind.TELEPORTER if self._is_of_last_send(log.tx_index, sender, message) else _kind_of(message)
         self.events.append(WarpSend(len(self.events), log.tx_index, sender, kind, message))
 
-    def read_messenger(self, log: IcmLog) -> None:
+    def read_messenger(self, log: EventLog) -> None:
         """Read AddProtocolVersion(indexed version, indexed protocolAddress) of a registry."""
-        word, messenger = log.topics(2)
+        word, messenger = log.indexed(2)
         version, position = int.from_bytes(word), len(self.events)
         _expect(not version >> _NUMBER_BITS)
-        self.events.append(NewMessenger(position, log.tx_index, log.contract(), version, _address(messenger)))
+        self.events.append(NewMessenger(position, log.tx_index, log.contract(), version, address_in(messenger)))
 
-    def _set_outcome(self, log: IcmLog, message_id: bytes, outcome: Outcome) -> bool:
+    def _set_outcome(self, log: EventLog, message_id: bytes, outcome: Outcome) -> bool:
         """Set the outcome of a receive of the same transaction that has none; return whether there is one."""
-        position = self._received.pop((log.tx_index, log.contract(), message_id), None)
-        if position is not None:
-            event = self.events[position]
-            assert isinstance(event, IcmReceive)
-            self.events[position] = replace(event, outcome=outcome)
-        return position is not None
+        receive = self._received.pop((log.tx_index, log.contract(), message_id), None)
+        if receive is not None:
+            # No other code has the event yet.
+            force_setattr(receive, "outcome", outcome)
+        return receive is not None
 
-    def _add_change(self, log: IcmLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int) -> None:
+    def _add_change(self, log: EventLog, message_id: bytes, kind: ChangeKind, account: bytes, amount: int) -> None:
         position, contract = len(self.events), log.contract()
         self.events.append(IcmChange(position, log.tx_index, contract, message_id, kind, account, amount))
 
     def _is_of_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
         """Return whether a Warp message has the message that was sent last; set the sender of that one if so."""
-        if self._sent is None or self._sent[1] != tx_index:
+        if self._sent is None or self._sent[0].tx_index != tx_index:
             return False
-        position, _, required_sender, encoded = self._sent
+        send, encoded = self._sent
         size = HASH_BYTES + len(encoded)
-        call = b"".join((b"\0\0\0\0\0\1\0\0\0\x14", sender, size.to_bytes(4), HASH_BYTES.to_bytes(HASH_BYTES), encoded))
-        is_same = (
-            required_sender in (None, sender)
-            and message[:2] == b"\0\0"
-            and message[_WARP_HEAD_BYTES - 4 : _WARP_HEAD_BYTES] == len(call).to_bytes(4)
-            and message[_WARP_HEAD_BYTES:] == call
-        )
-        if is_same:
-            send = self.events[position]
-            assert isinstance(send, IcmSend)
-            self.events[position] = replace(send, warp_sender=sender)
-            self._sent = None
-        return is_same
+        call = b"".join((_CALL_HEAD, sender, size.to_bytes(4), _OFFSET, encoded))
+        if (
+            (send.message.origin is None and send.messenger != sender)
+            or message[:2] != b"\0\0"
+            or message[_WARP_HEAD_BYTES - 4 :] != len(call).to_bytes(4) + call
+        ):
+            return False
+        force_setattr(send, "warp_sender", sender)
+        self._sent = None
+        return True
 
 
-ICM_READERS: Final[dict[str, Callable[[_BlockReader, IcmLog], None]]] = {
-    "SendWarpMessage(address,bytes32,bytes)": _BlockReader.read_warp,
-    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE},{_FEE})": _BlockReader.read_send,
-    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE_V2},{_FEE})": partial(_BlockReader.read_send, is_v2=True),
-    f"AddFeeAmount(bytes32,{_FEE})": _BlockReader.read_fee,
-    f"ReceiveCrossChainMessage(bytes32,bytes32,address,address,{_MESSAGE})": _BlockReader.read_receive,
-    "MessageExecuted(bytes32,bytes32)": _BlockReader.read_executed,
-    f"MessageExecutionFailed(bytes32,bytes32,{_MESSAGE})": _BlockReader.read_failed,
-    f"ReceiptReceived(bytes32,bytes32,address,{_FEE})": _BlockReader.read_receipt,
-    "AddProtocolVersion(uint256,address)": _BlockReader.read_messenger,
+ICM_READERS: Final[dict[str, Callable[[IcmReader, EventLog], None]]] = {
+    "SendWarpMessage(address,bytes32,bytes)": IcmReader.read_warp,
+    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE},{_FEE})": IcmReader.read_send,
+    f"SendCrossChainMessage(bytes32,bytes32,{_MESSAGE_V2},{_FEE})": partial(IcmReader.read_send, is_v2=True),
+    f"AddFeeAmount(bytes32,{_FEE})": IcmReader.read_fee,
+    f"ReceiveCrossChainMessage(bytes32,bytes32,address,address,{_MESSAGE})": IcmReader.read_receive,
+    "MessageExecuted(bytes32,bytes32)": IcmReader.read_executed,
+    f"MessageExecutionFailed(bytes32,bytes32,{_MESSAGE})": IcmReader.read_failed,
+    f"ReceiptReceived(bytes32,bytes32,address,{_FEE})": IcmReader.read_receipt,
+    "AddProtocolVersion(uint256,address)": IcmReader.read_messenger,
 }
 """By the signature of the event."""
 
@@ -435,7 +392,7 @@ _NO_LIST_OFFSETS: Final = tuple(_offsets(head.size, b"") for head in _HEADS)
 def _fee(words: bytes) -> tuple[bytes, int]:
     """Return asset and amount, which are all of these bytes."""
     _expect(len(words) == 2 * HASH_BYTES)
-    return _address(words[:HASH_BYTES]), int.from_bytes(words[HASH_BYTES:])
+    return address_in(words[:HASH_BYTES]), int.from_bytes(words[HASH_BYTES:])
 
 
 def _kind_of(message: bytes) -> PayloadKind:
@@ -464,18 +421,6 @@ _L1_PAYLOADS: Final[dict[PayloadKind, Callable[[bytes], object]]] = {
     PayloadKind.L1_VALIDATOR_REGISTRATION: l1_messages.L1ValidatorRegistration.parse,
     PayloadKind.SUBNET_TO_L1_CONVERSION: l1_messages.SubnetToL1Conversion.parse,
 }
-
-
-@lru_cache(maxsize=64)
-def _parse_address(text: str) -> bytes:
-    """Return the address of a contract: nearly all events are of a messenger or of the precompile."""
-    return parse_bytes(text, ADDRESS_BYTES)
-
-
-def _address(word: bytes) -> bytes:
-    """Return the address in a word."""
-    _expect(word.startswith(_PADDING))
-    return word[len(_PADDING) :]
 
 
 def _expect(is_expected: bool) -> None:
