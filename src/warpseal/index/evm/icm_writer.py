@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -27,7 +28,7 @@ from warpseal.chains.evm.icm_events import (
     WarpSend,
 )
 from warpseal.index import bulk
-from warpseal.index.evm.keys import block_key, pack
+from warpseal.index.evm.keys import block_key, pack, tx_key_of
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.records import DeliveredRow, IcmOptions, ReceivedBatch
 from warpseal.index.evm.rows import (
@@ -96,13 +97,20 @@ class IcmState(IntEnum):
     FAILED = 2
 
 
-class _AcceptedEvent(NamedTuple):
-    """An event that counts. fee: of its transaction. kind: of a Warp message."""
+class _Batch(Struct):
+    """The events that count of some blocks, and what has to be read for them.
 
-    key: int
-    event: IcmSend | IcmReceive | IcmChange | WarpSend
-    fee: int
-    kind: PayloadKind
+    events: each with its key, the prefix of its id, and the fee of its transaction. warp_kinds: of Warp messages, by
+    key. ids: addresses and blockchains. sends, failures: prefixes of the messages that they may be about.
+    raised: messengers with a larger nonce.
+    """
+
+    events: list[tuple[int, int, int, IcmSend | IcmReceive | IcmChange | WarpSend]] = []
+    warp_kinds: dict[int, PayloadKind] = {}
+    ids: set[bytes] = set()
+    sends: set[int] = set()
+    failures: set[int] = set()
+    raised: set[bytes] = set()
 
 
 class IcmWriter:
@@ -140,10 +148,9 @@ class IcmWriter:
         """Write the facts of the next blocks, and return their rows."""
         if chain.icm_first < 0 or not any(block.icm for block in blocks):
             return NO_ICM
-        events = self._accept(connection, chain, blocks)
-        addresses = {raw for event in events for raw in _addresses(event.event)}
-        self._session.load_ids(connection, addresses)
-        rows = self._rows(connection, events)
+        batch = self._accept(connection, chain, blocks)
+        self._session.load_ids(connection, batch.ids)
+        rows = self._rows(connection, batch)
         bulk.insert(connection, ICM_SENDS, rows.sends)
         bulk.insert(connection, ICM_RECEIVES, rows.receives)
         bulk.insert(connection, ICM_CHANGES, rows.changes)
@@ -188,111 +195,130 @@ class IcmWriter:
         bulk.insert(connection, ICM_MESSENGERS, rows)
         self._nonces.update(dict.fromkeys(new, 0))
 
-    def _accept(
-        self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
-    ) -> list[_AcceptedEvent]:
+    def _accept(self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> _Batch:
         """Return the events that count, in their order. Those of other contracts are counted as unknown logs."""
         assert self._options is not None
         header = b"\0\0" + self._options.network_id.to_bytes(4) + chain.chain_id
         registries = {*REGISTRIES, *self._options.registries}
-        accepted: list[_AcceptedEvent] = []
+        batch, nonces = _Batch(), self._nonces
+        ids = batch.ids
         is_send_accepted = False
         for block in blocks:
+            start = block_key(block.number)
             for event in block.icm:
-                key, kind = block_key(block.number, event.position), PayloadKind.TELEPORTER
+                key, prefix = start | event.position, 0
                 if isinstance(event, WarpSend):
-                    if event.kind is not PayloadKind.TELEPORTER:
-                        kind = event.kind
-                    elif not is_send_accepted:
-                        kind = PayloadKind.ADDRESSED_CALL
-                    elif event.message.startswith(header):
-                        # The columns of its send give it, unless its network or its chain is another one.
-                        continue
+                    kind = event.kind
+                    if kind is PayloadKind.TELEPORTER:
+                        if not is_send_accepted:
+                            kind = PayloadKind.ADDRESSED_CALL
+                        elif event.message.startswith(header):
+                            # The columns of its send give it, unless its network or its chain is another one.
+                            continue
+                    batch.warp_kinds[key] = kind
+                    ids.add(event.sender)
                 elif isinstance(event, NewMessenger):
                     if event.registry not in registries:
                         chain.unknown_logs += 1
-                    elif event.messenger not in self._nonces:
+                    elif event.messenger not in nonces:
                         self._add_messengers(connection, {event.messenger: (event.version, key)})
                     continue
                 else:
-                    is_accepted = event.messenger in self._nonces
-                    is_send_accepted = is_accepted if isinstance(event, IcmSend) else is_send_accepted
+                    messenger = event.messenger
+                    is_accepted = messenger in nonces
+                    if isinstance(event, IcmSend):
+                        is_send_accepted = is_accepted
                     if not is_accepted:
                         chain.unknown_logs += 1
                         continue
-                accepted.append(_AcceptedEvent(key, event, block.tx_fees[event.tx_index], kind))
-        return accepted
+                    prefix = prefix_of(event.message_id)
+                    if isinstance(event, IcmSend):
+                        message = event.message
+                        ids.update((messenger, message.destination, message.sender, message.recipient, event.fee_asset))
+                        if event.warp_sender:
+                            ids.add(event.warp_sender)
+                        # Nonces rise, so that few sends can be those of an earlier message.
+                        if message.nonce <= nonces[messenger]:
+                            batch.sends.add(prefix)
+                        else:
+                            nonces[messenger] = message.nonce
+                            batch.raised.add(messenger)
+                    elif isinstance(event, IcmReceive):
+                        message = event.message
+                        parties = message.sender, message.recipient, event.deliverer, event.redeemer
+                        ids.update((messenger, event.source, *parties))
+                    else:
+                        ids.update((messenger, event.account))
+                        (batch.failures if event.kind is ChangeKind.EXECUTED else batch.sends).add(prefix)
+                batch.events.append((key, prefix, block.tx_fees[event.tx_index], event))
+        return batch
 
-    def _rows(self, connection: Connection, events: Sequence[_AcceptedEvent]) -> IcmRows:
+    def _rows(self, connection: Connection, batch: _Batch) -> IcmRows:
         """Write ids, failures and nonces, and return the rows of events whose addresses are loaded."""
-        keys, rows = self._session.keys, IcmRows([], [], [], [], {})
-        sends, failures = self._find_messages(connection, events)
+        keys, rows = self._session.keys, IcmRows([], [], [], [], {}, set())
+        sends = {(row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)}
+        failed = bulk.fetch_by_keys(connection, _FAILED, batch.failures)
+        failures = {(row.prefix, row.messenger): row.receive for row in failed}
         ids: list[tuple[int, int]] = []
         new_failures: set[tuple[int, int]] = set()
         gone: set[tuple[int, int]] = set()
-        changed: dict[bytes, int] = {}
-        for key, event, fee, kind in events:
+        for key, prefix, fee, event in batch.events:
+            tx_index = event.tx_index
             if isinstance(event, WarpSend):
-                rows.warp_sends.append(WarpSendRow(key, event.tx_index, keys[event.sender], kind, event.message))
+                kind = batch.warp_kinds[key]
+                rows.warp_sends.append(WarpSendRow(key, tx_index, keys[event.sender], kind, event.message))
                 if kind is not PayloadKind.TELEPORTER:
                     ids.append((prefix_of(sha256(event.message).digest()), key))
-                continue
-            prefix, messenger = prefix_of(event.message_id), keys[event.messenger]
-            name = prefix, messenger
-            if isinstance(event, IcmReceive):
-                row = _receive_row(key, event, keys, fee)
-                if self._is_indexed(event.source):
-                    row = row._replace(gas_limit=None, tail=None, body=None)
-                else:
+            elif isinstance(event, IcmReceive):
+                rows.receives.append(self._receive_row(key, prefix, event, fee))
+                if rows.receives[-1].body is not None:
                     ids.append((prefix, key))
-                rows.receives.append(row)
                 if event.outcome is Outcome.FAILED:
-                    failures[name] = key
+                    failures[prefix, keys[event.messenger]] = key
                     new_failures.add((prefix, key))
-            elif isinstance(event, IcmSend) and name not in sends:
-                sends[name] = key
-                ids.append((prefix, key))
-                send = _send_row(key, event, keys, fee)
-                rows.sends.append(send)
-                rows.new[prefix] = send
-                if send.nonce > self._nonces[event.messenger]:
-                    self._nonces[event.messenger] = changed[event.messenger] = send.nonce
             elif isinstance(event, IcmSend):
-                rows.changes.append(IcmChangeRow(key, ChangeKind.RESENT, sends[name], event.tx_index, 0, b""))
-            elif event.kind is not ChangeKind.EXECUTED:
-                # Messages from before the index are not known.
+                name = prefix, keys[event.messenger]
                 if (message := sends.get(name)) is not None:
-                    account, amount = keys[event.account], pack(event.amount)
-                    rows.changes.append(IcmChangeRow(key, event.kind, message, event.tx_index, account, amount))
-            elif (receive := failures.pop(name, None)) is not None:
-                rows.changes.append(IcmChangeRow(key, event.kind, receive, event.tx_index, 0, b""))
+                    rows.changes.append(IcmChangeRow(key, ChangeKind.RESENT, message, tx_index, 0, b""))
+                else:
+                    sends[name] = key
+                    ids.append((prefix, key))
+                    send = _send_row(key, event, keys, fee)
+                    rows.sends.append(send)
+                    rows.new[prefix] = send
+            elif event.kind is ChangeKind.EXECUTED:
+                receive = failures.pop((prefix, keys[event.messenger]), None)
+                if receive is None:
+                    continue
+                rows.changes.append(IcmChangeRow(key, event.kind, receive, tx_index, 0, b""))
                 gone.add((prefix, receive))
+            else:
+                message = sends.get((prefix, keys[event.messenger]))
+                if message is None:
+                    # Messages from before the index are not known.
+                    continue
+                account, amount = keys[event.account], pack(event.amount)
+                rows.changes.append(IcmChangeRow(key, event.kind, message, tx_index, account, amount))
+            rows.txs.add(tx_key_of(key, tx_index))
         bulk.insert(connection, ICM_FAILURES, sorted(new_failures - gone))
         bulk.delete_pairs(connection, ICM_FAILURES, sorted(gone - new_failures))
         self._ids.put(connection, sorted(ids))
-        for raw, nonce in changed.items():
-            bulk.fetch(connection, "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?", nonce, keys[raw])
+        for raw in batch.raised:
+            text = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
+            bulk.fetch(connection, text, self._nonces[raw], keys[raw])
         return rows
 
-    def _find_messages(
-        self, connection: Connection, events: Sequence[_AcceptedEvent]
-    ) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Return sends, and failed receives, that the events may be about, by prefix and messenger."""
-        nonces, sent, executed = dict(self._nonces), set[int](), set[int]()
-        for _, event, _, _ in events:
-            if isinstance(event, IcmSend):
-                # Nonces rise, so that few sends can be those of an earlier message.
-                if event.message.nonce <= nonces[event.messenger]:
-                    sent.add(prefix_of(event.message_id))
-                nonces[event.messenger] = max(nonces[event.messenger], event.message.nonce)
-            elif isinstance(event, IcmChange):
-                (executed if event.kind is ChangeKind.EXECUTED else sent).add(prefix_of(event.message_id))
-        sends = {(row.prefix, row.messenger): row.message for row in _find_sends(connection, sent)}
-        failures = bulk.fetch_by_keys(connection, _FAILED, executed) if executed else ()
-        return sends, {(row.prefix, row.messenger): row.receive for row in failures}
-
-    def _is_indexed(self, source: ChainID) -> bool:
-        return self._options is not None and self._options.is_indexed(source)
+    def _receive_row(self, key: int, prefix: int, event: IcmReceive, fee: int) -> IcmReceiveRow:
+        assert self._options is not None
+        message, keys = event.message, self._session.keys
+        content: tuple[bytes | None, ...] = (None, None, None)
+        if not self._options.is_indexed(event.source):
+            content = pack(message.gas_limit), message.tail or None, message.body
+        return IcmReceiveRow(
+            key, event.tx_index, prefix, keys[event.messenger], keys[event.source], message.nonce,
+            keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer], event.outcome,
+            pack(fee), *content,
+        )  # fmt: skip
 
 
 class IcmDerivedRows:
@@ -394,37 +420,9 @@ def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterable[Any]:
 
 def _send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
     message = event.message
-    warp_sender = (
-        None
-        if event.warp_sender == event.messenger and message.origin is None
-        else (keys[event.warp_sender] if event.warp_sender else 0)
-    )
+    warp_sender = keys[event.warp_sender] if event.warp_sender else 0
     return IcmSendRow(
         key, event.tx_index, keys[event.messenger], keys[message.destination], message.nonce, keys[message.sender],
         keys[message.recipient], pack(message.gas_limit), keys[event.fee_asset], pack(event.fee), pack(fee),
-        warp_sender, message.tail or None, message.body,
+        None if warp_sender and message.origin is None else warp_sender, message.tail or None, message.body,
     )  # fmt: skip
-
-
-def _receive_row(key: int, event: IcmReceive, keys: Mapping[bytes, int], fee: int) -> IcmReceiveRow:
-    message = event.message
-    return IcmReceiveRow(
-        key, event.tx_index, prefix_of(event.message_id), keys[event.messenger], keys[event.source], message.nonce,
-        keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer], event.outcome,
-        pack(fee), pack(message.gas_limit), message.tail or None, message.body,
-    )  # fmt: skip
-
-
-def _addresses(event: IcmSend | IcmReceive | IcmChange | WarpSend) -> tuple[bytes, ...]:
-    """Return the addresses and blockchains that the row of an event names."""
-    match event:
-        case IcmSend(message=message, warp_sender=warp_sender):
-            adapter = (warp_sender,) if warp_sender else ()
-            return event.messenger, message.destination, message.sender, message.recipient, event.fee_asset, *adapter
-        case IcmReceive(message=message):
-            parties = message.sender, message.recipient, event.deliverer, event.redeemer
-            return event.messenger, event.source, *parties
-        case IcmChange():
-            return event.messenger, event.account
-        case WarpSend():
-            return (event.sender,)

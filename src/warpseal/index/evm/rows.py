@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.errors import IndexMoved
-from warpseal.index.evm.keys import pack, tx_key_of, unpack
+from warpseal.index.evm.keys import pack, unpack
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
 from warpseal.index.evm.schema import CHAIN
 from warpseal.warp.ids import ChainID, id_text
@@ -142,21 +142,17 @@ class WarpSendRow(NamedTuple):
 
 
 class IcmRows(Struct, frozen=True):
-    """The rows of ICM messages of consecutive blocks. new: sends by prefix, empty while rows are derived again."""
+    """The rows of ICM messages of consecutive blocks.
+
+    new, txs: sends by prefix, and keys of transactions; empty while rows are derived again.
+    """
 
     sends: list[IcmSendRow] = []
     receives: list[IcmReceiveRow] = []
     changes: list[IcmChangeRow] = []
     warp_sends: list[WarpSendRow] = []
     new: dict[int, IcmSendRow] = {}
-
-    def tx_keys(self) -> set[int]:
-        """Return the keys of the transactions that the rows name."""
-        rows: list[tuple[int, int]] = []
-        for table in (self.sends, self.receives, self.warp_sends):
-            rows += [(row.key, row.tx_index) for row in table]
-        rows += [(row.key, row.tx_index) for row in self.changes]
-        return {tx_key_of(key, tx_index) for key, tx_index in rows}
+    txs: set[int] = set()
 
 
 NO_ICM: Final = IcmRows()

@@ -293,7 +293,7 @@ def _write_txs(
     icm: IcmRows,
 ) -> None:
     """Write the hashes of the transactions that the rows name."""
-    keys = {tx_key_of(row.key, row.tx_index) for row in transfers} | icm.tx_keys()
+    keys = {tx_key_of(row.key, row.tx_index) for row in transfers} | icm.txs
     keys.update([row.tx for row in creations])
     if keys:
         rows = []
