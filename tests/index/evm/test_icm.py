@@ -42,6 +42,7 @@ from warpseal.chains.evm.icm_events import IcmReceive, IcmSend, MessageFields, O
 from warpseal.index import bulk
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.icm_consistency import compare_messages
 from warpseal.index.evm.schema import ICM_DERIVED, ICM_FACTS, create_derived_tables
 from warpseal.index.settings import IndexSettings
 from warpseal.store.errors import StoreDown
@@ -90,6 +91,10 @@ def test_rows_are_those_of_the_model_however_blocks_are_cut_and_joined(
     with icm_writers(url) as writers:
         join(writers)
     assert_as_the_model(url, history)
+    for chain_id, chain in history.chains.items():
+        with reading(url, chain_id) as connection:
+            assert {compare_messages(connection, block) for block in chain.blocks} == {""}
+            assert any(compare_messages(connection, replace(block, icm=())) for block in chain.blocks)
     kinds = {kind for chain in history.chains.values() for entry in chain.sent.values() for kind in entry.changes}
     assert kinds == {"fee", "resent", "receipt"}
 

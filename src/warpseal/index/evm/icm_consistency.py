@@ -9,16 +9,28 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import zip_longest
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from eth_hash.auto import keccak
-from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
-from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, PayloadKind, encode_message, message_id
+from warpseal.chains.evm.blocks import HASH_BYTES
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.chains.evm.icm_events import (
+    ChangeKind,
+    IcmReceive,
+    IcmSend,
+    MessageFields,
+    Outcome,
+    PayloadKind,
+    encode_message,
+    message_id,
+)
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
-from warpseal.index.evm.keys import unpack
+from warpseal.index.evm.icm_writer import read_icm_rows
+from warpseal.index.evm.keys import block_key, height_of, unpack
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
@@ -33,6 +45,7 @@ _HAS_RETRY: Final = (
     "EXISTS (SELECT 1 FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
     " WHERE m.message = r.key AND c.kind = 4)"
 )
+_MAX_WORD: Final = 2 ** (8 * HASH_BYTES) - 1
 _CHANGES: Final = (
     "SELECT c.kind, c.amount FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
     " WHERE m.message = ? ORDER BY c.key"
@@ -137,82 +150,151 @@ def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int,
             yield key, prefix
 
 
-class SampledSend(Struct, frozen=True):
-    """A sent message. message_hash: None of version 2. has_receipt: its messenger has deleted hash and fee."""
+class ExpectedResult(NamedTuple):
+    """What a function of a messenger must return: a number of `size` bytes from `low` to `high`."""
+
+    argument: bytes
+    low: int
+    high: int
+    size: int = HASH_BYTES
+
+
+class SampledMessage(NamedTuple):
+    """A message, and what the functions of its messenger must return, by name."""
 
     messenger: bytes
     message_id: bytes
-    message_hash: bytes | None
-    asset: bytes
-    fee: int
-    has_receipt: bool
+    results: dict[str, ExpectedResult]
 
 
-class SampledReceive(Struct, frozen=True):
-    """A received message. received: the number of messages that its messenger received of its source; None: unknown."""
+class StoredMessage(NamedTuple):
+    """A row as an event. has_content: gas limit, tail and body are stored.
 
-    messenger: bytes
-    message_id: bytes
-    source: ChainID
-    redeemer: bytes
-    received: int | None
+    The origin of a sent message is None only if the messenger is its Warp sender, so that it has version 1.
+    """
+
+    event: IcmSend | IcmReceive
+    tx_fee: int
+    has_content: bool = True
 
 
-def sample_messages(connection: Connection, count: int, random: Random) -> tuple[set[int], set[int]]:
+def sample_messages(connection: Connection, count: int, random: Random) -> list[int]:
     """Draw at most `count` keys, half of sends and half of receives."""
-    drawn = []
+    drawn = set[int]()
     for table in ("icm_sends", "icm_receives"):
         ((low, high),) = bulk.fetch(connection, f"SELECT min(key), max(key) FROM {table}")
         text = f"SELECT key FROM {table} WHERE key >= ? ORDER BY key LIMIT 1"
         places = [] if low is None else [random.randint(low, high) for _ in range(count // 2)]
-        drawn.append({bulk.fetch(connection, text, place)[0][0] for place in places})
-    return drawn[0], drawn[1]
+        drawn.update(bulk.fetch(connection, text, place)[0][0] for place in places)
+    return sorted(drawn)
 
 
-def read_send(connection: Connection, key: int) -> SampledSend:
-    """Return a send as it is now."""
-    (row,) = map(IcmSendRow._make, bulk.fetch(connection, "SELECT * FROM icm_sends WHERE key = ?", key))
-    changes = bulk.fetch(connection, _CHANGES, key)
-    fees = [change.amount for change in changes if change.kind == ChangeKind.FEE]
-    parties = {row.messenger, row.destination, row.sender, row.recipient, row.fee_asset}
-    ids = read_addresses(ReadSession(connection), parties)
-    destination, messenger = ChainID(ids[row.destination]), ids[row.messenger]
-    message_hash = None
-    if row.warp_sender is None:
-        fields = MessageFields(
-            row.nonce,
-            ids[row.sender],
-            None,
-            destination,
-            ids[row.recipient],
-            unpack(bytes(row.gas_limit)),
-            b"" if row.tail is None else bytes(row.tail),
-            bytes(row.body),
+def read_message(connection: Connection, key: int) -> SampledMessage:
+    """Return a message as it is now."""
+    ((event, _, _),) = _stored_messages(connection, key, key + 1)
+    id_ = event.message_id
+    if isinstance(event, IcmReceive):
+        # Of a messenger that counts from the first block of the chain on.
+        text = (
+            "SELECT count(*) FROM icm_receives r JOIN icm_receives o USING (source, messenger)"
+            " JOIN icm_messengers m USING (messenger), chain c"
+            " WHERE r.key = ? AND m.first = 0 AND c.icm_first = 0"
         )
-        message_hash = keccak((32).to_bytes(32) + encode_message(fields))
-    return SampledSend(
-        messenger,
-        message_id(messenger, _chain_id(connection), destination, row.nonce),
-        message_hash,
-        ids[row.fee_asset],
-        unpack(bytes(fees[-1] if fees else row.fee)),
-        any(change.kind == ChangeKind.RECEIPT for change in changes),
-    )
+        ((received,),) = bulk.fetch(connection, text, key)
+        redeemer = int.from_bytes(event.redeemer)
+        results = {
+            "messageReceived": ExpectedResult(id_, 1, 1),
+            "getRelayerRewardAddress": ExpectedResult(id_, redeemer, redeemer),
+            # An event does not say whether a receipt was taken from the queue: its size has only a bound.
+            "getReceiptQueueSize": ExpectedResult(event.source, 0, received or _MAX_WORD),
+        }
+        return SampledMessage(event.messenger, id_, results)
+    changes = bulk.fetch(connection, _CHANGES, key)
+    has_receipt = any(change.kind == ChangeKind.RECEIPT for change in changes)
+    fees = [event.fee, *(unpack(bytes(change.amount)) for change in changes if change.kind == ChangeKind.FEE)]
+    fee = 0 if has_receipt else int.from_bytes(event.fee_asset) << 8 * HASH_BYTES | fees[-1]
+    low, high = (0, 0) if has_receipt else (1, _MAX_WORD)
+    if event.message.origin is None and not has_receipt:
+        # Of version 2 only whether there is one.
+        low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encode_message(event.message)))
+    results = {
+        "getMessageHash": ExpectedResult(id_, low, high),
+        "getFeeInfo": ExpectedResult(id_, fee, fee, 2 * HASH_BYTES),
+    }
+    return SampledMessage(event.messenger, id_, results)
 
 
-def read_receive(connection: Connection, key: int) -> SampledReceive:
-    """Return a receive as it is now."""
-    (row,) = map(IcmReceiveRow._make, bulk.fetch(connection, "SELECT * FROM icm_receives WHERE key = ?", key))
-    ids = read_addresses(ReadSession(connection), {row.messenger, row.source, row.redeemer})
-    # Of a messenger that counts from the first block of the chain on.
-    text = (
-        "SELECT count(*) FROM icm_receives WHERE source = ? AND messenger = (SELECT m.messenger FROM icm_messengers m,"
-        " chain c WHERE m.messenger = ? AND m.first = 0 AND c.icm_first = 0)"
+def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
+    """Return how the rows differ from the messages that a block sends and receives; "" if they do not."""
+    start, end = block_key(block.number), block_key(block.number + 1)
+    ((first,),) = bulk.fetch(connection, "SELECT icm_first FROM chain")
+    if not 0 <= first <= block.number:
+        return ""
+    text = "SELECT i.id, m.first FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
+    firsts = {bytes(raw): key for raw, key in bulk.fetch(connection, text)}
+    text = f"SELECT key FROM icm_changes WHERE key >= ? AND key < ? AND kind = {ChangeKind.RESENT}"
+    resent = {row.key - start for row in bulk.fetch(connection, text, start, end)}
+    rows = {row.event.position: row for row in _stored_messages(connection, start, end)}
+    events = {
+        event.position: event
+        for event in block.icm
+        if isinstance(event, IcmSend | IcmReceive)
+        and firsts.get(event.messenger, end) <= start + event.position
+        and event.position not in resent
+    }
+    for position in sorted(rows.keys() | events.keys()):
+        row, event = rows.get(position), events.get(position)
+        if row is None or event is None:
+            return f"message {position}: {'the node' if row is None else 'the index'} alone has it"
+        message = event.message._replace(origin=row.event.message.origin)
+        if not row.has_content:
+            message = message._replace(gas_limit=0, tail=b"", body=b"")
+        if row.event != replace(event, message=message) or row.tx_fee != block.tx_fees[event.tx_index]:
+            return f"message {position}: the index has {row.event}, the node {event}"
+    return ""
+
+
+def _stored_messages(connection: Connection, low: int, high: int) -> list[StoredMessage]:
+    """Return the messages whose keys are from `low` on and below `high`."""
+    rows, here = read_icm_rows(connection, (low, high)), _chain_id(connection)
+    parties = {0}
+    for send in rows.sends:
+        parties |= {send.messenger, send.destination, send.sender, send.recipient, send.fee_asset}
+        parties.add(send.warp_sender or 0)
+    for receive in rows.receives:
+        parties |= {receive.messenger, receive.source, receive.sender, receive.recipient}
+        parties |= {receive.deliverer, receive.redeemer}
+    ids = read_addresses(ReadSession(connection), parties)
+    messages = []
+    for send in rows.sends:
+        key, messenger, destination = send.key, ids[send.messenger], ChainID(ids[send.destination])
+        warp_sender = messenger if send.warp_sender is None else ids[send.warp_sender] if send.warp_sender else b""
+        sent = IcmSend(
+            key - block_key(height_of(key)), send.tx_index, messenger,
+            message_id(messenger, here, destination, send.nonce),
+            _fields(send, destination, ids, None if send.warp_sender is None else messenger),
+            ids[send.fee_asset], unpack(bytes(send.fee)), warp_sender,
+        )  # fmt: skip
+        messages.append(StoredMessage(sent, unpack(bytes(send.tx_fee))))
+    for receive in rows.receives:
+        key, messenger, source = receive.key, ids[receive.messenger], ChainID(ids[receive.source])
+        received = IcmReceive(
+            key - block_key(height_of(key)), receive.tx_index, messenger,
+            message_id(messenger, source, here, receive.nonce), source, _fields(receive, here, ids),
+            ids[receive.deliverer], ids[receive.redeemer], Outcome(receive.outcome),
+        )  # fmt: skip
+        messages.append(StoredMessage(received, unpack(bytes(receive.tx_fee)), receive.body is not None))
+    return messages
+
+
+def _fields(
+    row: IcmSendRow | IcmReceiveRow, destination: ChainID, ids: dict[int, bytes], origin: bytes | None = None
+) -> MessageFields:
+    """Return the fields of a message; those that are not stored are empty."""
+    gas_limit, tail, body = (bytes(raw or b"") for raw in (row.gas_limit, row.tail, row.body))
+    return MessageFields(
+        row.nonce, ids[row.sender], origin, destination, ids[row.recipient], unpack(gas_limit), tail, body
     )
-    ((count,),) = bulk.fetch(connection, text, row.source, row.messenger)
-    source, messenger = ChainID(ids[row.source]), ids[row.messenger]
-    id_ = message_id(messenger, source, _chain_id(connection), row.nonce)
-    return SampledReceive(messenger, id_, source, ids[row.redeemer], count or None)
 
 
 def _chain_id(connection: Connection) -> ChainID:

@@ -36,6 +36,7 @@ from warpseal.index.consistency import check_file
 from warpseal.index.evm import consistency, holder_consistency, icm_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
+from warpseal.index.evm.icm_consistency import SampledMessage
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -68,9 +69,6 @@ _EVENTS: Final = [
     )
 ]
 _ERC20_TOPICS: Final = 3
-_QUEUE: Final = "getReceiptQueueSize"
-_SEND_FUNCTIONS: Final = ("getMessageHash", "getFeeInfo")
-_RECEIVE_FUNCTIONS: Final = ("messageReceived", "getRelayerRewardAddress", _QUEUE)
 # Blocks of one search for events, searches, and blocks that are compared then.
 _SEARCHED_BLOCKS: Final = 2_000
 _MAX_SEARCHES: Final = 100
@@ -116,7 +114,7 @@ class EvmIndexVerifier:
     def __init__(self, name: str, nodes: ChainNodes, rules: BlockRules, url: StoreUrl, settings: IndexSettings) -> None:
         self._name = name
         self._nodes = nodes
-        self._rules = rules
+        self._rules = replace(rules, has_icm=True)
         self._caller = EvmCaller(nodes)
         self._index = SnapshotReader(url, settings)
         self._read = self._index.read
@@ -204,6 +202,8 @@ class EvmIndexVerifier:
             ours, theirs = getattr(stored, name), getattr(block.facts, name)
             if ours != theirs:
                 return f"{name}: the index has {_text(ours)}, the node {_text(theirs)}"
+        if difference := await self._read(partial(icm_consistency.compare_messages, block=block.facts)):
+            return difference
         if self._rules.is_executed_first(stored.time):
             root = await asyncio.to_thread(receipts_root, block.receipts)
             if root.hex() != block.header.receipts_root.removeprefix("0x").lower():
@@ -304,46 +304,29 @@ class EvmIndexVerifier:
 
     async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
         """Return comparisons of sampled messages of ICM with what their messengers say."""
-        sends, receives = await self._read(partial(icm_consistency.sample_messages, count=count, random=random))
-        reads: list[tuple[Callable[[Connection], Any], Sequence[str]]] = [
-            *((partial(icm_consistency.read_send, key=key), _SEND_FUNCTIONS) for key in sorted(sends)),
-            *((partial(icm_consistency.read_receive, key=key), _RECEIVE_FUNCTIONS) for key in sorted(receives)),
-        ]
         checks: list[_StateCheck] = []
-        for read, functions in reads:
+        for key in await self._read(partial(icm_consistency.sample_messages, count=count, random=random)):
+            read = partial(icm_consistency.read_message, key=key)
             message = await self._read(read)
-            for name in functions:
-                argument = message.source if name == _QUEUE else message.message_id
-                call = ContractCall(message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + argument)
+            for name, expected in message.results.items():
+                call = ContractCall(message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + expected.argument)
                 subject = f"{name} of message 0x{message.message_id.hex()}"
                 checks.append(_StateCheck(subject, call, read, partial(self._judge_message, subject, name)))
         return checks
 
     async def _judge_message(
-        self, subject: str, name: str, message: Any, result: bytes | Reverted, blocks: IndexedRange
+        self, subject: str, name: str, message: SampledMessage, result: bytes | Reverted, blocks: IndexedRange
     ) -> IndexFinding:
         """Return the finding for what a function of a messenger returned."""
-        number = None if isinstance(result, Reverted) else decode_number(result)
-        words = b""
-        match name:
-            case "getMessageHash":
-                # Of version 2 only whether there is one.
-                stored = message.message_hash or (result if isinstance(result, bytes) and number else b"")
-                words = bytes(32) if message.has_receipt else stored
-            case "getFeeInfo":
-                words = bytes(64) if message.has_receipt else message.asset.rjust(32, b"\0") + message.fee.to_bytes(32)
-            case "messageReceived":
-                words = (1).to_bytes(32)
-            case "getRelayerRewardAddress":
-                words = message.redeemer.rjust(32, b"\0")
-            case _:
-                # An event does not say whether a receipt was taken from the queue: its size has only a bound.
-                most = number if message.received is None else min(number or 0, message.received)
-                words = b"" if most is None else most.to_bytes(32)
-        if result == words:
+        _, low, high, size = message.results[name]
+        if isinstance(result, Reverted):
+            return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
+        if len(result) == size and low <= int.from_bytes(result) <= high:
             return self._finding(subject)
-        other = "nothing" if isinstance(result, Reverted) else f"0x{result.hex()}"
-        return self._finding(subject, f"the index has 0x{words.hex()}, the messenger {_text(other)}")
+        bound = "" if low == high else f" to 0x{high.to_bytes(size).hex()}"
+        return self._finding(
+            subject, f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}"
+        )
 
     def _remark(self, subject: str, contract: bytes, remark: str) -> IndexFinding:
         return self._finding(subject, remark=remark, contract=account_text(contract))
