@@ -413,9 +413,8 @@ def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, in
 
 def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterable[Any]:
     """Yield the sends whose ids have these prefixes."""
-    if prefixes:
-        for table in ("recent", "older"):
-            yield from bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
+    for table in ("recent", "older"):
+        yield from bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
 
 
 def _send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
