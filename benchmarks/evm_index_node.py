@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import uvloop
 
+from tests.chains.evm.icm_logs import message_blocks
 from tests.chains.exchanges import lines
 from tests.indexer.evm_chains import ServedChain, dense_blocks, nft_blocks, transfer_blocks
 from tests.indexer.evm_node import EvmReplayNode
@@ -33,6 +34,7 @@ KINDS: Final[Mapping[str, Callable[[int, int], ServedChain]]] = {
     "average": partial(dense_blocks, txs=17, logs=3),
     "nfts": nft_blocks,
     "erc20": partial(dense_blocks, txs=50, logs=1),
+    **dict.fromkeys(("messages", "coins"), message_blocks),
 }
 _HOSTS: Final = 8
 _INTERFACES: Final = (bytes.fromhex("80ac58cd"), bytes.fromhex("d9b67a26"), bytes.fromhex("01ffc9a7"))

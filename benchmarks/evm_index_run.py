@@ -39,7 +39,8 @@ _INDEXED: Final = {"metadata": "off", "traces": "off"}
 class Kind:
     """A kind of chain. blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
 
-    batch: blocks in a request of the floor, about 4 MiB of replies. has_holders: ERC-20 balances are kept.
+    batch: blocks in a request of the floor, about 4 MiB of replies. has_holders: ERC-20 balances are kept. has_icm:
+    messages are kept.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Kind:
     aim: float | None
     batch: int
     has_holders: bool = False
+    has_icm: bool = True
 
 
 KINDS: Final = (
@@ -57,7 +59,10 @@ KINDS: Final = (
     Kind("nfts", (2_000, 100), 50, "NFT transfers/s", 8_000, 20),
     Kind("erc20", (2_000, 100), 50, "ERC-20 transfers/s", 8_000, 20, has_holders=True),
     Kind("average", (8_000, 400), 1, "blocks/s", None, 80),
+    Kind("messages", (8_000, 400), 1, "blocks/s", None, 80),
+    Kind("coins", (8_000, 400), 1, "blocks/s", None, 80, has_icm=False),
 )
+_MESSAGES: Final = ("messages", "coins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,15 @@ def run(quick: bool) -> Report:
     figures: list[Figure] = []
     for kind in KINDS:
         figures += _measure(kind, kind.blocks[quick])
+    rates = {figure.name: figure.value for figure in figures}
+    for name, aim in (("indexed", Aim(1.1)), ("of the indexer's processor time alone", None)):
+        with_icm, without = (rates[f"{kind}: {name}"] for kind in _MESSAGES)
+        figures.append(Figure(f"time with messages by that without: {name}", without / with_icm, "x", aim))
     notes = (
         f"the best of {ROUNDS} rounds each, in turns; the indexer is a process of its own, and so is the node",
         "one ERC-20 transfer a block; 200 transactions with 5 logs each, one log in 50 of an NFT; 50 NFT transfers;"
         " 50 ERC-20 transfers, with `holders`; 17 transactions with 3 logs each, about an average block of the C-Chain",
+        "messages, coins: 15 transactions, 3 of which send or receive a message, indexed with and without `icm`",
         f"downloading and parsing alone: {_FLOOR_AT_ONCE} requests at once, the indexer's decoders, in one process",
     )
     return Report("evm_index_run", quick, tuple(figures), notes)
@@ -174,7 +184,7 @@ async def _index(node: Process, folder: Path, kind: Kind, blocks: int) -> Run:
     facts = json.loads(node.ready_line)
     async with aiohttp.ClientSession() as http:
         await http.post(facts["url"] + "/bench/hide")
-        with indexer(facts, folder, {**_INDEXED, "holders": kind.has_holders}) as process:
+        with indexer(facts, folder, {**_INDEXED, "holders": kind.has_holders, "icm": kind.has_icm}) as process:
             async with evm_index(folder, facts["chains"][0]) as index:
                 await until_height(index, 0, process)
                 await http.post(facts["url"] + "/bench/open")

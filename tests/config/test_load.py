@@ -356,13 +356,14 @@ def test_a_description_of_a_setting_never_shows_a_secret(tmp_path: Path) -> None
 
 def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     chain = "vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"
+    icm = {"icm": False, "icm-messengers": ["0x68d42653c8455969edae4f89281f4b9ed3e9080d"]}
     entry = {
         "blockchain-id": chain,
         "rpc": ["https://user:secret@gateway.example/key-1234/rpc", {"base-url": "http://127.0.0.1:9650/ext/bc/C/rpc"}],
         "ws": ["wss://gateway.example/key-1234/ws"],
         "upgrade-file": "/etc/upgrade.json",
         "deny-methods": ["debug_*", "eth_sendRawTransaction"],
-        "index": {"from": 7, "metadata": "all", "holders": True},
+        "index": {"from": 7, "metadata": "all", "holders": True, **icm},
     }
     config = load(write(tmp_path, {**LEAST, "evm-chains": [entry]}), {}, {}).config
     (read,) = config.node.evm_chains
@@ -370,7 +371,7 @@ def test_evm_chains_are_read_and_show_no_secret(tmp_path: Path) -> None:
     assert read.deny_methods == ("debug_*", "eth_sendRawTransaction")
     assert read.upgrade_file == Path("/etc/upgrade.json")
     chains = next(key for key in KEYS if key.name == "evm-chains").json_value(config)
-    indexing = {"from": 7, "traces": "auto", "metadata": "all", "holders": True}
+    indexing = {"from": 7, "traces": "auto", "metadata": "all", "holders": True, **icm}
     rpc = ["https://gateway.example:443", "http://127.0.0.1:9650"]
     assert chains == [{**entry, "rpc": rpc, "ws": ["wss://gateway.example:443"], "index": indexing}]
     assert "secret" not in repr(config.node.evm_chains)

@@ -310,7 +310,7 @@ def receipts_trie_root(encoded: Sequence[bytes]) -> bytes:
 
     It is written out here and not taken from the library that the indexer uses, so that each one checks the other.
     """
-    pairs = [(_nibbles(_rlp(index.to_bytes((index.bit_length() + 7) // 8))), raw) for index, raw in enumerate(encoded)]
+    pairs = [(_nibbles(rlp(index.to_bytes((index.bit_length() + 7) // 8))), raw) for index, raw in enumerate(encoded)]
     return keccak(_node(pairs)) if pairs else EMPTY_ROOT
 
 
@@ -322,17 +322,17 @@ def _node(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return the RLP of the node that holds these (rest of the key, value); no key is a prefix of another."""
     if len(pairs) == 1:
         key, value = pairs[0]
-        return _rlp([_compact(key, 2), value])
+        return rlp([_compact(key, 2), value])
     shared = 0
     while len({key[shared] for key, _ in pairs}) == 1:
         shared += 1
     if shared:
-        return _rlp([_compact(pairs[0][0][:shared], 0), _reference([(key[shared:], value) for key, value in pairs])])
+        return rlp([_compact(pairs[0][0][:shared], 0), _reference([(key[shared:], value) for key, value in pairs])])
     children: list[bytes | _Encoded] = []
     for nibble in range(16):
         below = [(key[1:], value) for key, value in pairs if key[0] == nibble]
         children.append(_reference(below) if below else b"")
-    return _rlp([*children, b""])
+    return rlp([*children, b""])
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,12 +352,13 @@ def _compact(nibbles: bytes, flag: int) -> bytes:
     return bytes(high << 4 | low for high, low in zip(padded[::2], padded[1::2], strict=True))
 
 
-def _rlp(item: Any) -> bytes:
+def rlp(item: Any) -> bytes:
+    """Return the RLP of byte strings, and lists of them."""
     if isinstance(item, _Encoded):
         return item.raw
     if isinstance(item, bytes):
         return item if len(item) == 1 and item[0] < 0x80 else _length(len(item), 0x80) + item
-    body = b"".join(map(_rlp, item))
+    body = b"".join(map(rlp, item))
     return _length(len(body), 0xC0) + body
 
 
@@ -372,7 +373,7 @@ def _encode_receipt(tx: Tx, cumulative_gas: int, bloom: int) -> bytes:
     """Return a receipt of type 2 as consensus encodes it."""
     logs = [[log.address, list(log.topics), log.data] for log in tx.logs]
     gas = cumulative_gas.to_bytes((cumulative_gas.bit_length() + 7) // 8)
-    return b"\x02" + _rlp([b"\x01" if tx.is_successful else b"", gas, bloom.to_bytes(256), logs])
+    return b"\x02" + rlp([b"\x01" if tx.is_successful else b"", gas, bloom.to_bytes(256), logs])
 
 
 def _receipt_json(tx: Tx, place: str, cumulative_gas: int, bloom: int, first_log: int) -> str:

@@ -10,14 +10,14 @@ from itertools import pairwise
 
 from tests import paths
 from tests.eventually import TIMEOUT_S, stopped_clock
-from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLog, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
 from warpseal.l1.manager_logs import ManagerLogs, parse_registration_log
 from warpseal.l1.settings import L1Settings
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, parse_id
 from warpseal.warp.l1_messages import PChainOwner, RegisterL1Validator
-from warpseal.warp.message import AddressedCall, UnsignedMessage
+from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, UnsignedMessage
 
 LOCALNET = paths.LOCALNET
 CHAIN = ChainID(parse_id("vs2wd1aY1xQNEe22GQGQQBssHsZwjYJSUCC9bq65eCX4KAHBj"))

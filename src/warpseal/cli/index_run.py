@@ -14,6 +14,7 @@ from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load
 from warpseal.indexer.worker import fork_worker_process
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import lower_priority
+from warpseal.warp.ids import ChainID
 
 if TYPE_CHECKING:
     from warpseal.cli import index_queries
@@ -48,17 +49,21 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    config, only = load_config(args).config, None
+    whole = load_config(args).config
+    config, only, elsewhere = whole, None, frozenset[ChainID]()
     if args.chain:
-        config, only = index_queries.select_chains(config, args.chain)
+        config, only = index_queries.select_chains(whole, args.chain)
+        ids, all_ids = ({entry.blockchain_id for entry in part.node.indexed_evm_chains} for part in (config, whole))
+        elsewhere = frozenset(all_ids - ids)
     if config.indexer.low_priority:
         # The worker process inherits it.
         lower_priority()
     worker_process = fork_worker_process() if config.indexer.chains else None
     loggers = set_up_logging(config.logs, suffix=_SUFFIX)
     announce = partial(print_event, config.logs.format)
+    ends_with_stdin = args.ends_with_stdin
     work = index_process.run_index(
-        config, loggers, announce, worker_process, only=only, ends_with_stdin=args.ends_with_stdin
+        config, loggers, announce, worker_process, only=only, elsewhere=elsewhere, ends_with_stdin=ends_with_stdin
     )
     set_up_gc()
     return run_daemon(work, loggers)

@@ -199,9 +199,12 @@ def _json_value(value: Any) -> Any:
         return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **entries}
     if isinstance(value, EvmIndexing):
         rate = {} if value.calls_per_s is None else {"calls-per-second": value.calls_per_s}
-        holders = {"holders": True} if value.has_holders else {}
+        rows = {"holders": True} if value.has_holders else {}
+        rows |= {} if value.has_icm else {"icm": False}
+        contracts = {"icm-messengers": value.icm_messengers, "icm-registries": value.icm_registries}
+        icm = {name: list(addresses) for name, addresses in contracts.items() if addresses}
         modes = {"traces": str(value.traces), "metadata": str(value.metadata)}
-        return {"from": value.first_height, **modes, **rate, **holders}
+        return {"from": value.first_height, **modes, **rate, **rows, **icm}
     if isinstance(value, ManualPeer):
         return {"id": node_id_text(value.node_id), "ip": f"{value.host}:{value.port}"}
     if isinstance(value, bytes):

@@ -25,6 +25,7 @@ from warpseal.index.database import index_url, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.records import IcmOptions
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
@@ -71,17 +72,19 @@ async def run_index(
     worker_process: Executor | None,
     *,
     only: Set[ChainID] | None = None,
+    elsewhere: frozenset[ChainID] = frozenset(),
     ends_with_stdin: bool = False,
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
     loggers: of this process. worker_process: writes the primary chains; None if none is configured. only: blockchain
-    ids of the EVM chains to index; None: all that are configured or found.
+    ids of the EVM chains to index; None: all that are configured or found. elsewhere: configured ones that another
+    process indexes.
     """
     if not config.indexer.chains and not config.node.has_evm_index:
         raise StartupError("there is nothing to index: no chain is in index-chains, and none of evm-chains has index")
     loggers.add_chains(PRIMARY_NAMES[chain][0] for chain in config.indexer.chains)
-    process = _IndexProcess(config, loggers, announce, worker_process, only)
+    process = _IndexProcess(config, loggers, announce, worker_process, only, elsewhere)
     with ungrouped(StartupError), stop_signals(process.stopping.set):
         async with running(send_heartbeats(config.peers.data_dir)), asyncio.TaskGroup() as tasks:
             if ends_with_stdin:
@@ -105,12 +108,14 @@ class _IndexProcess:
         announce: Callable[[str], None],
         worker_process: Executor | None,
         only: Set[ChainID] | None,
+        elsewhere: frozenset[ChainID],
     ) -> None:
         self._config = config
         self._loggers = loggers
         self._announce = announce
         self._worker_process = worker_process
         self._only = only
+        self._elsewhere = elsewhere
         self.stopping = asyncio.Event()
         self.has_worker_exited = False
 
@@ -172,7 +177,17 @@ class _IndexProcess:
 
             locate = partial(evm_index_url, config.index, folder)
             parts = EvmIndexerParts(
-                sessions, rpc, config.index, config.indexer, locate, load_rules, ask_interfaces, build_tasks
+                sessions,
+                rpc,
+                config.index,
+                config.indexer,
+                locate,
+                load_rules,
+                ask_interfaces,
+                build_tasks,
+                IcmOptions(network_id),
+                self._elsewhere,
+                node.index_l1s_at is None,
             )
             indexer = EvmIndexer(node.indexed_evm_chains, parts)
             async with asyncio.TaskGroup() as tasks:

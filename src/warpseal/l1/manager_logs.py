@@ -23,7 +23,7 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, ValidationID
 from warpseal.warp.l1_messages import RegisterL1Validator
-from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_data
+from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, UnsignedMessage, unwrap_log_data
 
 if TYPE_CHECKING:
     from warpseal.forwarding.evm import logs as evm_logs
@@ -103,9 +103,7 @@ class ManagerLogs:
             return
         topics = (evm_logs.SEND_WARP_MESSAGE, bytes(32 - _ADDRESS_BYTES) + manager[1])
         try:
-            logs = await self._chains[manager[0]].logs(
-                evm_logs.LogFilter(first, last, evm_logs.WARP_PRECOMPILE, topics)
-            )
+            logs = await self._chains[manager[0]].logs(evm_logs.LogFilter(first, last, WARP_PRECOMPILE, topics))
         except evm_logs.LogsRefused:
             if first == last:
                 raise

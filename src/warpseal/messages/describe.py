@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from warpseal.chains.components import BaseFields
+from warpseal.chains.evm.icm_events import MESSENGER_V1
 from warpseal.chains.ids import Address, address_text
 from warpseal.chains.p_txs import RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.messages.attestation import derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction
-from warpseal.messages.teleporter import MESSENGER_V1, TeleporterMessage, parse_teleporter
+from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import NODE_ID_BYTES, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 from warpseal.warp.l1_messages import (

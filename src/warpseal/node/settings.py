@@ -70,6 +70,13 @@ def method(value: Any, path: str) -> str:
     return name
 
 
+def address(value: Any, path: str) -> str:
+    """Accept the address of an EVM account, in any case."""
+    if not _ADDRESS.fullmatch(name := text(value, path)):
+        raise invalid_setting(path, "expected an address: 0x and 40 hex digits")
+    return name
+
+
 def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
     """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as text."""
     return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
@@ -120,7 +127,7 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
 
 
 def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
-    """Accept true, false, or {from?, traces?, metadata?, calls-per-second?, holders?}; false: it is not indexed."""
+    """Accept true, an object with parts of `_INDEXING`, or false: it is not indexed."""
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
@@ -135,6 +142,9 @@ _INDEXING: Final[Mapping[str, tuple[str, Parser[Any]]]] = {
     "metadata": ("metadata", choice(MetadataMode)),
     "calls-per-second": ("calls_per_s", integer(1, 10**6)),
     "holders": ("has_holders", boolean),
+    "icm": ("has_icm", boolean),
+    "icm-messengers": ("icm_messengers", list_of(address)),
+    "icm-registries": ("icm_registries", list_of(address)),
 }
 
 
@@ -151,13 +161,6 @@ def _native_token(value: Any, path: str) -> NativeToken:
 
 def _utility_addresses(value: Any, path: str) -> dict[str, str]:
     return json_object(value, path, {"multicall": address}, required=set())
-
-
-def address(value: Any, path: str) -> str:
-    """Accept the address of an EVM account, in any case."""
-    if not _ADDRESS.fullmatch(name := text(value, path)):
-        raise invalid_setting(path, "expected an address: 0x and 40 hex digits")
-    return name
 
 
 _TOKEN: Final[Mapping[str, Parser[Any]]] = {

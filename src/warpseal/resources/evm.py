@@ -31,7 +31,7 @@ class EvmFreshness(Struct, frozen=True):
     is_node_behind: no node reported lately, or the nodes lag. first_height: no block below it is indexed.
     traced_height: internal creations are complete up to it; None: no node traces. trace_gap: the lowest block that no
     node could trace, because they were pruned; None without one. stopped: the reason why indexing stopped, "" while it
-    runs.
+    runs. icm_first: messages of ICM are known from this block on; -1: they are not kept.
     """
 
     chain_id: int
@@ -43,6 +43,7 @@ class EvmFreshness(Struct, frozen=True):
     traced_height: int | None = None
     trace_gap: int | None = None
     stopped: str = ""
+    icm_first: int = -1
 
     def lag_s(self, now: float) -> int:
         """Return the age of the newest indexed block in seconds; 0 if a node that is not behind has no newer one."""

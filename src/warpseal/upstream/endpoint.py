@@ -106,6 +106,7 @@ class MetadataMode(StrEnum):
 class EvmIndexing(Struct, frozen=True):
     """How one EVM chain is indexed. first_height: no block below it is indexed. has_holders: with ERC-20 balances.
 
+    has_icm: with messages of ICM. icm_messengers, icm_registries: addresses besides those that are known.
     calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
     """
 
@@ -114,6 +115,9 @@ class EvmIndexing(Struct, frozen=True):
     metadata: MetadataMode = MetadataMode.ASKED
     calls_per_s: int | None = None
     has_holders: bool = False
+    has_icm: bool = True
+    icm_messengers: tuple[str, ...] = ()
+    icm_registries: tuple[str, ...] = ()
 
 
 class L1sNode(Struct, frozen=True):

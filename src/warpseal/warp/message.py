@@ -20,6 +20,9 @@ SIGNATURE_BYTES: Final = 96
 # Verifiers refuse to parse a longer payload, though an EVM chain signs it once a block has emitted it.
 PAYLOAD_LIMIT_BYTES: Final = 24 * 1024
 
+WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
+"""The address on EVM chains whose SendWarpMessage events carry the messages of the chain."""
+
 _BIT_SET_SIGNATURE: Final = 0
 _HASH_TYPE: Final = 0
 _ADDRESSED_CALL_TYPE: Final = 1

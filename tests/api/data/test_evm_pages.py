@@ -132,6 +132,17 @@ async def test_freshness_names_the_first_block_that_no_node_traces(tmp_path: Pat
     assert response.headers["x-warpseal-index"] == item
 
 
+async def test_freshness_names_the_first_block_whose_messages_are_known(tmp_path: Path) -> None:
+    with h.open_writer(tmp_path) as writer:
+        h.write_blocks(writer)
+        writer.write_status(h.status_of(h.CHAIN, node_height=5, reported_at=s.NOW))
+        with writer._engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE chain SET icm_first = 3")
+    async with h.indexed_setup(tmp_path) as setup:
+        response = await ask(setup, TOKENS.format(CATS))
+    assert response.headers["x-warpseal-index"].endswith(";internal=none;icm=3")
+
+
 async def test_data_missing_in_the_index_comes_from_a_node(tmp_path: Path) -> None:
     with h.open_writer(tmp_path, first=2) as writer:
         h.write_blocks(writer, first=2)

@@ -15,8 +15,9 @@ from tests import paths
 from tests.eventually import TIMEOUT_S
 from tests.forwarding.evm.evm import HALTS, HANGS, SETTINGS, Node, Refusal, open_chain, serve_node
 from tests.node.recorded_node import refusing_uri
-from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, WARP_PRECOMPILE, EvmLogClient, LogFilter, LogsRefused
+from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLogClient, LogFilter, LogsRefused
 from warpseal.upstream.errors import NodeUnavailable
+from warpseal.warp.message import WARP_PRECOMPILE
 
 ALL = LogFilter(0, 0x36, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,))
 TOO_LONG = Refusal(-32000, "requested too many blocks from 0 to 54, maximum is set to 10")

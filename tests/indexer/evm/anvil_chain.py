@@ -80,9 +80,15 @@ async def open_anvil_chain() -> AsyncIterator[AnvilChain]:
 
 
 def encode_call(signature: str, *arguments: Any) -> bytes:
-    """Return the data of a call of a function such as "mint(address,uint256)"."""
-    types = signature[signature.index("(") + 1 : -1]
-    return keccak(signature.encode())[:4] + encode(types.split(",") if types else [], arguments)
+    """Return the data of a call of a function such as "mint(address,uint256)". Its types may be tuples."""
+    types, depth = [""], 0
+    for character in signature[signature.index("(") + 1 : -1]:
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            types.append("")
+        else:
+            types[-1] += character
+    return keccak(signature.encode())[:4] + encode(types if types[0] else [], arguments)
 
 
 def _hex(raw: bytes) -> str:

@@ -20,6 +20,7 @@ from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.records import IcmOptions
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
@@ -86,6 +87,8 @@ async def indexing(
     helicon: int | None = None,
     build_tasks: BuildTasks = lambda chain: (),
     store: IndexSettings = INDEX,
+    icm: IcmOptions | None = None,
+    elsewhere: frozenset[ChainID] = frozenset(),
 ) -> AsyncIterator[Indexing]:
     """Index chains. helicon: time from which blocks are executed behind their acceptance."""
 
@@ -105,6 +108,8 @@ async def indexing(
             load_rules,
             ask_interfaces,
             build_tasks,
+            icm,
+            elsewhere,
         )
         indexer = EvmIndexer(chains, parts)
         running = asyncio.create_task(indexer.run())

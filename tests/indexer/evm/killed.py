@@ -1,10 +1,10 @@
-"""Indexes a chain again and again in processes that are killed with SIGKILL while SQLite works; the last one is not.
+"""Indexes chains again and again in processes that are killed with SIGKILL while SQLite works; the last one is not.
 
-python -m tests.indexer.evm.killed FOLDER URL KILLS SEED
+python -m tests.indexer.evm.killed FOLDER KILLS SEED URL, with the URLs of two nodes: two chains with messages of ICM.
 
 Each process is a fork of this one, which has imported everything. It is killed after a drawn number of steps of
 SQLite's virtual machine, so that the moments lie inside of statements, and between those of a transaction; or else a
-few blocks further. Writes a line with the height that was written after each of them.
+few blocks further. Writes a line with the height of each chain after each of them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,21 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from sqlalchemy import Engine, event
 
+from tests.eventually import until
+from tests.index.evm.icm_histories import REGISTRY, IcmHistory, served
+from tests.index.evm.icm_rows import joined
 from tests.indexer.evm.indexing import SETTINGS, entry, indexing, rows
 from tests.indexer.evm_chains import ServedChain, nft_blocks
 from tests.indexer.evm_node import EvmReplayNode
+from warpseal.index.evm.records import IcmOptions
+from warpseal.indexer.evm import icm_joiner
 from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
@@ -38,39 +44,59 @@ BLOCKS: Final = 8
 """Blocks that a process indexes at most; the last process has no such bound."""
 
 
+ICM_BLOCKS: Final = 300
+
+
 def served_chain() -> ServedChain:
     """Return the chain that is indexed."""
     return nft_blocks(850, seed=11, txs=6, coin_txs=2)
 
 
+@cache
+def icm_history() -> IcmHistory:
+    """Return the history of the two chains with messages."""
+    history = IcmHistory(31)
+    history.add_blocks(ICM_BLOCKS)
+    return history
+
+
+def served_chains(count: int) -> list[ServedChain]:
+    """Return the one chain, or the two with messages."""
+    return [served_chain()] if count == 1 else list(map(served, icm_history().chains.values()))
+
+
 def main() -> None:
     """Kill some processes, then let one finish."""
-    folder, url, kills, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    chain, random, height = served_chain(), Random(seed), -1
-    node = EvmReplayNode(chain, url=url)
+    folder, kills, seed, urls = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    random, heights = Random(seed), [-1] * len(urls)
+    nodes = [EvmReplayNode(chain, url=url) for chain, url in zip(served_chains(len(urls)), urls, strict=True)]
+    icm_joiner._INTERVAL_S = 0.01  # type: ignore[misc]
     # Import what is imported late, in this process and not in each of the others.
     with tempfile.TemporaryDirectory() as other:
-        asyncio.run(_index_up_to(Path(other), node, 1))
+        asyncio.run(_index_up_to(Path(other), nodes, [1] * len(nodes), is_last=False))
     gc.freeze()
     for number in range(kills + 1):
         is_last = number == kills
-        target = chain.tip if is_last else min(chain.tip, height + BLOCKS)
+        targets = [
+            node.chain.tip if is_last else min(node.chain.tip, height + BLOCKS)
+            for node, height in zip(nodes, heights, strict=True)
+        ]
         steps = 0 if is_last else random.randrange(1, _MOST_STEPS)
         if (pid := os.fork()) == 0:
             # It would copy the memory that the processes share.
             gc.disable()
-            _index(folder, node, target, steps)
+            _index(folder, nodes, targets, steps)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if is_last != (status == 0) or (not is_last and os.WTERMSIG(status) != signal.SIGKILL):
             sys.exit(f"process {number} ended with the status {status}")
-        height = _height(folder, chain)
-        sys.stdout.write(f"{height}\n")
+        heights = [_height(folder, node.chain) for node in nodes]
+        sys.stdout.write(f"{' '.join(map(str, heights))}\n")
         sys.stdout.flush()
 
 
-def _index(folder: Path, node: EvmReplayNode, target: int, steps: int) -> None:
-    """Index until the kill, at the latest at a height. steps: of SQLite until the kill, in units; 0 for no kill."""
+def _index(folder: Path, nodes: list[EvmReplayNode], targets: list[int], steps: int) -> None:
+    """Index until the kill, at the latest at heights. steps: of SQLite until the kill, in units; 0 for no kill."""
     steps_left = steps
 
     def count_step() -> int:
@@ -86,18 +112,26 @@ def _index(folder: Path, node: EvmReplayNode, target: int, steps: int) -> None:
         def watch(session: Any, record: object) -> None:
             session.set_progress_handler(count_step, _STEPS)
 
-    asyncio.run(_index_up_to(folder, node, target))
+    asyncio.run(_index_up_to(folder, nodes, targets, is_last=not steps))
     if steps:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _index_up_to(folder: Path, node: EvmReplayNode, height: int) -> None:
+async def _index_up_to(folder: Path, nodes: list[EvmReplayNode], heights: list[int], *, is_last: bool) -> None:
     def build_tasks(context: EvmChainContext) -> Iterable[BackgroundTask]:
         return ContractResolver(context, EvmCaller(context.nodes)), Tracer(context)
 
-    chain = entry(node.chain, node, index=EvmIndexing(has_holders=True))
-    async with indexing(folder, [chain], settings=SETTINGS, build_tasks=build_tasks) as index:
-        await index.until_at(node.chain, height)
+    has_icm = len(nodes) > 1
+    chains = [entry(node.chain, node, index=EvmIndexing(has_holders=True)) for node in nodes]
+    icm = IcmOptions(12_345, registries=(REGISTRY,)) if has_icm else None
+    async with indexing(folder, chains, settings=SETTINGS, build_tasks=build_tasks, icm=icm) as index:
+        for node, height in zip(nodes, heights, strict=True):
+            await index.until_at(node.chain, height)
+        if has_icm and is_last:
+            await until(joined(str(folder), icm_history()))
+        elif has_icm:
+            # The kill may hit the joiner, too.
+            await asyncio.sleep(0.05)
 
 
 def _height(folder: Path, chain: ServedChain) -> int:

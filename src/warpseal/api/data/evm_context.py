@@ -101,13 +101,14 @@ def freshness_item(chain: EvmFreshness, now: float) -> str:
     """Return the header's value: `first` if the beginning is missing, `stale` if the nodes are behind.
 
     internal: the height up to which creations inside of transactions are complete; none: no node traces. gap: the first
-    block that no node can trace.
+    block that no node can trace. icm: the block from which on messages are known, if it is not the first one.
     """
     item = f"{chain.chain_id};height={chain.height};node={chain.node_height};lag={chain.lag_s(now)}"
     first = f";first={chain.first_height}" if chain.first_height else ""
     stale = ";stale" if chain.is_node_behind else ""
     gap = "" if chain.trace_gap is None else f";gap={chain.trace_gap}"
-    return f"{item}{first}{stale};internal={'none' if chain.traced_height is None else chain.traced_height}{gap}"
+    icm = f";icm={chain.icm_first}" if chain.icm_first > 0 else ""
+    return f"{item}{first}{stale};internal={'none' if chain.traced_height is None else chain.traced_height}{gap}{icm}"
 
 
 async def complete_page(context: EvmContext, read: Callable[[], Awaitable[P]]) -> P:

@@ -129,3 +129,50 @@ def parse_bytes(text: str, length: int | None = None) -> bytes:
     if text[:2] != "0x" or len(text) != 2 + 2 * size or (size != length and length is not None):
         raise MalformedBlock(f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}")
     return raw
+
+
+class UnknownShape(Exception):
+    """A log has the topic of an event and another shape."""
+
+
+class TopicLog(Struct, frozen=True):
+    """A log with the topic of an event."""
+
+    tx_index: int
+    log: ReceiptLog
+
+    def index(self) -> int:
+        """Return the place of the log in its block."""
+        return parse_quantity(self.log.log_index)
+
+    def contract(self) -> bytes:
+        """Return the address of the contract."""
+        return parse_bytes(self.log.address, ADDRESS_BYTES)
+
+    def data(self) -> bytes:
+        """Return the data."""
+        return parse_bytes(self.log.data)
+
+    def indexed(self, count: int) -> list[bytes]:
+        """Return the topics behind the first, of which there must be `count`."""
+        topics = self.log.topics[1:]
+        if len(topics) != count:
+            raise UnknownShape
+        return [parse_bytes(topic, HASH_BYTES) for topic in topics]
+
+    def words(self, count: int) -> list[bytes]:
+        """Return the words of the data, of which there must be `count`."""
+        data = self.data()
+        if len(data) != count * HASH_BYTES:
+            raise UnknownShape
+        return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+
+
+def address_in(word: bytes) -> bytes:
+    """Return the address in a word. Raises UnknownShape."""
+    if not word.startswith(_PADDING):
+        raise UnknownShape
+    return word[HASH_BYTES - ADDRESS_BYTES :]
+
+
+_PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)

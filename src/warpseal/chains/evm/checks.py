@@ -80,11 +80,12 @@ class BlockRules(Struct, frozen=True):
 
     asynchronous_from: time of the first block that its chain executes after it is accepted (ACP-194): heliconTime on
     the C-Chain, None on L1s. From it on, the header's gas, bloom and receiptsRoot are not those of the block's
-    receipts. has_erc20: transfers of ERC-20 are read.
+    receipts. has_erc20, has_icm: transfers of ERC-20, and events of ICM, are read.
     """
 
     asynchronous_from: int | None = None
     has_erc20: bool = False
+    has_icm: bool = False
 
     def is_executed_first(self, time: int) -> bool:
         """Return whether a block of this time was executed before it was accepted."""
@@ -110,9 +111,16 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
     if rules.is_executed_first(time):
         _check_execution(number, header, gas_used, log_count)
     creations = tuple(_creations(receipts))
-    events = read_events(receipts, has_erc20=rules.has_erc20)
+    events = read_events(receipts, has_erc20=rules.has_erc20, has_icm=rules.has_icm)
     tx_indexes = {transfer.tx_index for transfer in events.transfers}
     tx_indexes.update(creation.tx_index for creation in creations)
+    icm = () if events.icm is None else tuple(events.icm.events)
+    # Their values were checked above.
+    tx_fees = {
+        index: int(receipts[index].gas_used, 16) * int(receipts[index].effective_gas_price, 16)
+        for index in dict.fromkeys(event.tx_index for event in icm)
+    }
+    tx_indexes.update(tx_fees)
     return EvmBlockFacts(
         number=number,
         hash=parse_bytes(header.hash, HASH_BYTES),
@@ -132,6 +140,8 @@ def block_facts(header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockR
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
+        icm=icm,
+        tx_fees=tx_fees,
     )
 
 

@@ -1,4 +1,4 @@
-"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; and transfers of ERC-20.
+"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; of ERC-20, and of ICM.
 
 Contracts log what they like. A log with the topic of such an event and another shape is counted, it is no error.
 Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
@@ -7,21 +7,21 @@ Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eth_hash.auto import keccak
 from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import (
-    ADDRESS_BYTES,
     BLOOM_BYTES,
-    HASH_BYTES,
     EvmReceipt,
-    ReceiptLog,
-    parse_bytes,
-    parse_quantity,
+    TopicLog,
+    UnknownShape,
+    address_in,
 )
 from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.icm_events import ICM_READERS, IcmReader
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -39,23 +39,26 @@ MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
 
 # With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that were not added.
 _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
-_PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 _BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
 
 class BlockEvents(Struct):
-    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape."""
+    """What the logs of a block say, in their order. unknown_logs: logs with the topic of an event and another shape.
+
+    icm: reads the events of ICM; None: they are not read.
+    """
 
     transfers: list[NftTransfer] = field(default_factory=list)
     erc20_transfers: list[Erc20Transfer] = field(default_factory=list)
     updates: list[MetadataUpdate] = field(default_factory=list)
     upgraded: list[bytes] = field(default_factory=list)
+    icm: IcmReader | None = None
     unknown_logs: int = 0
     consecutive_ids: int = 0
 
     def add_transfers(
         self,
-        log: _EventLog,
+        log: TopicLog,
         standard: TokenStandard,
         parties: tuple[bytes, bytes],
         amounts: Iterable[tuple[int, int]],
@@ -73,12 +76,12 @@ class BlockEvents(Struct):
             position += 1
 
 
-def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> BlockEvents:
-    """Return the events of a block. has_erc20: with the transfers of ERC-20.
+def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False, has_icm: bool = False) -> BlockEvents:
+    """Return the events of a block. has_erc20: with the transfers of ERC-20. has_icm: with the events of ICM.
 
     Raises MalformedBlock if a log of an event has values that are no hex.
     """
-    events = BlockEvents()
+    events = BlockEvents(icm=IcmReader() if has_icm else None)
     for tx_index, receipt in enumerate(receipts):
         for log in receipt.logs:
             topics = log.topics
@@ -96,8 +99,8 @@ def read_events(receipts: Sequence[EvmReceipt], *, has_erc20: bool = False) -> B
                     continue
                 read = _read_erc20_transfer
             try:
-                read(events, _EventLog(tx_index, log))
-            except _UnknownShape:
+                read(events, TopicLog(tx_index, log))
+            except UnknownShape:
                 events.unknown_logs += 1
     return events
 
@@ -110,92 +113,59 @@ def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     bits = int.from_bytes(bloom)
     if bits.bit_count() > _MAX_BLOOM_BITS:
         return False
-    topics = {topic for topic, mask in _TOPIC_MASKS.items() if bits & mask == mask}
+    # Few blooms have the one bit that is looked at first.
+    topics = {topic for topic, (at, bit, mask) in _TOPIC_BITS.items() if bloom[at] & bit and bits & mask == mask}
     if topics:
         topics.difference_update(log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics)
     return bool(topics)
 
 
-class _UnknownShape(Exception):
-    """A log has the topic of an event and another shape."""
-
-
-class _EventLog(Struct, frozen=True):
-    """A log with the topic of an event."""
-
-    tx_index: int
-    log: ReceiptLog
-
-    def index(self) -> int:
-        return parse_quantity(self.log.log_index)
-
-    def contract(self) -> bytes:
-        return parse_bytes(self.log.address, ADDRESS_BYTES)
-
-    def data(self) -> bytes:
-        return parse_bytes(self.log.data)
-
-    def indexed(self, count: int) -> list[bytes]:
-        """Return the topics behind the first, of which there must be `count`."""
-        topics = self.log.topics[1:]
-        if len(topics) != count:
-            raise _UnknownShape
-        return [parse_bytes(topic, HASH_BYTES) for topic in topics]
-
-    def words(self, count: int) -> list[bytes]:
-        """Return the words of the data, of which there must be `count`."""
-        data = self.data()
-        if len(data) != count * HASH_BYTES:
-            raise _UnknownShape
-        return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
-
-
-def _read_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer(events: BlockEvents, log: TopicLog) -> None:
     """Read Transfer(from, to, tokenId); old contracts index none of them, as do some of ERC-20."""
     is_candidate = len(log.log.topics) == 1
     sender, recipient, token_id = log.words(3) if is_candidate else log.indexed(3)
     amounts = [(int.from_bytes(token_id), 1)]
-    parties = _address(sender), _address(recipient)
+    parties = address_in(sender), address_in(recipient)
     events.add_transfers(log, TokenStandard.ERC721, parties, amounts, is_candidate=is_candidate)
 
 
-def _read_erc20_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_erc20_transfer(events: BlockEvents, log: TopicLog) -> None:
     """Read Transfer(indexed from, indexed to, value). One of 0, or to oneself, changes nothing."""
-    sender, recipient = map(_address, log.indexed(2))
+    sender, recipient = map(address_in, log.indexed(2))
     (word,) = log.words(1)
     amount = int.from_bytes(word)
     if amount and sender != recipient:
         events.erc20_transfers.append(Erc20Transfer(log.contract(), sender, recipient, amount))
 
 
-def _read_consecutive_transfer(events: BlockEvents, log: _EventLog) -> None:
+def _read_consecutive_transfer(events: BlockEvents, log: TopicLog) -> None:
     """Read ConsecutiveTransfer(indexed fromTokenId, toTokenId, indexed from, indexed to)."""
     first_topic, sender, recipient = log.indexed(3)
     (last_word,) = log.words(1)
     first, last = int.from_bytes(first_topic), int.from_bytes(last_word)
     count = last - first + 1
     if not 0 < count <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids):
-        raise _UnknownShape
+        raise UnknownShape
     amounts = [(token_id, 1) for token_id in range(first, last + 1)]
-    events.add_transfers(log, TokenStandard.ERC721, (_address(sender), _address(recipient)), amounts)
+    events.add_transfers(log, TokenStandard.ERC721, (address_in(sender), address_in(recipient)), amounts)
     events.consecutive_ids += count
 
 
-def _read_transfer_single(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer_single(events: BlockEvents, log: TopicLog) -> None:
     """Read TransferSingle(indexed operator, indexed from, indexed to, id, value)."""
     _, sender, recipient = log.indexed(3)
     token_id, amount = map(int.from_bytes, log.words(2))
-    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), [(token_id, amount)])
+    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), [(token_id, amount)])
 
 
-def _read_transfer_batch(events: BlockEvents, log: _EventLog) -> None:
+def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
     """Read TransferBatch(indexed operator, indexed from, indexed to, ids, values)."""
     _, sender, recipient = log.indexed(3)
     amounts = _decode_batch(log.data())
-    events.add_transfers(log, TokenStandard.ERC1155, (_address(sender), _address(recipient)), amounts)
+    events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts)
 
 
-def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+def _read_metadata_update(events: BlockEvents, log: TopicLog) -> None:
     """Read MetadataUpdate(tokenId)."""
     log.indexed(0)
     (word,) = log.words(1)
@@ -203,32 +173,37 @@ def _read_metadata_update(events: BlockEvents, log: _EventLog) -> None:
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 
-def _read_batch_metadata_update(events: BlockEvents, log: _EventLog) -> None:
+def _read_batch_metadata_update(events: BlockEvents, log: TopicLog) -> None:
     """Read BatchMetadataUpdate(fromTokenId, toTokenId)."""
     log.indexed(0)
     first, last = map(int.from_bytes, log.words(2))
     if last < first:
-        raise _UnknownShape
+        raise UnknownShape
     events.updates.append(MetadataUpdate(log.contract(), first, last))
 
 
-def _read_uri(events: BlockEvents, log: _EventLog) -> None:
+def _read_uri(events: BlockEvents, log: TopicLog) -> None:
     """Read URI(value, indexed id). The value is not used: the contract says the same when it is called."""
     (word,) = log.indexed(1)
     token_id = int.from_bytes(word)
     events.updates.append(MetadataUpdate(log.contract(), token_id, token_id))
 
 
-def _read_upgraded(events: BlockEvents, log: _EventLog) -> None:
+def _read_upgraded(events: BlockEvents, log: TopicLog) -> None:
     """Read Upgraded(indexed implementation)."""
-    _address(*log.indexed(1))
+    address_in(*log.indexed(1))
     events.upgraded.append(log.contract())
 
 
-def _read_initialized(events: BlockEvents, log: _EventLog) -> None:
+def _read_initialized(events: BlockEvents, log: TopicLog) -> None:
     """Read Initialized(version) of OpenZeppelin: a clone has its name from here on."""
     log.words(1)
     events.upgraded.append(log.contract())
+
+
+def _read_icm(read: Callable[[IcmReader, TopicLog], None], events: BlockEvents, log: TopicLog) -> None:
+    if events.icm is not None:
+        read(events.icm, log)
 
 
 def _topic(signature: str) -> str:
@@ -237,7 +212,7 @@ def _topic(signature: str) -> str:
 
 _TRANSFER: Final = _topic("Transfer(address,address,uint256)")
 _ERC20_TOPICS: Final = 3
-_READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
+_READERS: Final[dict[str, Callable[[BlockEvents, TopicLog], None]]] = {
     _TRANSFER: _read_transfer,
     _topic("ConsecutiveTransfer(uint256,uint256,address,address)"): _read_consecutive_transfer,
     _topic("TransferSingle(address,address,address,uint256,uint256)"): _read_transfer_single,
@@ -248,18 +223,18 @@ _READERS: Final[dict[str, Callable[[BlockEvents, _EventLog], None]]] = {
     _topic("Upgraded(address)"): _read_upgraded,
     _topic("Initialized(uint8)"): _read_initialized,
     _topic("Initialized(uint64)"): _read_initialized,
+    **{_topic(signature): partial(_read_icm, read) for signature, read in ICM_READERS.items()},
 }
 
 
-def _bloom_mask(value: bytes) -> int:
-    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1)."""
-    digest, mask = keccak(value), 0
-    for at in (0, 2, 4):
-        mask |= 1 << (int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1))
-    return mask
+def _bloom_bits(value: bytes) -> tuple[int, int, int]:
+    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit of one, and all."""
+    digest = keccak(value)
+    places = [int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1) for at in (0, 2, 4)]
+    return BLOOM_BYTES - 1 - places[0] // 8, 1 << places[0] % 8, sum(1 << place for place in set(places))
 
 
-_TOPIC_MASKS: Final = {topic: _bloom_mask(bytes.fromhex(topic[2:])) for topic in _READERS}
+_TOPIC_BITS: Final = {topic: _bloom_bits(bytes.fromhex(topic[2:])) for topic in _READERS}
 
 
 def _decode_batch(data: bytes) -> list[tuple[int, int]]:
@@ -268,11 +243,4 @@ def _decode_batch(data: bytes) -> list[tuple[int, int]]:
         ids, amounts = eth_abi.decode(_BATCH_TYPES, data)
         return list(zip(ids, amounts, strict=True))
     except (eth_abi_errors.DecodingError, OverflowError, ValueError):
-        raise _UnknownShape from None
-
-
-def _address(word: bytes) -> bytes:
-    """Return the address in a word."""
-    if not word.startswith(_PADDING):
-        raise _UnknownShape
-    return word[len(_PADDING) :]
+        raise UnknownShape from None

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from warpseal.chains.evm.icm_events import IcmEvents
+
 
 class TokenStandard(StrEnum):
     """Standard of an NFT transfer."""
@@ -90,9 +92,10 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
 
     base_fee, gas_cost: None if the header has none. tx_hashes: by index, of the transactions that the other fields
     name. creations: those that receipts show. upgraded: contracts with another ERC-1967 implementation, or initialised.
-    unknown_logs: number of logs with the topic of an NFT event and another shape. needs_trace: whether a transaction
+    unknown_logs: number of logs with the topic of such an event and another shape. needs_trace: whether a transaction
     used at least 26,500 gas, so that it may have created contracts inside. Positions of transfers are below 2^20.
-    erc20_transfers: in their order, only if the chain is indexed with them.
+    erc20_transfers, icm: in their order, only if the chain is indexed with them. tx_fees: gas used times effective gas
+    price by index, of the transactions that `icm` names.
     """
 
     number: int
@@ -113,11 +116,18 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     unknown_logs: int = 0
     needs_trace: bool = True
     erc20_transfers: tuple[Erc20Transfer, ...] = ()
+    icm: IcmEvents = ()
+    tx_fees: dict[int, int] = {}
 
     @property
     def events(self) -> tuple[tuple[Struct | bytes, ...], ...]:
         """All that the logs of the block say."""
-        return self.transfers, self.erc20_transfers, self.updates, self.upgraded
+        return self.transfers, self.erc20_transfers, self.updates, self.upgraded, self.icm
+
+    @property
+    def event_count(self) -> int:
+        """The number of events that are many in some blocks."""
+        return len(self.transfers) + len(self.erc20_transfers) + len(self.icm)
 
     @property
     def has_events(self) -> bool:

@@ -24,7 +24,6 @@ from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
-WARP_PRECOMPILE: Final = bytes.fromhex("0200000000000000000000000000000000000005")
 SEND_WARP_MESSAGE: Final = bytes.fromhex("56600c567728a800c0aa927500f831cb451df66a7af570eb4df4dfbf4674887d")
 _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
 

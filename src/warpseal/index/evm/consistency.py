@@ -20,6 +20,7 @@ from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, Toke
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.holder_consistency import find_holder_inconsistencies
+from warpseal.index.evm.icm_consistency import find_icm_inconsistencies
 from warpseal.index.evm.keys import (
     MAX_BALANCE,
     SQL_COLLECTION,
@@ -86,6 +87,7 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     yield from _check_address_transfers(connection)
     yield from _check_address_creations(connection)
     yield from find_holder_inconsistencies(connection)
+    yield from find_icm_inconsistencies(connection)
 
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:

@@ -24,7 +24,7 @@ from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0003", create_all_tables)
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004", create_all_tables)
 
 # Half as many reads of pages as with 4 KiB, if few of them stay in memory.
 _PAGE_BYTES: Final = 8_192

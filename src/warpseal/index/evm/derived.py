@@ -11,6 +11,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.balances import read_balances
 from warpseal.index.evm.creations import add_address_creations
 from warpseal.index.evm.holders import Holders
+from warpseal.index.evm.icm_writer import IcmDerivedRows, read_icm_rows
 from warpseal.index.evm.keys import (
     BLOCK_PARTITION_BITS,
     TRANSFER_PARTITION_BITS,
@@ -48,6 +49,7 @@ class DerivedRows:
         self._transfers = RecentRows(ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(ADDRESS_PARTITIONS, capacity)
         self.holders = Holders(connection, cached, capacity)
+        self._icm = IcmDerivedRows(capacity)
         # The addresses with transfers in the newest partition.
         self._partition = -1
         self._addresses: set[int] = set()
@@ -62,6 +64,7 @@ class DerivedRows:
         self.holders.add(connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now)
         self._add_address_transfers(connection, [row for row in rows.transfers if is_erc1155(row.token)])
         add_address_creations(connection, rows.creations)
+        self._icm.add(connection, rows.icm)
         self.height = rows.height
         bulk.upsert(connection, DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
 
@@ -69,11 +72,12 @@ class DerivedRows:
         """Derive the rows of the next stored blocks of a chain."""
         begin = max(chain.first_height, self.height + 1)
         end = min(chain.height, begin + _REBUILT_BLOCKS - 1)
-        # The blocks with the next transfers: at least one block, completely.
-        text = "SELECT key FROM transfers WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
-        beyond = bulk.fetch(connection, text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
-        if beyond:
-            end = max(begin, height_of(beyond[0][0]) - 1)
+        # The blocks with the next transfers and messages: at least one block, completely.
+        for table in ("transfers", "icm_sends", "icm_receives"):
+            text = f"SELECT key FROM {table} WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
+            beyond = bulk.fetch(connection, text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
+            if beyond:
+                end = max(begin, height_of(beyond[0][0]) - 1)
         bounds = (block_key(begin), block_key(end + 1))
         blocks = "SELECT * FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
         transfers = "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key"
@@ -86,6 +90,7 @@ class DerivedRows:
             balances=read_balances(connection, begin, end),
             new_tokens=set(),
             is_complete=chain.is_complete,
+            icm=read_icm_rows(connection, bounds),
         )
         self.add(connection, rows, now)
         if begin == chain.first_height:

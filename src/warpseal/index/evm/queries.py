@@ -126,6 +126,7 @@ def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
         state.traced,
         state.trace_gap,
         "" if status is None else status.stopped,
+        state.chain.icm_first,
     )
 
 

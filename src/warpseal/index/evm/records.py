@@ -5,8 +5,9 @@ Addresses have 20 bytes and hashes 32. Token ids are 0..2^256-1. Times are unix 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -38,6 +39,42 @@ class EvmChainIdentity(Struct, frozen=True):
     genesis_hash: bytes
     first: int = 0
     has_holders: bool = False
+
+
+class IcmOptions(Struct, frozen=True):
+    """What the writer has to know of ICM. messengers, registries: configured ones, besides those that all chains have.
+
+    is_indexed: returns whether an index has the messages that a chain sent, so that the receiving one need not.
+    """
+
+    network_id: int
+    messengers: tuple[bytes, ...] = ()
+    registries: tuple[bytes, ...] = ()
+    is_indexed: Callable[[ChainID], bool] = lambda chain_id: False
+
+
+class DeliveredRow(NamedTuple):
+    """A received message, or one whose execution succeeded later. key: of that event; receive: of the receive.
+
+    prefix: the first 8 bytes of the message's id.
+    """
+
+    key: int
+    source: ChainID
+    prefix: int
+    nonce: int
+    outcome: int
+    receive: int
+
+
+class ReceivedBatch(NamedTuple):
+    """What a destination received up to a key. epoch, time: of its index, and of its last block."""
+
+    destination: ChainID
+    epoch: int
+    upto: int
+    time: int
+    rows: Sequence[DeliveredRow]
 
 
 class TracedBlock(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from secrets import randbits
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -81,6 +81,83 @@ class OwnerRow(NamedTuple):
     holder: int
 
 
+class IcmSendRow(NamedTuple):
+    """A row of `icm_sends`."""
+
+    key: int
+    tx_index: int
+    messenger: int
+    destination: int
+    nonce: int
+    sender: int
+    recipient: int
+    gas_limit: bytes
+    fee_asset: int
+    fee: bytes
+    tx_fee: bytes
+    warp_sender: int | None
+    tail: bytes | None
+    body: bytes
+
+
+class IcmReceiveRow(NamedTuple):
+    """A row of `icm_receives`."""
+
+    key: int
+    tx_index: int
+    prefix: int
+    messenger: int
+    source: int
+    nonce: int
+    sender: int
+    recipient: int
+    deliverer: int
+    redeemer: int
+    outcome: int
+    tx_fee: bytes
+    gas_limit: bytes | None
+    tail: bytes | None
+    body: bytes | None
+
+
+class IcmChangeRow(NamedTuple):
+    """A row of `icm_changes`."""
+
+    key: int
+    kind: int
+    message: int
+    tx_index: int
+    account: int
+    amount: bytes
+
+
+class WarpSendRow(NamedTuple):
+    """A row of `warp_sends`."""
+
+    key: int
+    tx_index: int
+    sender: int
+    kind: int
+    message: bytes
+
+
+class IcmRows(Struct, frozen=True):
+    """The rows of ICM messages of consecutive blocks.
+
+    new, txs: sends by prefix, and keys of transactions; empty while rows are derived again.
+    """
+
+    sends: list[IcmSendRow] = []
+    receives: list[IcmReceiveRow] = []
+    changes: list[IcmChangeRow] = []
+    warp_sends: list[WarpSendRow] = []
+    new: dict[int, IcmSendRow] = {}
+    txs: set[int] = set()
+
+
+NO_ICM: Final = IcmRows()
+
+
 class BatchRows(Struct, frozen=True):
     """The facts of consecutive blocks up to `height`, from which the other rows are derived.
 
@@ -95,6 +172,7 @@ class BatchRows(Struct, frozen=True):
     balances: Sequence[BalanceRow]
     new_tokens: Set[int]
     is_complete: bool
+    icm: IcmRows = NO_ICM
 
 
 class EvmChainRow(Struct):
@@ -116,6 +194,7 @@ class EvmChainRow(Struct):
     traced: int = -1
     unknown_logs: int = 0
     holders: int = 0
+    icm_first: int = -1
 
     @classmethod
     def new(cls, identity: EvmChainIdentity) -> EvmChainRow:

@@ -55,12 +55,13 @@ def _declare_layers(
 # asked_first: `from`. first_height: -1 until it is known. height: first_height - 1 without blocks. txs: the number of
 # transactions of all written blocks. counted_to, counted_txs: of the blocks before first_height. traced: the last
 # height that was traced or skipped. unknown_logs: see EvmBlockFacts. holders: 1 if ERC-20 balances are kept.
+# icm_first: ICM messages are known from this block on, -1 if they are not read.
 CHAIN: Final = declare_table(
     STORED,
     "chain",
     "key key, epoch int64, chain_id bytes, evm_chain_id bytes, genesis_hash bytes, asked_first int64,"
     "first_height int64, first_parent bytes, height int64, hash bytes, time int64, txs int64, counted_to int64,"
-    "counted_txs int64, traced int64, unknown_logs int64, holders int64",
+    "counted_txs int64, traced int64, unknown_logs int64, holders int64, icm_first int64",
 )
 CHAIN_STATUS: Final = declare_table(STORED, "chain_status", "key key, body bytes")
 
@@ -131,6 +132,43 @@ UPDATES: Final = declare_table(
 REQUESTS: Final = declare_table(STORED, "requests", "kind int64*, subject int64*, requested_at int64")
 # The last accepted reindex request of a token.
 REINDEXES: Final = declare_table(STORED, "reindexes", "token key, accepted_at int64")
+
+# Messages of ICM, see docs/icm.md. A message's key is its block and its position among the ICM events of the block.
+# Addresses, messengers and blockchains are keys of `ids`; prefix: the first 8 bytes of a message's id.
+# messenger, version: 0 by configuration. first: its events count from this key on. nonce: the largest of its sends.
+ICM_MESSENGERS: Final = declare_table(
+    STORED, "icm_messengers", "messenger key, version int64, first int64, nonce int64"
+)
+# warp_sender: None: version 1, the messenger itself; 0: there is no Warp message; else the adapter of version 2. tail:
+# relayers and receipts as the ABI has them, None if both are empty.
+ICM_SENDS: Final = declare_table(
+    STORED,
+    "icm_sends",
+    "key key, tx_index int32, messenger int64, destination int64, nonce int64, sender int64, recipient int64,"
+    "gas_limit bytes, fee_asset int64, fee bytes, tx_fee bytes, warp_sender int64?, tail bytes?, body bytes",
+)
+# gas_limit, tail, body: None if the source is indexed.
+ICM_RECEIVES: Final = declare_table(
+    STORED,
+    "icm_receives",
+    "key key, tx_index int32, prefix int64, messenger int64, source int64, nonce int64, sender int64, recipient int64,"
+    "deliverer int64, redeemer int64, outcome int16, tx_fee bytes, gas_limit bytes?, tail bytes?, body bytes?",
+)
+# Of sends, of receives whose source is not indexed, and of Warp messages in `warp_sends`.
+ICM_IDS: Final = _declare_layers(STORED_VIEWS, "icm_ids", "prefix int64*, message int64*", is_disjoint=True)
+# Received messages whose execution failed, until a retry succeeds.
+ICM_FAILURES: Final = declare_table(STORED, "icm_failures", "prefix int64*, receive int64*")
+# kind: see ChangeKind. message: the key of a send or of a receive.
+ICM_CHANGES: Final = declare_table(
+    STORED, "icm_changes", "key key, kind int16, message int64, tx_index int32, account int64, amount bytes"
+)
+# Warp messages of no messenger, and those that the columns of their send do not give. kind: see PayloadKind.
+WARP_SENDS: Final = declare_table(
+    STORED, "warp_sends", "key key, tx_index int32, sender int64, kind int16, message bytes"
+)
+ICM_FACTS: Final = (
+    ICM_MESSENGERS, ICM_SENDS, ICM_RECEIVES, *ICM_IDS[:2], ICM_FAILURES, ICM_CHANGES, WARP_SENDS
+)  # fmt: skip
 
 # Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the contract's key in `ids`.
 # previous: the block of the change before the holder's first one in a partition, None of all others. The newest
@@ -204,6 +242,39 @@ PAST_NFT_TOTALS: Final = declare_table(
     "past_nft_totals",
     "partition int64*, collection int64*, changed int64*, until int64, holders int64, tokens int64",
 )
+
+ICM_ROUTES: Final = declare_table(DERIVED, "icm_routes", "destination int64*, send int64*")
+ICM_ARRIVALS: Final = declare_table(DERIVED, "icm_arrivals", "source int64*, receive int64*")
+# Sender and recipient of a send, and of a receive whose source is not indexed.
+ICM_ADDRESSES: Final = _declare_layers(
+    DERIVED_VIEWS, "icm_addresses", "address int64*, message int64*", is_disjoint=True
+)
+ICM_MESSAGE_CHANGES: Final = declare_table(DERIVED, "icm_message_changes", "message int64*, change int64*")
+# Written by the joiner. receive: its key in the index of the destination.
+ICM_DELIVERIES: Final = declare_table(
+    DERIVED, "icm_deliveries", "send key, destination int64, receive int64, outcome int16"
+)
+# Messages that a destination received, and that are not sent in this index yet.
+ICM_UNMATCHED: Final = declare_table(
+    DERIVED, "icm_unmatched", "prefix int64*, destination int64*, receive int64, outcome int16"
+)
+# Up to which key, and last block, the joiner has read a destination. epoch: as in its `chain`.
+ICM_CURSORS: Final = declare_table(DERIVED, "icm_cursors", "destination key, epoch int64, position int64, time int64")
+# Sends without a delivery, or whose execution failed. state: see IcmState.
+ICM_OPEN: Final = declare_table(DERIVED, "icm_open", "destination int64*, send int64*, state int16")
+ICM_DERIVED: Final = (
+    ICM_ROUTES, ICM_ARRIVALS, *ICM_ADDRESSES[:2], ICM_MESSAGE_CHANGES, ICM_DELIVERIES, ICM_UNMATCHED, ICM_CURSORS,
+    ICM_OPEN,
+)  # fmt: skip
+
+
+def create_icm_tables(connection: Connection) -> None:
+    """Create the tables of ICM messages in an index that has none of them."""
+    STORED.create_all(connection, ICM_FACTS)
+    DERIVED.create_all(connection, ICM_DERIVED)
+    for name in ("icm_ids", "icm_addresses"):
+        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
+        connection.execute(text(f"CREATE VIEW {name} AS {(STORED_VIEWS | DERIVED_VIEWS)[name]}"))
 
 
 def create_derived_tables(connection: Connection) -> None:

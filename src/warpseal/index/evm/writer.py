@@ -24,9 +24,10 @@ from warpseal.index.details import encode
 from warpseal.index.evm import contracts, creations, documents
 from warpseal.index.evm.balances import Balances
 from warpseal.index.evm.derived import DerivedRows
+from warpseal.index.evm.icm_writer import IcmWriter
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
-from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
-from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
+from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint, IcmOptions
+from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, IcmRows, TransferRow
 from warpseal.index.evm.schema import BLOCKS, CHAIN_STATUS, INTERFACES, TRANSFERS, TXS, create_all_tables
 from warpseal.index.evm.tokens import TokenTable
 from warpseal.index.evm.write_session import EvmWriteSession
@@ -46,12 +47,19 @@ _IS_ERC721: Final = (
 class EvmIndexWriter:
     """The only writer of a chain's index, apart from the requests of daemons.
 
-    engine: result of `writing_evm_index`. now: unix seconds. traces, contracts, documents, earlier_txs: the writers of
-    the background parts. Every method, also of these, raises StoreDown and its subclasses: IndexMoved if another
-    process has written, and IndexDamaged. After an error the next call loads its state from the database again.
+    engine: result of `writing_evm_index`. now: unix seconds. icm: how messages are read; None: they are not. traces,
+    contracts, documents, earlier_txs, icm: the writers of the other parts. Every method, also of these, raises
+    StoreDown and its subclasses: IndexMoved if another process has written, and IndexDamaged. After an error the next
+    call loads its state from the database again.
     """
 
-    def __init__(self, engine: Engine, settings: IndexSettings, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: IndexSettings,
+        now: Callable[[], float] = time.time,
+        icm: IcmOptions | None = None,
+    ) -> None:
         self._engine = engine
         self._now = now
         self._capacity = min(settings.known_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY)
@@ -66,6 +74,7 @@ class EvmIndexWriter:
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
+        self.icm = IcmWriter(self._session, icm, self._recent_rows)
 
     def close(self) -> None:
         """Close the connection."""
@@ -105,6 +114,7 @@ class EvmIndexWriter:
                     self.documents.forget()
                 EvmChainRow.new(identity).write(connection)
                 self._session.forget()
+        self.icm.start()
         return self._session.started_row().checkpoint
 
     def begin(self, first: int, first_parent: bytes) -> None:
@@ -114,6 +124,7 @@ class EvmIndexWriter:
                 raise OutOfOrder(chain.name, first, f"blocks from {chain.first_height} on are written")
             chain.first_height, chain.first_parent = first, first_parent
             chain.height = chain.traced = first - 1
+            chain.icm_first = first if chain.icm_first >= 0 else -1
         self._derived.height = first - 1
 
     def candidates(self, blocks: Sequence[EvmBlockFacts]) -> set[bytes]:
@@ -152,7 +163,8 @@ class EvmIndexWriter:
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
             creation_rows = creations.write_creations(connection, self._session, block_creations)
-            _write_txs(connection, blocks, transfer_rows, creation_rows)
+            icm_rows = self.icm.write(connection, chain, blocks)
+            _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
             # Only contracts and tokens that exist can be marked, so this batch's have to be written before.
             _mark_changes(connection, blocks)
@@ -167,6 +179,7 @@ class EvmIndexWriter:
                 balances=balances,
                 new_tokens=set(new_tokens),
                 is_complete=chain.is_complete,
+                icm=icm_rows,
             )
             self._derived.add(connection, rows, now)
             if chain.time >= now - documents.RECENT_S:
@@ -191,6 +204,7 @@ class EvmIndexWriter:
         self._tokens = TokenTable(connection, self._capacity, self._recent_rows)
         self._derived = DerivedRows(connection, self._capacity, self._recent_rows)
         self._balances = Balances(connection, self._derived.holders, self._recent_rows)
+        self.icm.load(connection)
         self._interfaces.clear()
         if chain is not None and self._derived.height < 0:
             self._derived.height = chain.first_height - 1
@@ -276,9 +290,10 @@ def _write_txs(
     blocks: Sequence[EvmBlockFacts],
     transfers: Sequence[TransferRow],
     creations: Sequence[CreationRow],
+    icm: IcmRows,
 ) -> None:
     """Write the hashes of the transactions that the rows name."""
-    keys = {tx_key_of(row.key, row.tx_index) for row in transfers}
+    keys = {tx_key_of(row.key, row.tx_index) for row in transfers} | icm.txs
     keys.update([row.tx for row in creations])
     if keys:
         rows = []
@@ -311,7 +326,7 @@ def _append(chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> list[BlockRo
             raise OutOfOrder(chain.name, block.number, f"block {height + 1} is the next")
         if block.parent_hash != parent:
             raise OutOfOrder(chain.name, block.number, f"its parent is not 0x{parent.hex()}")
-        if block.time > MAX_HEIGHT or block.tx_count > MAX_PLACES or len(block.transfers) > MAX_PLACES:
+        if block.time > MAX_HEIGHT or max(block.tx_count, len(block.transfers), len(block.icm)) > MAX_PLACES:
             raise OutOfOrder(chain.name, block.number, "its time, or its number of transactions, is impossible")
         height, parent = block.number, block.hash
         txs += block.tx_count

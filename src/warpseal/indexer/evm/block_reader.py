@@ -58,7 +58,7 @@ _MAX_PROBED_BLOCKS: Final = 512
 # A node that is down at the first start is waited for so long, if the others lack the beginning.
 _PATIENCE_S: Final = 300.0
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
-_MAX_TRANSFERS: Final = 20_000
+_MAX_EVENTS: Final = 20_000
 _REASONS: Final = {BlockMismatch.NUMBER: StopReason.WRONG_HEIGHT}
 
 
@@ -181,7 +181,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     ) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        parent: of the first block; None: any. They end earlier if they have many transfers. Raises if the first is not
+        parent: of the first block; None: any. They end earlier if they have many events. Raises if the first is not
         there or cannot be right: CallFailure, NotHere, MalformedBlock, BlockContradiction.
         """
         heights = range(first, first + count)
@@ -317,8 +317,8 @@ def stop_at(error: BlockContradiction) -> IndexingStopped:
 
 
 def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
-    """Return whether the blocks have as many transfers as a span may have."""
-    return sum(len(block.transfers) + len(block.erc20_transfers) for block in blocks) >= _MAX_TRANSFERS
+    """Return whether the blocks have as many events as a span may have."""
+    return sum(block.event_count for block in blocks) >= _MAX_EVENTS
 
 
 class _CheckedBlocks(NamedTuple):
@@ -341,10 +341,10 @@ def _check(
 ) -> _CheckedBlocks:
     """Check blocks up to the first that is wrong.
 
-    They end earlier, without an error, if they have many transfers. number, parent: of the first block.
+    They end earlier, without an error, if they have many events. number, parent: of the first block.
     """
     checked = _CheckedBlocks([], [], None)
-    transfers = 0
+    events = 0
     for place, header in enumerate(headers):
         raw = receipts.get(place, NO_RECEIPTS)
         try:
@@ -362,8 +362,8 @@ def _check(
         except (MalformedBlock, BlockContradiction) as error:
             return checked._replace(error=error)
         checked.blocks.append(block)
-        transfers += len(block.transfers) + len(block.erc20_transfers)
-        if transfers >= _MAX_TRANSFERS:
+        events += block.event_count
+        if events >= _MAX_EVENTS:
             break
         parent = ParentBlock(block.hash, block.time)
     return checked

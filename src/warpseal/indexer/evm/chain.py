@@ -89,9 +89,9 @@ class EvmChainContext:
         """Write the status of the chain."""
         await self.write(EvmIndexWriter.write_status, status)
 
-    def subscribe(self) -> asyncio.Event:
-        """Return an event that is set whenever blocks have been written."""
-        event = asyncio.Event()
+    def subscribe(self, event: asyncio.Event | None = None) -> asyncio.Event:
+        """Return an event, a new one or the given one, that is set whenever blocks have been written."""
+        event = event or asyncio.Event()
         self._listeners.append(event)
         return event
 
@@ -102,8 +102,8 @@ class EvmChainContext:
             event.set()
 
 
-async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
-    """Wait for an event, or until there may be work without one."""
+async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Wait for an event, or until there may be work without one; None: only for the event."""
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -23,16 +23,19 @@ from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import file_number, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import writing_evm_index
+from warpseal.index.evm.records import IcmOptions
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
+from warpseal.indexer.evm.icm_joiner import IcmJoiner
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.sync import EvmChainSync, NewHeads
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.indexer.verify import SnapshotReader
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.process import first_error
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
@@ -78,7 +81,8 @@ AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Ma
 class EvmIndexerParts(Struct, frozen=True):
     """The parts that all chains share.
 
-    locate: returns the URL of the index of a chain; raises StartupError.
+    locate: returns the URL of the index of a chain; raises StartupError. icm: how messages of ICM are read; None: they
+    are not. elsewhere: chains that another process indexes. has_all_chains: no further chain is added.
     """
 
     sessions: Sessions
@@ -89,6 +93,9 @@ class EvmIndexerParts(Struct, frozen=True):
     load_rules: LoadRules
     ask_interfaces: AskInterfaces
     build_tasks: BuildTasks
+    icm: IcmOptions | None = None
+    elsewhere: frozenset[ChainID] = frozenset()
+    has_all_chains: bool = True
 
 
 class EvmIndexer:
@@ -99,6 +106,8 @@ class EvmIndexer:
         self.parts = parts
         self.rates = CallRates()
         self.prover = BlockProver()
+        readers = {id_: partial(SnapshotReader, parts.locate(id_), parts.index) for id_ in parts.elsewhere}
+        self.joiner = IcmJoiner(readers, self._configured)
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
             self.add(chain)
@@ -114,10 +123,22 @@ class EvmIndexer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._log_progress())
+                tasks.create_task(self.joiner.run())
                 while True:
                     tasks.create_task((await self._added.get()).run())
         finally:
             await self.prover.close()
+
+    def has_messages_of(self, chain_id: ChainID) -> bool:
+        """Return whether the messages that a chain sends are indexed, here or by another process."""
+        indexed = self.chains.get(chain_id)
+        if indexed is None:
+            return chain_id in self.parts.elsewhere
+        return indexed.chain.index is not None and indexed.chain.index.has_icm
+
+    def _configured(self) -> Set[ChainID] | None:
+        """Return all indexed chains; None if others may be found."""
+        return self.chains.keys() | self.parts.elsewhere if self.parts.has_all_chains else None
 
     async def _log_progress(self) -> None:
         while True:
@@ -186,7 +207,18 @@ class IndexedChain:
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, len(self._owner.chains)))
         settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
-        return EvmIndexWriter(writing_evm_index(url, settings, self.chain.blockchain_id), settings)
+        icm, indexing = self._parts.icm, self.chain.index
+        if icm is not None and indexing is not None:
+            icm = structs.replace(
+                icm,
+                messengers=(*icm.messengers, *_addresses(indexing.icm_messengers)),
+                registries=(*icm.registries, *_addresses(indexing.icm_registries)),
+                is_indexed=self._owner.has_messages_of,
+            )
+        if indexing is None or not indexing.has_icm:
+            icm = None
+        engine = writing_evm_index(url, settings, self.chain.blockchain_id)
+        return EvmIndexWriter(engine, settings, icm=icm)
 
     async def _rebuild(self, context: EvmChainContext) -> None:
         """Derive rows that a schema change has dropped, before any block is read from a node."""
@@ -214,7 +246,10 @@ class IndexedChain:
         )
         # All nodes, so that the index does not begin late because only one of them was asked yet.
         await context.nodes.check()
-        async with asyncio.TaskGroup() as tasks:
+        async with AsyncExitStack() as stack:
+            if parts.icm is not None and context.settings.has_icm:
+                stack.enter_context(self._owner.joiner.joining(context))
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
             tasks.create_task(self.indexer.run())
             tasks.create_task(context.nodes.run())
             tasks.create_task(heads.run())
@@ -223,6 +258,10 @@ class IndexedChain:
                 tasks.create_task(_watch_file(path))
             for task in (EarlierTransactions(context), *parts.build_tasks(context)):
                 tasks.create_task(_keep_running(task, context))
+
+
+def _addresses(texts: Iterable[str]) -> Iterator[bytes]:
+    return (bytes.fromhex(text[2:]) for text in texts)
 
 
 @asynccontextmanager

@@ -60,7 +60,8 @@ class EvmChainSync(ChainSync[EvmBlockFacts]):
         # A node may have learnt of an upgrade since the last time.
         settings = self._context.settings
         rules = await self._retrier.call(self._load_rules)
-        self._blocks.rules = replace(rules, has_erc20=settings.has_holders and not settings.first_height)
+        has_erc20 = settings.has_holders and not settings.first_height
+        self._blocks.rules = replace(rules, has_erc20=has_erc20, has_icm=settings.has_icm)
         before = await self._context.write(EvmIndexWriter.identity)
         reported = await self._retrier.call(self._identify)
         identity = EvmChainIdentity(

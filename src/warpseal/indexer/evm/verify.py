@@ -33,9 +33,10 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
 from warpseal.index.consistency import check_file
-from warpseal.index.evm import consistency, holder_consistency
+from warpseal.index.evm import consistency, holder_consistency, icm_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
+from warpseal.index.evm.icm_consistency import SampledMessage
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -113,7 +114,7 @@ class EvmIndexVerifier:
     def __init__(self, name: str, nodes: ChainNodes, rules: BlockRules, url: StoreUrl, settings: IndexSettings) -> None:
         self._name = name
         self._nodes = nodes
-        self._rules = rules
+        self._rules = replace(rules, has_icm=True)
         self._caller = EvmCaller(nodes)
         self._index = SnapshotReader(url, settings)
         self._read = self._index.read
@@ -121,7 +122,7 @@ class EvmIndexVerifier:
     async def run(
         self, count: int, seed: int | None = None, progress: Progress = ignore_progress
     ) -> tuple[IndexFinding, ...]:
-        """Return the result of every check. count: of sampled blocks, of sampled NFT holdings, and of ERC-20 balances.
+        """Return the result of every check. count: of sampled blocks, NFT holdings, ERC-20 balances, and messages.
 
         progress: called with the name of a step, its finished and all its units. Raises StoreDown, IndexDamaged.
         """
@@ -156,7 +157,8 @@ class EvmIndexVerifier:
                     )
                 else:
                     checks.append(check)
-            findings += await self._compare_states([*checks, *map(self._balance_check, balances)], progress)
+            messages = await self._message_checks(count, random)
+            findings += await self._compare_states([*checks, *map(self._balance_check, balances), *messages], progress)
             return tuple(findings)
         finally:
             self._index.close()
@@ -200,6 +202,8 @@ class EvmIndexVerifier:
             ours, theirs = getattr(stored, name), getattr(block.facts, name)
             if ours != theirs:
                 return f"{name}: the index has {_text(ours)}, the node {_text(theirs)}"
+        if difference := await self._read(partial(icm_consistency.compare_messages, block=block.facts)):
+            return difference
         if self._rules.is_executed_first(stored.time):
             root = await asyncio.to_thread(receipts_root, block.receipts)
             if root.hex() != block.header.receipts_root.removeprefix("0x").lower():
@@ -297,6 +301,32 @@ class EvmIndexVerifier:
 
         current = partial(holder_consistency.current_balance, sampled=sampled)
         return _StateCheck(subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge)
+
+    async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
+        """Return comparisons of sampled messages of ICM with what their messengers say."""
+        checks: list[_StateCheck] = []
+        for key in await self._read(partial(icm_consistency.sample_messages, count=count, random=random)):
+            read = partial(icm_consistency.read_message, key=key)
+            message = await self._read(read)
+            for name, expected in message.results.items():
+                call = ContractCall(message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + expected.argument)
+                subject = f"{name} of message 0x{message.message_id.hex()}"
+                checks.append(_StateCheck(subject, call, read, partial(self._judge_message, subject, name)))
+        return checks
+
+    async def _judge_message(
+        self, subject: str, name: str, message: SampledMessage, result: bytes | Reverted, blocks: IndexedRange
+    ) -> IndexFinding:
+        """Return the finding for what a function of a messenger returned."""
+        _, low, high, size = message.results[name]
+        if isinstance(result, Reverted):
+            return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
+        if len(result) == size and low <= int.from_bytes(result) <= high:
+            return self._finding(subject)
+        bound = "" if low == high else f" to 0x{high.to_bytes(size).hex()}"
+        return self._finding(
+            subject, f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}"
+        )
 
     def _remark(self, subject: str, contract: bytes, remark: str) -> IndexFinding:
         return self._finding(subject, remark=remark, contract=account_text(contract))

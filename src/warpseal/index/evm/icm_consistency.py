@@ -1,0 +1,302 @@
+"""Checks of the messages of ICM: ids, derived rows and deliveries are computed again from the facts.
+
+Messages are drawn at random, to be compared with what their messengers say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import zip_longest
+from random import Random
+from typing import Final, NamedTuple
+
+from eth_hash.auto import keccak
+from msgspec.structs import replace
+from sqlalchemy import Connection
+
+from warpseal.chains.evm.blocks import HASH_BYTES
+from warpseal.chains.evm.facts import EvmBlockFacts
+from warpseal.chains.evm.icm_events import (
+    ChangeKind,
+    IcmReceive,
+    IcmSend,
+    MessageFields,
+    Outcome,
+    PayloadKind,
+    encode_message,
+    message_id,
+)
+from warpseal.index import bulk
+from warpseal.index.consistency import Inconsistency
+from warpseal.index.evm.icm_writer import read_icm_rows
+from warpseal.index.evm.keys import block_key, height_of, unpack
+from warpseal.index.evm.resources import read_addresses
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
+from warpseal.index.keys import prefix_of
+from warpseal.index.read_session import ReadSession
+from warpseal.warp.ids import ChainID
+
+_HAS_RECEIPT: Final = (
+    "EXISTS (SELECT 1 FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
+    " WHERE m.message = s.key AND c.kind = 3)"
+)
+_HAS_RETRY: Final = (
+    "EXISTS (SELECT 1 FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
+    " WHERE m.message = r.key AND c.kind = 4)"
+)
+_MAX_WORD: Final = 2 ** (8 * HASH_BYTES) - 1
+_CHANGES: Final = (
+    "SELECT c.kind, c.amount FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
+    " WHERE m.message = ? ORDER BY c.key"
+)
+# What each derived table must have, and what it has.
+_EQUAL: Final = {
+    "routes of messages": (
+        "SELECT destination, key FROM icm_sends",
+        "SELECT destination, send FROM icm_routes",
+    ),
+    "arrivals of messages": (
+        "SELECT source, key FROM icm_receives",
+        "SELECT source, receive FROM icm_arrivals",
+    ),
+    "addresses of messages": (
+        "SELECT sender, key FROM icm_sends UNION SELECT recipient, key FROM icm_sends"
+        " UNION SELECT sender, key FROM icm_receives WHERE body IS NOT NULL"
+        " UNION SELECT recipient, key FROM icm_receives WHERE body IS NOT NULL",
+        "SELECT address, message FROM icm_addresses",
+    ),
+    "changes of messages": (
+        "SELECT message, key FROM icm_changes",
+        "SELECT message, change FROM icm_message_changes",
+    ),
+    "failures of messages": (
+        f"SELECT r.prefix, r.key FROM icm_receives r WHERE r.outcome = 2 AND NOT {_HAS_RETRY}",
+        "SELECT prefix, receive FROM icm_failures",
+    ),
+    "open messages": (
+        f"SELECT s.destination, s.key, CASE WHEN d.outcome = 2 THEN 2 WHEN {_HAS_RECEIPT} THEN 1 ELSE 0 END"
+        " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE d.send IS NULL OR d.outcome = 2",
+        "SELECT destination, send, state FROM icm_open",
+    ),
+}
+_NONE: Final = {
+    "deliveries of another message": (
+        "icm_deliveries d WHERE NOT EXISTS"
+        " (SELECT 1 FROM icm_sends s WHERE s.key = d.send AND s.destination = d.destination)"
+    ),
+    "deliveries that wait for a message that is there": (
+        "icm_unmatched u JOIN icm_ids i ON i.prefix = u.prefix JOIN icm_sends s ON s.key = i.message"
+        " WHERE s.destination = u.destination"
+    ),
+    **{
+        f"rows of {table} without their transaction": (
+            f"{table} r WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = r.key / 1048576 * 1048576 + r.tx_index)"
+        )
+        for table in ("icm_sends", "icm_receives", "icm_changes", "warp_sends")
+    },
+    "changes of no message": (
+        "icm_changes c WHERE NOT EXISTS (SELECT 1 FROM icm_sends s WHERE s.key = c.message)"
+        " AND NOT EXISTS (SELECT 1 FROM icm_receives r WHERE r.key = c.message)"
+    ),
+}
+# The chain that is its own index is the source of its sends, and the destination of its receives.
+_MESSAGES: Final = (
+    "SELECT s.key, m.id, o.id, s.nonce, 1 AS is_send, NULL AS prefix, 1 AS has_id FROM icm_sends s"
+    " JOIN ids m ON m.key = s.messenger JOIN ids o ON o.key = s.destination UNION ALL"
+    " SELECT r.key, m.id, o.id, r.nonce, 0, r.prefix, CASE WHEN r.body IS NULL THEN 0 ELSE 1 END FROM icm_receives r"
+    " JOIN ids m ON m.key = r.messenger JOIN ids o ON o.key = r.source UNION ALL"
+    f" SELECT w.key, w.message, NULL, 0, 2, NULL, 1 FROM warp_sends w WHERE w.kind <> {PayloadKind.TELEPORTER}"
+    " ORDER BY 1"
+)
+
+
+def find_icm_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
+    """Compare rows that must agree and yield the differences. It reads every row of messages."""
+    yield from _check_ids(connection)
+    for subject, (expected, rows) in _EQUAL.items():
+        text = (
+            f"SELECT count(*) FROM (SELECT * FROM ({expected} EXCEPT {rows}) a UNION ALL"
+            f" SELECT * FROM ({rows} EXCEPT SELECT * FROM ({expected}) e) b) c"
+        )
+        ((count,),) = bulk.fetch(connection, text)
+        if count:
+            yield Inconsistency(subject, f"{count} rows are missing, or of no message")
+    for subject, rows in _NONE.items():
+        ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
+        if count:
+            yield Inconsistency(subject, f"{count} rows")
+
+
+def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
+    """Compute the id of each message, and compare it with the rows by which messages are found."""
+    ids = bulk.stream(connection, "SELECT message, prefix FROM icm_ids ORDER BY message")
+    expected = _expected_ids(connection, _chain_id(connection))
+    for row, entry in zip_longest(expected, ids):
+        if row is None or entry is None or row != tuple(entry):
+            yield Inconsistency("ids of messages", f"the message {(row or entry)[0]} is not found by its id")
+            return
+
+
+def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int, int]]:
+    """Yield key and prefix of the messages that are found by id. A receive whose prefix is wrong has another one."""
+    for key, raw, other, nonce, is_send, stored, has_id in bulk.stream(connection, _MESSAGES):
+        if is_send == 2:
+            yield key, prefix_of(sha256(bytes(raw)).digest())
+            continue
+        source, destination = (chain, ChainID(bytes(other))) if is_send else (ChainID(bytes(other)), chain)
+        prefix = prefix_of(message_id(bytes(raw), source, destination, nonce))
+        if has_id or stored != prefix:
+            yield key, prefix
+
+
+class ExpectedResult(NamedTuple):
+    """What a function of a messenger must return: a number of `size` bytes from `low` to `high`."""
+
+    argument: bytes
+    low: int
+    high: int
+    size: int = HASH_BYTES
+
+
+class SampledMessage(NamedTuple):
+    """A message, and what the functions of its messenger must return, by name."""
+
+    messenger: bytes
+    message_id: bytes
+    results: dict[str, ExpectedResult]
+
+
+class StoredMessage(NamedTuple):
+    """A row as an event. has_content: gas limit, tail and body are stored.
+
+    The origin of a sent message is None only if the messenger is its Warp sender, so that it has version 1.
+    """
+
+    event: IcmSend | IcmReceive
+    tx_fee: int
+    has_content: bool = True
+
+
+def sample_messages(connection: Connection, count: int, random: Random) -> list[int]:
+    """Draw at most `count` keys, half of sends and half of receives."""
+    sample = set[int]()
+    for table in ("icm_sends", "icm_receives"):
+        ((low, high),) = bulk.fetch(connection, f"SELECT min(key), max(key) FROM {table}")
+        text = f"SELECT key FROM {table} WHERE key >= ? ORDER BY key LIMIT 1"
+        places = [] if low is None else [random.randint(low, high) for _ in range(count // 2)]
+        sample.update(bulk.fetch(connection, text, place)[0][0] for place in places)
+    return sorted(sample)
+
+
+def read_message(connection: Connection, key: int) -> SampledMessage:
+    """Return a message as it is now."""
+    ((event, _, _),) = _stored_messages(connection, key, key + 1)
+    id_ = event.message_id
+    if isinstance(event, IcmReceive):
+        # Of a messenger that counts from the first block of the chain on.
+        text = (
+            "SELECT count(*) FROM icm_receives r JOIN icm_receives o USING (source, messenger)"
+            " JOIN icm_messengers m USING (messenger), chain c"
+            " WHERE r.key = ? AND m.first = 0 AND c.icm_first = 0"
+        )
+        ((received,),) = bulk.fetch(connection, text, key)
+        redeemer = int.from_bytes(event.redeemer)
+        results = {
+            "messageReceived": ExpectedResult(id_, 1, 1),
+            "getRelayerRewardAddress": ExpectedResult(id_, redeemer, redeemer),
+            # An event does not say whether a receipt was taken from the queue: its size has only a bound.
+            "getReceiptQueueSize": ExpectedResult(event.source, 0, received or _MAX_WORD),
+        }
+        return SampledMessage(event.messenger, id_, results)
+    changes = bulk.fetch(connection, _CHANGES, key)
+    has_receipt = any(change.kind == ChangeKind.RECEIPT for change in changes)
+    fees = [event.fee, *(unpack(bytes(change.amount)) for change in changes if change.kind == ChangeKind.FEE)]
+    fee = 0 if has_receipt else int.from_bytes(event.fee_asset) << 8 * HASH_BYTES | fees[-1]
+    low, high = (0, 0) if has_receipt else (1, _MAX_WORD)
+    if event.message.origin is None and not has_receipt:
+        # Of version 2 only whether there is one.
+        low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encode_message(event.message)))
+    results = {
+        "getMessageHash": ExpectedResult(id_, low, high),
+        "getFeeInfo": ExpectedResult(id_, fee, fee, 2 * HASH_BYTES),
+    }
+    return SampledMessage(event.messenger, id_, results)
+
+
+def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
+    """Return how the rows differ from the messages that a block sends and receives; "" if they do not."""
+    start, end = block_key(block.number), block_key(block.number + 1)
+    ((first,),) = bulk.fetch(connection, "SELECT icm_first FROM chain")
+    if not 0 <= first <= block.number:
+        return ""
+    text = "SELECT i.id, m.first FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
+    firsts = {bytes(raw): key for raw, key in bulk.fetch(connection, text)}
+    text = f"SELECT key FROM icm_changes WHERE key >= ? AND key < ? AND kind = {ChangeKind.RESENT}"
+    resent = {row.key - start for row in bulk.fetch(connection, text, start, end)}
+    rows = {row.event.position: row for row in _stored_messages(connection, start, end)}
+    events = {
+        event.position: event
+        for event in block.icm
+        if isinstance(event, IcmSend | IcmReceive)
+        and firsts.get(event.messenger, end) <= start + event.position
+        and event.position not in resent
+    }
+    for position in sorted(rows.keys() | events.keys()):
+        row, event = rows.get(position), events.get(position)
+        if row is None or event is None:
+            return f"message {position}: {'the node' if row is None else 'the index'} alone has it"
+        message = event.message._replace(origin=row.event.message.origin)
+        if not row.has_content:
+            message = message._replace(gas_limit=0, tail=b"", body=b"")
+        if row.event != replace(event, message=message) or row.tx_fee != block.tx_fees[event.tx_index]:
+            return f"message {position}: the index has {row.event}, the node {event}"
+    return ""
+
+
+def _stored_messages(connection: Connection, low: int, high: int) -> list[StoredMessage]:
+    """Return the messages whose keys are from `low` on and below `high`."""
+    rows, here = read_icm_rows(connection, (low, high)), _chain_id(connection)
+    parties = {0}
+    for send in rows.sends:
+        parties |= {send.messenger, send.destination, send.sender, send.recipient, send.fee_asset}
+        parties.add(send.warp_sender or 0)
+    for receive in rows.receives:
+        parties |= {receive.messenger, receive.source, receive.sender, receive.recipient}
+        parties |= {receive.deliverer, receive.redeemer}
+    ids = read_addresses(ReadSession(connection), parties)
+    messages = []
+    for send in rows.sends:
+        key, messenger, destination = send.key, ids[send.messenger], ChainID(ids[send.destination])
+        warp_sender = messenger if send.warp_sender is None else ids[send.warp_sender] if send.warp_sender else b""
+        sent = IcmSend(
+            key - block_key(height_of(key)), send.tx_index, messenger,
+            message_id(messenger, here, destination, send.nonce),
+            _fields(send, destination, ids, None if send.warp_sender is None else messenger),
+            ids[send.fee_asset], unpack(bytes(send.fee)), warp_sender,
+        )  # fmt: skip
+        messages.append(StoredMessage(sent, unpack(bytes(send.tx_fee))))
+    for receive in rows.receives:
+        key, messenger, source = receive.key, ids[receive.messenger], ChainID(ids[receive.source])
+        received = IcmReceive(
+            key - block_key(height_of(key)), receive.tx_index, messenger,
+            message_id(messenger, source, here, receive.nonce), source, _fields(receive, here, ids),
+            ids[receive.deliverer], ids[receive.redeemer], Outcome(receive.outcome),
+        )  # fmt: skip
+        messages.append(StoredMessage(received, unpack(bytes(receive.tx_fee)), receive.body is not None))
+    return messages
+
+
+def _fields(
+    row: IcmSendRow | IcmReceiveRow, destination: ChainID, ids: dict[int, bytes], origin: bytes | None = None
+) -> MessageFields:
+    """Return the fields of a message; those that are not stored are empty."""
+    gas_limit, tail, body = (bytes(raw or b"") for raw in (row.gas_limit, row.tail, row.body))
+    return MessageFields(
+        row.nonce, ids[row.sender], origin, destination, ids[row.recipient], unpack(gas_limit), tail, body
+    )
+
+
+def _chain_id(connection: Connection) -> ChainID:
+    ((raw,),) = bulk.fetch(connection, "SELECT chain_id FROM chain")
+    return ChainID(bytes(raw))

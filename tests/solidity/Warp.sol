@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+pragma solidity ^0.8.24;
+
+/// Stands in for the Warp precompile: it believes what `stage` was given. The blockchain id is in slot 0.
+contract Warp {
+    struct Message {
+        bytes32 sourceChainID;
+        address originSenderAddress;
+        bytes payload;
+    }
+
+    bytes32 public getBlockchainID;
+    Message private staged;
+
+    event SendWarpMessage(address indexed sender, bytes32 indexed messageID, bytes message);
+
+    function stage(bytes32 source, address sender, bytes calldata payload) external {
+        staged = Message(source, sender, payload);
+    }
+
+    function getVerifiedWarpMessage(uint32) external view returns (Message memory message, bool valid) {
+        return (staged, true);
+    }
+
+    function sendWarpMessage(bytes calldata payload) external returns (bytes32 messageID) {
+        bytes memory call = abi.encodePacked(
+            hex"000000000001", uint32(20), msg.sender, uint32(payload.length), payload
+        );
+        bytes memory message = abi.encodePacked(
+            hex"0000", uint32(12345), getBlockchainID, uint32(call.length), call
+        );
+        messageID = sha256(message);
+        emit SendWarpMessage(msg.sender, messageID, message);
+    }
+}
+
+/// Receives messages of ICM, unless it was told to fail.
+contract Receiver {
+    bool public fails;
+    uint256 public received;
+
+    function setFails(bool value) external {
+        fails = value;
+    }
+
+    function receiveTeleporterMessage(bytes32, address, bytes calldata) external {
+        require(!fails, "not now");
+        ++received;
+    }
+}
+
+/// Logs the events of a messenger, and sends its payload by the precompile.
+contract FalseMessenger {
+    function log(bytes32[] calldata topics, bytes calldata data) external {
+        if (topics.length == 2) {
+            bytes memory copy = data;
+            assembly {
+                log2(add(copy, 32), mload(copy), calldataload(topics.offset), calldataload(add(topics.offset, 32)))
+            }
+        } else {
+            bytes memory copy = data;
+            assembly {
+                log3(
+                    add(copy, 32),
+                    mload(copy),
+                    calldataload(topics.offset),
+                    calldataload(add(topics.offset, 32)),
+                    calldataload(add(topics.offset, 64))
+                )
+            }
+        }
+    }
+
+    function sendWarp(bytes calldata payload) external {
+        Warp(0x0200000000000000000000000000000000000005).sendWarpMessage(payload);
+    }
+}
