@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
@@ -18,10 +19,14 @@ from warpseal.api.data.bodies import (
     ChainInteractions,
     CollectibleBalances,
     DeployedContracts,
+    DeprecatedIcmMessage,
+    DeprecatedIcmMessages,
     Erc1155Transfers,
     EvmChainDetails,
     EvmChainList,
     HistoricalRewards,
+    IcmMessage,
+    IcmMessages,
     NftHolders,
     NftTokens,
     PChainTransactions,
@@ -42,6 +47,7 @@ from warpseal.resources.evm import EvmBlock, NftToken
 PRIMARY_NETWORK: Final = "Primary Network"
 SUBNETS: Final = "Subnets"
 EVM: Final = "EVM chains"
+ICM: Final = "ICM messages"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
 _NETWORKS: Final = "/v1/networks/{network}"
@@ -192,6 +198,51 @@ REINDEX: Final = Operation(
     "POST",
 )
 
+_MESSAGE_FILTERS: Final = (p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_NETWORK)
+ICM_MESSAGES: Final = Operation(
+    "listIcmMessages",
+    "/v1/icm/messages",
+    "ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
+    (*_MESSAGE_FILTERS, *_PAGED),
+    (IcmMessages,),
+    100,
+    ICM,
+)
+ICM_MESSAGE: Final = Operation(
+    "getIcmMessage", "/v1/icm/messages/{messageId}", "An ICM message.", (), (IcmMessage,), 10, ICM
+)
+ICM_MESSAGES_OF_ADDRESS: Final = Operation(
+    "listIcmMessagesByAddress",
+    "/v1/icm/addresses/{address}/messages",
+    "ICM messages that an address sent or received, newest first.",
+    (p.MESSAGE_NETWORK, *_PAGED),
+    (IcmMessages,),
+    100,
+    ICM,
+)
+TELEPORTER_MESSAGES: Final = replace(
+    ICM_MESSAGES,
+    name="listTeleporterMessages",
+    path="/v1/teleporter/messages",
+    summary="Deprecated: `listIcmMessages`.",
+    answers=(DeprecatedIcmMessages,),
+)
+TELEPORTER_MESSAGE: Final = replace(
+    ICM_MESSAGE,
+    name="getTeleporterMessage",
+    path="/v1/teleporter/messages/{messageId}",
+    summary="Deprecated: `getIcmMessage`.",
+    answers=(DeprecatedIcmMessage,),
+)
+TELEPORTER_MESSAGES_OF_ADDRESS: Final = replace(
+    ICM_MESSAGES_OF_ADDRESS,
+    name="listTeleporterMessagesByAddress",
+    path="/v1/teleporter/addresses/{address}/messages",
+    summary="Deprecated: `listIcmMessagesByAddress`.",
+    answers=(DeprecatedIcmMessages,),
+)
+TELEPORTER: Final = (TELEPORTER_MESSAGES, TELEPORTER_MESSAGE, TELEPORTER_MESSAGES_OF_ADDRESS)
+
 AVG_TPS: Final = Operation(
     "getAvgTps",
     "/v1/avg_tps/{chainId}",
@@ -232,6 +283,7 @@ RPC_USAGE: Final = Operation(
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR, FORECAST),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
+    *(ICM_MESSAGES, ICM_MESSAGE, ICM_MESSAGES_OF_ADDRESS, *TELEPORTER),
     RPC_USAGE,
     *(AVG_TPS, TOKEN_HOLDERS, NFT_HOLDERS),
 )

@@ -13,6 +13,7 @@ from warpseal.api.data.chain_endpoints import get_blockchain, list_blocks, list_
 from warpseal.api.data.evm_context import EvmContext
 from warpseal.api.data.evm_endpoints import get_block, get_chain, list_chains, list_deployments
 from warpseal.api.data.holder_endpoints import list_nft_holders, list_token_holders
+from warpseal.api.data.icm_endpoints import get_message, list_messages, list_messages_of_address
 from warpseal.api.data.nft_endpoints import (
     get_token,
     list_collectibles,
@@ -32,10 +33,16 @@ from warpseal.api.data.operations import (
     EVM_CHAIN,
     EVM_CHAINS,
     FORECAST,
+    ICM_MESSAGE,
+    ICM_MESSAGES,
+    ICM_MESSAGES_OF_ADDRESS,
     NFT_HOLDERS,
     REINDEX,
     REWARDS,
     RPC_USAGE,
+    TELEPORTER_MESSAGE,
+    TELEPORTER_MESSAGES,
+    TELEPORTER_MESSAGES_OF_ADDRESS,
     TOKEN,
     TOKEN_HOLDERS,
     TOKENS,
@@ -78,7 +85,7 @@ class DataApi:
         self._contexts = ContextFactory(gate, settings, data, now)
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, and of the forecast."""
+        """Return the routes of endpoints 3 to 16, of the forecast and of ICM messages."""
         return [
             self._primary_route(TRANSACTIONS, list_transactions),
             self._primary_route(BLOCKS, list_blocks),
@@ -96,6 +103,12 @@ class DataApi:
             self._evm_route(TOKENS, list_tokens),
             self._evm_route(REINDEX, reindex),
             self._evm_route(TOKEN, get_token),
+            self._route(ICM_MESSAGES, list_messages),
+            self._route(ICM_MESSAGE, get_message),
+            self._route(ICM_MESSAGES_OF_ADDRESS, list_messages_of_address),
+            self._route(TELEPORTER_MESSAGES, list_messages),
+            self._route(TELEPORTER_MESSAGE, get_message),
+            self._route(TELEPORTER_MESSAGES_OF_ADDRESS, list_messages_of_address),
             self._usage_route(),
         ]
 

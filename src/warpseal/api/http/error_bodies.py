@@ -89,6 +89,7 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     node_height: str | UnsetType = UNSET
     lag_seconds: int | UnsetType = UNSET
     block_id: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
     address: str | UnsetType = UNSET
     token_id: str | UnsetType = UNSET
 

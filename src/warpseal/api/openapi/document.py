@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warpseal.api.data.operations import EVM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
+from warpseal.api.data.operations import EVM, ICM, METRICS_API, OPERATIONS, PRIMARY_NETWORK, SUBNETS, USAGE, Operation
 from warpseal.api.data.parameters import Parameter
 from warpseal.api.data.request_context import HEADER
 from warpseal.api.http.access import KEY_HEADERS
@@ -72,6 +72,7 @@ _TAGS: Final = {
     PRIMARY_NETWORK: "History of the three primary chains, from the index or the node.",
     SUBNETS: "Forecasts of the quorum of subnets and L1s, from a node.",
     EVM: "EVM chains, their blocks, NFTs and contracts, from their indexes or nodes.",
+    ICM: "Messages between EVM chains, from their indexes.",
     USAGE: "Usage of the RPC routes that this daemon forwards.",
     METRICS_API: "Analytics of EVM chains, from their indexes; no key is needed.",
     NODE: "Interfaces of a node: health, administration, validators, EVM calls.",

@@ -264,10 +264,12 @@ class _PageReader:
     ) -> Sequence[int]:
         """Return the first keys; if there are more, add the last of them to `ends`."""
         template, values = (_CANDIDATES_OF, (value, self._end)) if column else (_CANDIDATES, (self._end,))
-        found: set[int] = set()
+        candidates: set[int] = set()
         for table in tables:
-            found.update(row[0] for row in self._session.rows(template.format(name, table, column), *values, count))
-        keys = sorted(found, reverse=True)[:count]
+            candidates.update(
+                row[0] for row in self._session.rows(template.format(name, table, column), *values, count)
+            )
+        keys = sorted(candidates, reverse=True)[:count]
         if len(keys) == count:
             ends.append(keys[-1])
         return keys

@@ -17,6 +17,9 @@ from warpseal.resources.evm import ErcType, Holder, MetadataStatus
 from warpseal.resources.queries import Page
 from warpseal.warp.ids import ChainID
 
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""About the bytes of the URIs and documents, or of the messages, of a page; a single item may have more."""
+
 
 class EvmCheckpoint(Struct, frozen=True):
     """The written blocks of a chain. height, hash, time: the last block. first_parent: parent of the first block."""
@@ -114,7 +117,7 @@ class IcmKeys(NamedTuple):
     read_to: IcmPosition | None = None
 
 
-class IcmMessage(Struct, frozen=True, kw_only=True):
+class MessageSide(Struct, frozen=True, kw_only=True):
     """One side of a message. tail, body: see `MessageFields`; body is None if only the source's index has it.
 
     time: of the block. fee: of the transaction, in wei.
@@ -134,7 +137,7 @@ class IcmMessage(Struct, frozen=True, kw_only=True):
     tx_fee: int
 
 
-class SentMessage(IcmMessage, frozen=True, kw_only=True):
+class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
     reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
@@ -149,7 +152,7 @@ class SentMessage(IcmMessage, frozen=True, kw_only=True):
     receive: int | None
 
 
-class ReceivedMessage(IcmMessage, frozen=True, kw_only=True):
+class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its destination. is_executed: at once, or by a retry."""
 
     deliverer: bytes
