@@ -110,10 +110,13 @@ async def _list_messages(context: RequestContext, address: bytes | None) -> Resp
     more: IcmPosition | None = None
     if network is None or is_served(context, network):
         keys, more = await _read_page(indexes, criteria, query.page)
-    messages = [_describe(context, message) for message in await _read_messages(indexes, keys)]
+    places = [(key.position.chain, key.position.key) for key in keys]
+    sides = await _read_sides(indexes, places)
+    joined = await _join_sides(indexes, [sides[place] for place in places if place in sides])
+    messages = tuple(_describe(context, message) for message in joined)
     body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
     return await context.respond(
-        body(next_page_token=await context.next_token(query, more), messages=tuple(messages))  # type: ignore[arg-type]
+        body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
     )
 
 
@@ -158,13 +161,6 @@ async def _read_page(
             break
         keys.append(item)
     return keys, keys[-1].position if len(keys) < len(items) else read_to
-
-
-async def _read_messages(indexes: Mapping[ChainID, EvmIndex], keys: Sequence[IcmKey]) -> Sequence[_Message]:
-    """Return messages by their keys, in this order."""
-    places = [(key.position.chain, key.position.key) for key in keys]
-    sides = await _read_sides(indexes, places)
-    return await _join_sides(indexes, [sides[place] for place in places if place in sides])
 
 
 async def _read_sides(

@@ -7,13 +7,14 @@ says how far.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
 from warpseal.index.evm.queries import MAX_SCANNED, read_state
 from warpseal.index.evm.records import IcmKey, IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
 from warpseal.index.evm.resources import read_addresses, read_contracts
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.warp.ids import ChainID
@@ -44,51 +45,16 @@ _NEWEST_CHANGE: Final = (
     "(SELECT max(c.key) FROM (SELECT change FROM icm_message_changes WHERE message = s.key ORDER BY change DESC"
     f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change WHERE c.kind = {{}})"
 )
+# The row of a send, its delivery, and its last changes.
 _SENT: Final = (
-    "SELECT s.key, s.tx_index, s.messenger, s.destination, s.nonce, s.sender, s.recipient, s.tail, s.body, s.tx_fee,"
-    f" s.fee_asset, s.fee, d.receive, {_NEWEST_CHANGE.format(int(ChangeKind.FEE))},"
+    f"SELECT s.*, d.receive, {_NEWEST_CHANGE.format(int(ChangeKind.FEE))},"
     f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}"
     " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
 )
 _RECEIVED: Final = (
-    "SELECT r.key, r.tx_index, r.messenger, r.source, r.nonce, r.sender, r.recipient, r.tail, r.body, r.tx_fee,"
-    f" r.deliverer, r.redeemer, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
+    f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
 )
-
-
-class _SentRow(NamedTuple):
-    key: int
-    tx_index: int
-    messenger: int
-    destination: int
-    nonce: int
-    sender: int
-    recipient: int
-    tail: bytes | None
-    body: bytes
-    tx_fee: bytes
-    asset: int
-    fee: bytes
-    receive: int | None
-    fee_change: int | None
-    receipt: int | None
-
-
-class _ReceivedRow(NamedTuple):
-    key: int
-    tx_index: int
-    messenger: int
-    source: int
-    nonce: int
-    sender: int
-    recipient: int
-    tail: bytes | None
-    body: bytes | None
-    tx_fee: bytes
-    deliverer: int
-    redeemer: int
-    is_executed: int
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
@@ -119,23 +85,22 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
 
 def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
     """Return messages by their keys; those that are not there are left out."""
-    sent = list(map(_SentRow._make, session.by_keys(_SENT, keys)))
-    received = list(map(_ReceivedRow._make, session.by_keys(_RECEIVED, keys)))
-    rows: list[_SentRow | _ReceivedRow] = [*sent, *received]
-    chains = {row.destination for row in sent} | {row.source for row in received}
-    accounts = {account for row in rows for account in (row.messenger, row.sender, row.recipient)}
-    accounts |= {row.asset for row in sent}
-    accounts |= {account for row in received for account in (row.deliverer, row.redeemer)}
-    ids = read_addresses(session, chains | accounts)
+    sent = [(IcmSendRow._make(row[:-3]), *row[-3:]) for row in session.by_keys(_SENT, keys)]
+    received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
+    rows = [row[0] for row in (*sent, *received)]
+    id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
+    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset)}
+    id_keys |= {key for row, _ in received for key in (row.source, row.deliverer, row.redeemer)}
+    ids = read_addresses(session, id_keys)
     txs = {tx_key_of(row.key, row.tx_index) for row in rows}
     hashes = dict(session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", txs))
     times = _times(session, [row.key for row in rows])
     own = ChainID(next((bytes(row[0]) for row in session.rows("SELECT chain_id FROM chain")), b""))
-    changes = [row.fee_change for row in sent if row.fee_change is not None]
+    changes = [fee_change for _, _, fee_change, _ in sent if fee_change is not None]
     fees = dict(session.by_keys("SELECT key, amount FROM icm_changes WHERE key IN {keys}", changes))
-    contracts = read_contracts(session, {row.asset for row in sent})
+    contracts = read_contracts(session, {send.fee_asset for send, *_ in sent})
 
-    def fields(row: _SentRow | _ReceivedRow, source: ChainID, destination: ChainID) -> dict[str, Any]:
+    def fields(row: IcmSendRow | IcmReceiveRow, source: ChainID, destination: ChainID) -> dict[str, Any]:
         messenger = ids[row.messenger]
         return {
             "message_id": message_id(messenger, source, destination, row.nonce),
@@ -153,24 +118,24 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
         }
 
     messages: dict[int, SentMessage | ReceivedMessage] = {}
-    for send in sent:
-        asset = contracts.get(send.asset)
+    for send, delivery, fee_change, receipt in sent:
+        asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
-            asset=ids[send.asset],
+            asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",
             asset_decimals=(asset and asset.decimals) or 0,
-            reward=unpack(bytes(send.fee if send.fee_change is None else fees[send.fee_change])),
-            has_receipt=send.receipt is not None,
-            receive=send.receive,
+            reward=unpack(bytes(send.fee if fee_change is None else fees[fee_change])),
+            has_receipt=receipt is not None,
+            receive=delivery,
         )
-    for receive in received:
+    for receive, is_executed in received:
         messages[receive.key] = ReceivedMessage(
             **fields(receive, ChainID(ids[receive.source]), own),
             deliverer=ids[receive.deliverer],
             redeemer=ids[receive.redeemer],
-            is_executed=bool(receive.is_executed),
+            is_executed=is_executed,
         )
     return messages
 
