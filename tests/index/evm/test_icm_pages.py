@@ -7,15 +7,17 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
+from tests.chains.evm.icm_logs import Message
 from tests.index.evm.fixtures import small_settings
-from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B, IcmHistory
+from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B, IcmHistory, block_of
 from tests.index.evm.icm_rows import icm_writers, join
 from warpseal.chains.evm.icm_events import IcmReceive, IcmSend
 from warpseal.index.evm import icm_queries
 from warpseal.index.evm.database import evm_index_url
+from warpseal.index.evm.icm_queries import MAX_CHANGES
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import IcmPosition, IcmQuery, ReceivedMessage
+from warpseal.index.evm.records import IcmPosition, IcmQuery, ReceivedMessage, SentMessage
 from warpseal.warp.ids import ChainID
 
 INDEXED = frozenset((A, B))
@@ -162,3 +164,19 @@ async def test_messages_are_found_by_their_ids_with_both_sides(any_index_url: st
                     assert receive.body is None
                     assert receive.is_executed == (received.outcome == "executed")
             assert await index.find_icm_message(bytes(32)) is None
+
+
+@pytest.mark.parametrize(("later", "reward"), [(MAX_CHANGES - 1, 9), (MAX_CHANGES, 2)])
+async def test_only_the_newest_changes_of_a_message_are_read(any_index_url: str, later: int, reward: int) -> None:
+    """Any account may add to a fee, so that a message may have any number of changes."""
+    message = Message(A, B, 1, PEOPLE[0], PEOPLE[1], fee=2)
+    blocks = [
+        block_of(0, [message.sent(), *[message.fee_added(fee) for fee in range(3, 10)]]),
+        block_of(1, [message.sent() for _ in range(later)]),
+    ]
+    with icm_writers(any_index_url) as writers:
+        writers[A].write(blocks)
+    async with open_index(any_index_url, A) as index:
+        sent = await index.find_icm_message(message.id)
+    assert isinstance(sent, SentMessage)
+    assert sent.reward == reward
