@@ -75,9 +75,11 @@ def parameters_of(query: IcmQuery) -> dict[str, str]:
     names = {"chain": "blockchainId", "source": "sourceBlockchainId", "destination": "destinationBlockchainId"}
     chains = {name: getattr(query, field) for field, name in names.items()}
     accounts = {"from": query.sender, "to": query.recipient}
+    times = {"startTimestamp": query.times.since, "endTimestamp": query.times.until}
     return {
         **{name: id_text(raw) for name, raw in chains.items() if raw is not None},
         **{name: hex_text(raw) for name, raw in accounts.items() if raw is not None},
+        **{name: str(time) for name, time in times.items() if time is not None},
     }
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.chains.evm.icm_logs import Message
 from tests.index.evm.fixtures import small_settings
+from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B, IcmHistory, block_of
 from tests.index.evm.icm_rows import icm_writers, join
 from warpseal.chains.evm.icm_events import IcmReceive, IcmSend
@@ -18,15 +19,25 @@ from warpseal.index.evm.icm_queries import MAX_CHANGES
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.resources.queries import TimeRange
 from warpseal.warp.ids import ChainID
 
 INDEXED = frozenset((A, B))
+TIMES = [
+    TimeRange(made_block(20).time, made_block(35).time),
+    TimeRange(since=made_block(30).time + 1),
+    TimeRange(until=made_block(9).time - 1),
+    TimeRange(0, 5),
+    TimeRange(2**53, 2**53),
+]
 QUERIES = [
     IcmQuery(),
     *(IcmQuery(chain=chain_id) for chain_id in (A, B, ABSENT, ChainID(bytes(32)))),
     *(IcmQuery(source=source, destination=destination) for source, destination in product((None, A, ABSENT), repeat=2)),
     IcmQuery(chain=B, source=A),
     IcmQuery(chain=B, source=A, destination=ABSENT),
+    *(IcmQuery(times=times) for times in TIMES),
+    IcmQuery(address=PEOPLE[1], times=TIMES[0]),
     *(IcmQuery(address=person) for person in PEOPLE),
     IcmQuery(address=bytes(20)),
     IcmQuery(sender=PEOPLE[1]),
@@ -72,10 +83,11 @@ def positions(history: IcmHistory, chain_id: ChainID) -> dict[bytes, IcmPosition
 def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tuple[IcmPosition, bytes]]:
     chain = history.chains[chain_id]
 
-    def is_wanted(id_: bytes) -> bool:
+    def is_wanted(id_: bytes, time: int) -> bool:
         message = (chain.sent.get(id_) or chain.received[id_]).message
         return (
-            query.chain in (None, message.source, message.destination)
+            (query.times.since or 0) <= time <= (2**63 if query.times.until is None else query.times.until)
+            and query.chain in (None, message.source, message.destination)
             and query.source in (None, message.source)
             and query.destination in (None, message.destination)
             and query.sender in (None, message.sender)
@@ -83,7 +95,7 @@ def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tu
             and query.address in (None, message.sender, message.recipient)
         )
 
-    return [(position, id_) for id_, position in positions(history, chain_id).items() if is_wanted(id_)]
+    return [(position, id_) for id_, position in positions(history, chain_id).items() if is_wanted(id_, position.time)]
 
 
 async def read_all(index: EvmIndex, query: IcmQuery, size: int) -> list[tuple[IcmPosition, bytes]]:

@@ -38,6 +38,7 @@ from warpseal.api.data.parameters import (
     Parameter,
     read_account,
     read_id,
+    time_range_in,
 )
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
@@ -103,6 +104,7 @@ async def _list_messages(context: RequestContext, address: bytes | None) -> Resp
         sender=values.get(SENDER.name),
         recipient=values.get(RECIPIENT.name),
         address=address,
+        times=time_range_in(values),
         indexed=frozenset(indexes),
     )
     network = values.get(MESSAGE_NETWORK.name)

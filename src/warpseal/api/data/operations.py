@@ -199,11 +199,12 @@ REINDEX: Final = Operation(
 )
 
 _MESSAGE_FILTERS: Final = (p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_NETWORK)
+_MESSAGE_TIMES: Final = (p.START_TIMESTAMP, p.END_TIMESTAMP)
 ICM_MESSAGES: Final = Operation(
     "listIcmMessages",
     "/v1/icm/messages",
     "ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
-    (*_MESSAGE_FILTERS, *_PAGED),
+    (*_MESSAGE_FILTERS, *_MESSAGE_TIMES, *_PAGED),
     (IcmMessages,),
     100,
     ICM,
@@ -215,7 +216,7 @@ ICM_MESSAGES_OF_ADDRESS: Final = Operation(
     "listIcmMessagesByAddress",
     "/v1/icm/addresses/{address}/messages",
     "ICM messages that an address sent or received, newest first.",
-    (p.MESSAGE_NETWORK, *_PAGED),
+    (p.MESSAGE_NETWORK, *_MESSAGE_TIMES, *_PAGED),
     (IcmMessages,),
     100,
     ICM,

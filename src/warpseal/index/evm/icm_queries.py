@@ -31,8 +31,8 @@ _FIRST_BLOCK: Final = (
     " SELECT CASE WHEN b.time < ? THEN b.number + 1 ELSE s.low END, CASE WHEN b.time < ? THEN s.high ELSE b.number END"
     " FROM s JOIN blocks b ON b.number = (s.low + s.high) / 2 WHERE s.low < s.high) SELECT max(low) FROM s"
 )
-_CANDIDATES: Final = "SELECT {0} FROM {1} WHERE {0} < ? ORDER BY {0} DESC LIMIT ?"
-_CANDIDATES_OF: Final = "SELECT {0} FROM {1} WHERE {2} = ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
+_CANDIDATES: Final = "SELECT {0} FROM {1} WHERE {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
+_CANDIDATES_OF: Final = "SELECT {0} FROM {1} WHERE {2} = ? AND {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
 _SENDS: Final = (
     "SELECT key, destination, sender, recipient, length(body) + coalesce(length(tail), 0) FROM icm_sends"
     " WHERE key IN {keys}"
@@ -63,15 +63,21 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     if state is None or state.chain.icm_first < 0:
         return IcmKeys()
     chain = ChainID(bytes(state.chain.chain_id))
+
+    def first_key(time: int) -> int:
+        ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
+        return block_key(first)
+
     end = block_key(state.height + 1)
     if before is not None and before.chain == chain:
         end = min(end, before.key)
     elif before is not None:
         # Of messages with one time, those of the chain with the larger id come first.
-        time = before.time + (chain < before.chain)
-        ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-        end = block_key(first)
-    sizes, read_to = _PageReader(session, query, chain, end, limit).read()
+        end = first_key(before.time + (chain < before.chain))
+    if query.times.until is not None:
+        end = min(end, first_key(query.times.until + 1))
+    start = 0 if query.times.since is None else first_key(query.times.since)
+    sizes, read_to = _PageReader(session, query, chain, (start, end), limit).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:
         keys, read_to = keys[:limit], keys[limit - 1]
@@ -154,13 +160,15 @@ def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentM
 
 
 class _PageReader:
-    """Reads the keys of one page of one chain. end: the page begins behind this key."""
+    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last."""
 
-    def __init__(self, session: ReadSession, query: IcmQuery, chain: ChainID, end: int, limit: int) -> None:
+    def __init__(
+        self, session: ReadSession, query: IcmQuery, chain: ChainID, bounds: tuple[int, int], limit: int
+    ) -> None:
         self._session = session
         self._query = query
         self._chain = chain
-        self._end = end
+        self._bounds = bounds
         self._limit = limit
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.sender, query.recipient, query.address)
@@ -228,7 +236,7 @@ class _PageReader:
         self, ends: list[int], count: int, name: str, tables: Sequence[str], column: str = "", value: int = 0
     ) -> Sequence[int]:
         """Return the first keys; if there are more, add the last of them to `ends`."""
-        template, values = (_CANDIDATES_OF, (value, self._end)) if column else (_CANDIDATES, (self._end,))
+        template, values = (_CANDIDATES_OF, (value, *self._bounds)) if column else (_CANDIDATES, self._bounds)
         candidates: set[int] = set()
         for table in tables:
             candidates.update(

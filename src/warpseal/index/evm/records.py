@@ -14,7 +14,7 @@ from msgspec import Struct
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, MetadataStatus
-from warpseal.resources.queries import Page
+from warpseal.resources.queries import Page, TimeRange
 from warpseal.warp.ids import ChainID
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -83,7 +83,8 @@ class ReceivedBatch(NamedTuple):
 class IcmQuery(Struct, frozen=True):
     """Messages that one chain is to list: what it sent, and what it received of sources that are not indexed.
 
-    chain: source or destination. address: sender or recipient. indexed: the chains whose own indexes have their sends.
+    chain: source or destination. address: sender or recipient. times: of the blocks that a list shows. indexed: the
+    chains whose own indexes have their sends.
     """
 
     chain: ChainID | None = None
@@ -92,6 +93,7 @@ class IcmQuery(Struct, frozen=True):
     sender: bytes | None = None
     recipient: bytes | None = None
     address: bytes | None = None
+    times: TimeRange = TimeRange()
     indexed: frozenset[ChainID] = frozenset()
 
 
