@@ -18,7 +18,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.icm_queries import MAX_CHANGES
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.index.evm.records import IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
 from warpseal.resources.queries import TimeRange
 from warpseal.warp.ids import ChainID
 
@@ -131,6 +131,13 @@ async def test_pages_are_those_of_the_model(
                     messages = await read_all(index, replace(query, indexed=INDEXED), size)
                     assert messages == expected(history, chain_id, query), (query, size)
     assert all(any(expected(history, chain_id, query) for chain_id in (A, B)) for query in (QUERIES[0], *QUERIES[-3:]))
+
+
+async def test_receives_of_indexed_sources_end_no_page(any_index_url: str, history: IcmHistory) -> None:
+    write(any_index_url, history)
+    async with open_index(any_index_url, B) as index:
+        page = await index.icm_page(IcmQuery(source=A, indexed=INDEXED), None, 1)
+    assert page == IcmKeys([], None)
 
 
 async def test_a_page_begins_behind_a_message_of_another_chain(any_index_url: str, history: IcmHistory) -> None:

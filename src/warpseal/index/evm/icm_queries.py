@@ -33,6 +33,7 @@ _FIRST_BLOCK: Final = (
 )
 _CANDIDATES: Final = "SELECT {0} FROM {1} WHERE {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
 _CANDIDATES_OF: Final = "SELECT {0} FROM {1} WHERE {2} = ? AND {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
+_NEWEST_RECEIVES: Final = "SELECT key, source FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?"
 _SENDS: Final = (
     "SELECT key, destination, sender, recipient, length(body) + coalesce(length(tail), 0) FROM icm_sends"
     " WHERE key IN {keys}"
@@ -179,6 +180,9 @@ class _PageReader:
         query, sizes = self._query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
+        excluded = {self._key(raw) for raw in query.indexed}
+        if sources and sources <= excluded:
+            sources = None
         parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
         ends = [0]
         if parties:
@@ -186,9 +190,8 @@ class _PageReader:
                 ends, MAX_SCANNED, "message", ("recent_icm_addresses", "older_icm_addresses"), "address", parties[0]
             )
         else:
-            sends = self._read_side(ends, destinations, "send", "icm_routes", "destination", "icm_sends")
-            receives = self._read_side(ends, sources, "receive", "icm_arrivals", "source", "icm_receives")
-        excluded = {self._key(raw) for raw in query.indexed}
+            sends = self._read_sends(ends, destinations)
+            receives = self._read_receives(ends, sources, excluded)
         for text, others, keys, hidden in (
             (_SENDS, destinations, sends, set[int]()),
             (_RECEIVES, sources, receives, excluded),
@@ -220,17 +223,25 @@ class _PageReader:
             and (query.address is None or self._key(query.address) in (sender, recipient))
         )
 
-    def _read_side(
-        self, ends: list[int], others: set[int] | None, name: str, routes: str, column: str, table: str
-    ) -> Sequence[int]:
-        """Return candidates among the sends, or the receives. others: see `_other_sides`."""
-        if others is None:
+    def _read_sends(self, ends: list[int], destinations: set[int] | None) -> Sequence[int]:
+        if destinations is None:
             return ()
-        if others:
-            return self._read_candidates(ends, self._limit + 1, name, (routes,), column, next(iter(others)))
-        # Most messages that a chain received may be those of indexed sources.
-        count = self._limit + 1 if table == "icm_sends" else MAX_SCANNED
-        return self._read_candidates(ends, count, "key", (table,))
+        count = self._limit + 1
+        if destinations:
+            return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
+        return self._read_candidates(ends, count, "key", ("icm_sends",))
+
+    def _read_receives(self, ends: list[int], sources: set[int] | None, excluded: set[int]) -> Sequence[int]:
+        if sources is None:
+            return ()
+        if sources:
+            table, count, source = "icm_arrivals", self._limit + 1, next(iter(sources))
+            return self._read_candidates(ends, count, "receive", (table,), "source", source)
+        # Nearly all may be of indexed sources, so that their rows are not looked up.
+        rows = self._session.rows(_NEWEST_RECEIVES, *self._bounds, MAX_SCANNED)
+        if len(rows) == MAX_SCANNED:
+            ends.append(rows[-1][0])
+        return [key for key, source in rows if source not in excluded]
 
     def _read_candidates(
         self, ends: list[int], count: int, name: str, tables: Sequence[str], column: str = "", value: int = 0
