@@ -52,7 +52,7 @@ from warpseal.warp.ids import ChainID, id_text
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
 
-_NO_REWARD: Final = IcmRewardDetails(address=account_text(bytes(20)), name="", symbol="", decimals=0, value="0")
+_NO_REWARD: Final = IcmRewardDetails(address=hex_text(bytes(20)), name="", symbol="", decimals=0, value="0")
 
 
 class _Message(NamedTuple):
