@@ -12,6 +12,7 @@ from tests.api.data import evm_history as h
 from tests.api.data import samples as s
 from tests.api.data.fixtures import client_of
 from tests.api.data.metrics_fixtures import MadeChain, file_urls, metrics_setup
+from tests.api.data.test_icm import icm_setup, write_chains
 from tests.api.data.test_sdk_models import ALICE, SETUP
 from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
@@ -19,13 +20,14 @@ from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import address
+from tests.index.evm.icm_histories import PEOPLE, A, IcmHistory
 from tests.index.evm.test_holders import TOKENS, Blocks, IndexFiller
 from tests.integration.indexed_daemon import fetch_all
 from tests.integration.l1_daemon import HEIGHT, attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.index.evm.records import ContractFacts
 from warpseal.resources.evm import ErcType
-from warpseal.resources.text import account_text
+from warpseal.resources.text import account_text, hex_text
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.values import SimMessage
 from warpseal.upstream.endpoint import EvmIndexing
@@ -34,6 +36,11 @@ from warpseal.warp.ids import id_text, node_id_text
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SDKS = ("avacloud-sdk", "chainkit")
 SCRIPT = "data_api.mjs"
+OF_TELEPORTER = (
+    "teleporter.listTeleporterMessages",
+    "teleporter.listTeleporterMessagesByAddress",
+    "teleporter.getTeleporterMessage",
+)
 PRIMARY = "data.primaryNetwork."
 EVM = "data.evm."
 METRICS = "metrics.chains."
@@ -226,6 +233,51 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
     assert token[0]["metadata"]["attributes"] == h.FIELDS.attributes
     kinds = [item["error"]["kind"].removesuffix("Error") for item in (again, unknown)]
     assert kinds == ["TooManyRequests", "NotFound"]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: str) -> None:
+    """Of every status, by both kinds of paths."""
+    history = IcmHistory(43)
+    history.add_blocks(40)
+    write_chains(tmp_path, {chain_id: chain.blocks for chain_id, chain in history.chains.items()})
+    whole = {"pageSize": 100}
+    person, chain = hex_text(PEOPLE[1]), id_text(A)
+    async with icm_setup(tmp_path) as setup, client_of(setup) as client:
+        async with client.get("/v1/icm/messages", params=whole) as response:
+            messages = (await response.json())["messages"]
+        by_status = {message["status"]: message["messageId"] for message in messages}
+        for names in (("icm.list", "icm.listByAddress", "icm.get"), OF_TELEPORTER):
+            listed, by_address, one = (f"data.{name}" for name in names)
+            filters = {"sourceBlockchainId": chain, "from": person, "to": person, "network": NETWORK}
+            calls: list[Call] = [
+                *((listed, size) for size in (whole, {"pageSize": 1}, {"pageSize": 7})),
+                (listed, {**filters, "pageSize": 1}),
+                (listed, {"blockchainId": chain, "destinationBlockchainId": "11", **whole}),
+                (by_address, {"address": person, "network": NETWORK, "pageSize": 3}),
+                *((one, {"messageId": message_id}) for message_id in by_status.values()),
+                (one, {"messageId": "0x" + "00" * 32}),
+                (listed, {"blockchainId": "nowhere"}),
+            ]
+            *read, unknown, wrong = await asked(sdk, str(client._base_url).rstrip("/"), calls)
+            assert [item.get("error") for item in read] == [None] * len(read)
+            ids = [
+                [message["messageId"] for page in item["pages"] for message in page["messages"]] for item in read[:6]
+            ]
+            assert ids[:3] == [[message["messageId"] for message in messages]] * 3
+            assert ids[3] == [
+                message["messageId"]
+                for message in messages
+                if (message["sourceBlockchainId"], message["from"], message["to"])
+                == (chain, *[account_text(PEOPLE[1])] * 2)
+            ]
+            assert len(ids[4]) > 2
+            assert len(ids[5]) > 2
+            statuses = [item["pages"][0]["status"] for item in read[6:]]
+            assert statuses == list(by_status)
+            assert set(statuses) == {"pending", "delivered", "delivered_source_not_indexed"}
+            kinds = [item["error"]["kind"].removesuffix("Error") for item in (unknown, wrong)]
+            assert kinds == ["NotFound", "BadRequest"]
 
 
 async def test_an_sdk_reads_every_page_of_holders(tmp_path: Path) -> None:

@@ -116,6 +116,8 @@ def test_operation_ids_are_unique_and_those_of_the_hosted_service() -> None:
         "getSingleValidatorDetails",
         *("getChainInfo", "getBlock", "listErc1155Transactions", "listCollectibleBalances"),
         *("listContractDeployments", "listTokens", "reindexNft"),
+        *("listIcmMessages", "getIcmMessage", "listIcmMessagesByAddress"),
+        *("listTeleporterMessages", "getTeleporterMessage", "listTeleporterMessagesByAddress"),
         *("getAvgTps", "getAddressesByBalanceOverTime", "getNftHoldersByContractAddress"),
     } <= set(body)
 
@@ -126,6 +128,8 @@ def test_compute_units_are_those_of_the_hosted_service() -> None:
         # The forecast, which the hosted service does not have.
         100,
         *(1, 1, 10, 20, 20, 20, 20, 20, 10),
+        *(100, 10, 100),
+        *(100, 10, 100),
         200,
         *(20, 1000, 500),
     ]

@@ -46,7 +46,7 @@ def icm_writer(
     try:
         while writer.rebuild(60.0) is not None:
             pass
-        if writer.start(EvmChainIdentity(chain_id, 1, b"g" * 32, first)) is None:
+        if writer.start(EvmChainIdentity(chain_id, chain_id[0], b"g" * 32, first)) is None:
             writer.begin(first, parent)
         yield writer
     finally:

@@ -9,8 +9,7 @@ from tests.index.evm.histories import MAX, START, History, address, made_block, 
 from tests.index.evm.model import EvmModel
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.index.evm.records import ContractFacts, TokenDocument
-from warpseal.index.evm.resources import MAX_PAGE_BYTES
+from warpseal.index.evm.records import MAX_PAGE_BYTES, ContractFacts, TokenDocument
 from warpseal.resources.base import UNSET, SortOrder
 from warpseal.resources.evm import CollectibleQuery, Erc1155Query, ErcType, MetadataStatus
 from warpseal.resources.queries import PageRequest

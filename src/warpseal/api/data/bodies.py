@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from warpseal.api.data.sdk_resources import SdkCChainTransaction, SdkXChainTransaction
 from warpseal.api.data.staking_resources import (
@@ -251,6 +251,91 @@ class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
     total_holders: int
     total_tokens: int
     events_inconsistent: bool | UnsetType = UNSET
+
+
+class IcmStatus(StrEnum):
+    """Whether a message was received, as far as the indexes know; or only that, if its source is not indexed."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DELIVERED_SOURCE_NOT_INDEXED = "delivered_source_not_indexed"
+
+
+class IcmReceipt(Resource, frozen=True, gc=False, kw_only=True):
+    """A receipt that the message carries: for a message of the other direction, and the account that gets its fee."""
+
+    received_message_nonce: str
+    relayer_reward_address: str
+
+
+class IcmRewardDetails(Resource, frozen=True, gc=False, kw_only=True):
+    """The fee of a message in the smallest unit of its ERC-20 token; an unknown name or symbol is empty."""
+
+    address: str
+    name: str
+    symbol: str
+    decimals: int
+    erc_type: Literal["ERC-20"] = "ERC-20"
+    value: str
+
+
+class IcmSourceTransaction(Resource, frozen=True, gc=False, kw_only=True):
+    """The transaction that sent a message. timestamp: Unix seconds. gasSpent: its fee in wei."""
+
+    tx_hash: str
+    timestamp: int
+    gas_spent: str
+
+
+class IcmDestinationTransaction(IcmSourceTransaction, frozen=True, gc=False, kw_only=True):
+    """The transaction that received a message."""
+
+    reward_redeemer: str
+    deliverer_address: str
+
+
+class _Message(Resource, frozen=True, gc=False, kw_only=True):
+    message_id: str
+    source_blockchain_id: str
+    destination_blockchain_id: str
+    source_evm_chain_id: str
+    destination_evm_chain_id: str
+    message_nonce: str
+    sender: str = field(name="from")
+    to: str
+    data: str | UnsetType = UNSET
+    message_executed: bool
+    receipts: tuple[IcmReceipt, ...]
+    receipt_delivered: bool
+    reward_details: IcmRewardDetails
+    source_transaction: IcmSourceTransaction | UnsetType = UNSET
+    destination_transaction: IcmDestinationTransaction | UnsetType = UNSET
+    status: IcmStatus
+
+
+class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):
+    """An ICM message. An unknown EVM chain id is empty. data: left out if only the source would know it."""
+
+    icm_contract_address: str
+
+
+class DeprecatedIcmMessage(_Message, frozen=True, gc=False, kw_only=True):
+    """An ICM message at the deprecated paths. icmContractAddress: of `delivered_source_not_indexed` only."""
+
+    teleporter_contract_address: str
+    icm_contract_address: str | UnsetType = UNSET
+
+
+class IcmMessages(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of ICM messages, newest first."""
+
+    messages: tuple[IcmMessage, ...]
+
+
+class DeprecatedIcmMessages(_Page, frozen=True, gc=False, kw_only=True):
+    """A page of ICM messages at the deprecated paths."""
+
+    messages: tuple[DeprecatedIcmMessage, ...]
 
 
 class UsageNetwork(StrEnum):

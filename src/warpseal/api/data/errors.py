@@ -75,14 +75,14 @@ class IndexStale(WarpsealError):
 
 
 class IndexBehind(WarpsealError):
-    """The index of an EVM chain does not have the token yet, and it lacks blocks that may hold it."""
+    """The index of an EVM chain does not have the token or message yet, and it lacks blocks that may hold it."""
 
     code = "index_behind"
     http_status = 503
     retry_after_s: float = RETRY_LATER_S
 
     def __init__(self, chain: str, height: int, node_height: int) -> None:
-        text = f"the index of EVM chain {chain} has no such token at block {height}; the chain is at {node_height}"
+        text = f"the index of EVM chain {chain} does not have it at block {height}; the chain is at {node_height}"
         super().__init__(text, chain=chain, height=str(height), node_height=str(node_height))
 
 
@@ -94,6 +94,16 @@ class BlockNotFound(WarpsealError):
 
     def __init__(self, block: str, chain: str) -> None:
         super().__init__(f"EVM chain {chain} has no block {block} (yet)", block_id=block, chain=chain)
+
+
+class MessageNotFound(WarpsealError):
+    """No indexed chain has sent or received an ICM message with this id, as far as the indexes go back."""
+
+    code = "message_not_found"
+    http_status = 404
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"no indexed chain has an ICM message {message_id}", message_id=message_id)
 
 
 class TokenNotFound(WarpsealError):

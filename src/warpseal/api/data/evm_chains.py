@@ -51,7 +51,17 @@ class EvmChainService:
     @property
     def name(self) -> str:
         """The EVM chain id, or the blockchain id until that is known."""
-        return id_text(self.entry.blockchain_id) if self._chain_id is None else str(self._chain_id)
+        return self.evm_chain_id_text or id_text(self.entry.blockchain_id)
+
+    @property
+    def evm_chain_id_text(self) -> str:
+        """The EVM chain id, "" until that is known."""
+        return "" if self._chain_id is None else str(self._chain_id)
+
+    @property
+    def has_icm(self) -> bool:
+        """Whether the messages of ICM are indexed."""
+        return self.entry.index is not None and self.entry.index.has_icm
 
     @property
     def has_metadata(self) -> bool:
@@ -114,16 +124,28 @@ class EvmChainServices:
 
     async def find(self, name: str) -> EvmChainService | None:
         """Return the chain of a name: an EVM chain id, a blockchain id or an alias."""
+        chain_id = await self.find_id(name)
+        return None if chain_id is None else self.get(chain_id)
+
+    async def find_id(self, name: str) -> ChainID | None:
+        """Return the blockchain id of a name, as `find`, also of a chain that is not served."""
         chain_id = self._aliases.find(name)
-        if chain_id is not None:
-            return self._chains.get(chain_id)
-        if not (name.isascii() and name.isdigit()):
-            return None
+        if chain_id is not None or not (name.isascii() and name.isdigit()):
+            return chain_id
         chains = tuple(self)
         # At the same time: a chain without a node that answers takes a while.
         chain_ids = await asyncio.gather(*(chain.chain_id() for chain in chains))
         by_id = zip(chains, chain_ids, strict=True)
-        return next((chain for chain, evm_chain_id in by_id if str(evm_chain_id) == name), None)
+        return next((chain.entry.blockchain_id for chain, evm_id in by_id if str(evm_id) == name), None)
+
+    def get(self, chain_id: ChainID) -> EvmChainService | None:
+        """Return a chain by its blockchain id; None if it is not served."""
+        return self._chains.get(chain_id)
+
+    def evm_chain_id_text(self, chain_id: ChainID) -> str:
+        """Return the EVM chain id of a chain; "" while it is unknown."""
+        chain = self.get(chain_id)
+        return "" if chain is None else chain.evm_chain_id_text
 
     def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
         """Return the contracts of a chain that the operator described, under any name of the chain."""

@@ -7,7 +7,7 @@ sums over chains carry one item a chain.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -95,6 +95,12 @@ class EvmContext(RequestContext, frozen=True):
     def token_id(self) -> int:
         """Return the token that the path names. Raises InvalidRequest."""
         return read_uint256("tokenId", self.request.path_params["tokenId"])
+
+
+async def indexed_contexts(context: RequestContext, chains: Iterable[EvmChainService]) -> Sequence[EvmContext]:
+    """Return the contexts of indexed chains; of those without a block only if all are."""
+    contexts = [await EvmContext.of_chain(context, chain) for chain in chains]
+    return [chain for chain in contexts if chain.freshness is not None or chain.index_error is not None] or contexts
 
 
 def freshness_item(chain: EvmFreshness, now: float) -> str:

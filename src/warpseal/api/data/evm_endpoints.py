@@ -55,7 +55,7 @@ async def list_chains(context: RequestContext) -> Response:
     values = context.parameters()
     network, feature = values.get("network"), values.get("feature")
     chains: list[EvmChainDetails] = []
-    if network is None or _is_served(context, str(network)):
+    if network is None or is_served(context, str(network)):
         described = await asyncio.gather(*(_describe_chain(context, chain) for chain in context.services.evm))
         chains += [chain for chain in described if feature is None or feature in chain.enabled_features]
     return await context.respond(EvmChainList(chains=tuple(chains)))
@@ -105,7 +105,8 @@ async def _indexed_block(context: EvmContext, block_id: int | bytes) -> EvmBlock
         return None
 
 
-def _is_served(context: RequestContext, network: str) -> bool:
+def is_served(context: RequestContext, network: str) -> bool:
+    """Return whether a parameter names the network of this daemon."""
     try:
         context.api_settings.require_network(network, context.services.network_id)
     except NetworkNotServed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.resources.blocks import BlockchainDetails
 from warpseal.resources.evm import EvmBlock, NftToken
@@ -27,6 +28,7 @@ else:
 PRIMARY_NETWORK: Final = "Primary Network"
 SUBNETS: Final = "Subnets"
 EVM: Final = "EVM chains"
+ICM: Final = "ICM messages"
 METRICS_API: Final = "Metrics API"
 USAGE: Final = "Usage"
 EVENT_LOG: Final = "Events"
@@ -203,6 +205,60 @@ REINDEX: Final = Operation(
     "POST",
 )
 
+ICM_MESSAGES: Final = Operation(
+    "listIcmMessages",
+    "/v1/icm/messages",
+    "ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
+    lambda: (
+        *(p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_NETWORK),
+        *(p.START_TIMESTAMP, p.END_TIMESTAMP),
+        *_paged(),
+    ),
+    lambda: (bodies.IcmMessages,),
+    100,
+    ICM,
+)
+ICM_MESSAGE: Final = Operation(
+    "getIcmMessage",
+    "/v1/icm/messages/{messageId}",
+    "An ICM message.",
+    lambda: (),
+    lambda: (bodies.IcmMessage,),
+    10,
+    ICM,
+)
+ICM_MESSAGES_OF_ADDRESS: Final = Operation(
+    "listIcmMessagesByAddress",
+    "/v1/icm/addresses/{address}/messages",
+    "ICM messages that an address sent or received, newest first.",
+    lambda: (p.MESSAGE_NETWORK, p.START_TIMESTAMP, p.END_TIMESTAMP, *_paged()),
+    lambda: (bodies.IcmMessages,),
+    100,
+    ICM,
+)
+TELEPORTER_MESSAGES: Final = replace(
+    ICM_MESSAGES,
+    name="listTeleporterMessages",
+    path="/v1/teleporter/messages",
+    summary="Deprecated: `listIcmMessages`.",
+    list_resources=lambda: (bodies.DeprecatedIcmMessages,),
+)
+TELEPORTER_MESSAGE: Final = replace(
+    ICM_MESSAGE,
+    name="getTeleporterMessage",
+    path="/v1/teleporter/messages/{messageId}",
+    summary="Deprecated: `getIcmMessage`.",
+    list_resources=lambda: (bodies.DeprecatedIcmMessage,),
+)
+TELEPORTER_MESSAGES_OF_ADDRESS: Final = replace(
+    ICM_MESSAGES_OF_ADDRESS,
+    name="listTeleporterMessagesByAddress",
+    path="/v1/teleporter/addresses/{address}/messages",
+    summary="Deprecated: `listIcmMessagesByAddress`.",
+    list_resources=lambda: (bodies.DeprecatedIcmMessages,),
+)
+TELEPORTER: Final = (TELEPORTER_MESSAGES, TELEPORTER_MESSAGE, TELEPORTER_MESSAGES_OF_ADDRESS)
+
 AVG_TPS: Final = Operation(
     "getAvgTps",
     "/v1/avg_tps/{chainId}",
@@ -252,6 +308,7 @@ EVENTS: Final = Operation(
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR, FORECAST),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),
+    *(ICM_MESSAGES, ICM_MESSAGE, ICM_MESSAGES_OF_ADDRESS, *TELEPORTER),
     RPC_USAGE,
     *(AVG_TPS, TOKEN_HOLDERS, NFT_HOLDERS),
 )

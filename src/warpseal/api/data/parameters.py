@@ -137,6 +137,9 @@ def _read_id(parse: Callable[[str], bytes]) -> Callable[[str, str], bytes]:
     return read
 
 
+read_id: Final = _read_id(parse_id)
+"""Takes a parameter's name and its text; returns the 32 bytes of an id. Raises InvalidRequest naming the parameter."""
+
 read_node_id: Final = _read_id(parse_node_id)
 """Takes a parameter's name and its text; returns the bytes of a node id. Raises InvalidRequest naming the parameter."""
 
@@ -214,7 +217,7 @@ L1_VALIDATION_ID: Final = Parameter(
     "l1ValidationId",
     "P-Chain only: transactions that touch this L1 validation, base58-check or hex.",
     {"type": "string"},
-    _read_id(parse_id),
+    read_id,
 )
 TX_TYPES: Final = _enum(
     "txTypes",
@@ -360,6 +363,14 @@ USAGE_FILTERS: Final = (
     _filter("userAgent", "Only clients with this product name, as groups by userAgent show it."),
     _filter("rpcMethod", "Only calls of this method."),
 )
+
+_CHAIN_NAME: Final = "base58-check or hex blockchain id, EVM chain id or alias."
+MESSAGE_CHAIN: Final = _filter("blockchainId", f"Only messages from or to this chain: {_CHAIN_NAME}")
+SOURCE: Final = _filter("sourceBlockchainId", f"Only messages from this chain: {_CHAIN_NAME}")
+DESTINATION: Final = _filter("destinationBlockchainId", f"Only messages to this chain: {_CHAIN_NAME}")
+SENDER: Final = _filter("from", "Only messages of this sender, an account or contract.", read_account)
+RECIPIENT: Final = _filter("to", "Only messages to this recipient, an account or contract.", read_account)
+MESSAGE_NETWORK: Final = replace(NETWORK, description="Only messages of this network: mainnet, fuji or testnet.")
 
 _ADDRESS: Final = b"\x00"
 _ACCOUNT: Final = b"\x01"

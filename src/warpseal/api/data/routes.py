@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         evm_context,
         evm_endpoints,
         holder_endpoints,
+        icm_endpoints,
         nft_endpoints,
         primary_context,
         request_context,
@@ -41,6 +42,7 @@ else:
     evm_context = LazyModule("warpseal.api.data.evm_context")
     evm_endpoints = LazyModule("warpseal.api.data.evm_endpoints")
     holder_endpoints = LazyModule("warpseal.api.data.holder_endpoints")
+    icm_endpoints = LazyModule("warpseal.api.data.icm_endpoints")
     nft_endpoints = LazyModule("warpseal.api.data.nft_endpoints")
     primary_context = LazyModule("warpseal.api.data.primary_context")
     request_context = LazyModule("warpseal.api.data.request_context")
@@ -82,7 +84,7 @@ class DataApi:
         self._stopping = stopping or asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, of the forecast, and of events."""
+        """Return the routes of endpoints 3 to 16, of the forecast, of ICM messages and of events."""
         return [
             self._route(operations.TRANSACTIONS, _of_primary(lambda: chain_endpoints.list_transactions)),
             self._route(operations.BLOCKS, _of_primary(lambda: chain_endpoints.list_blocks)),
@@ -100,6 +102,12 @@ class DataApi:
             self._route(operations.TOKENS, _of_chain(lambda: nft_endpoints.list_tokens)),
             self._route(operations.REINDEX, _of_chain(lambda: nft_endpoints.reindex)),
             self._route(operations.TOKEN, _of_chain(lambda: nft_endpoints.get_token)),
+            self._route(operations.ICM_MESSAGES, lambda: icm_endpoints.list_messages),
+            self._route(operations.ICM_MESSAGE, lambda: icm_endpoints.get_message),
+            self._route(operations.ICM_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages_of_address),
+            self._route(operations.TELEPORTER_MESSAGES, lambda: icm_endpoints.list_messages),
+            self._route(operations.TELEPORTER_MESSAGE, lambda: icm_endpoints.get_message),
+            self._route(operations.TELEPORTER_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages_of_address),
             self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
             self._route(operations.EVENTS, lambda: self._listen),
         ]

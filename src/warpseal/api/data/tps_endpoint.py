@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from warpseal.api.data.bodies import AverageTps, TpsPoint
 from warpseal.api.data.errors import IndexNotEnabled
-from warpseal.api.data.evm_context import SETTING, EvmContext
+from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
 from warpseal.api.data.parameters import FROM, TO
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NetworkNotServed
@@ -68,8 +68,7 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmContext
     indexed = [chain for chain in context.services.evm if chain.index is not None]
     if not indexed:
         raise IndexNotEnabled("any EVM chain", SETTING)
-    chains = [await EvmContext.of_chain(context, chain) for chain in indexed]
-    return [chain for chain in chains if chain.freshness is not None or chain.index_error is not None] or chains
+    return await indexed_contexts(context, indexed)
 
 
 def _newest_day(chain: EvmContext) -> int:

@@ -64,6 +64,7 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     node_height: str | UnsetType = UNSET
     lag_seconds: int | UnsetType = UNSET
     allowed_seconds: float | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
     address: str | UnsetType = UNSET
     token_id: str | UnsetType = UNSET
 

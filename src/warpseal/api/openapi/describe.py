@@ -160,6 +160,7 @@ _PATH_PARAMETERS: Final = {
     "blockId": describe_text("A block's number, decimal, or its hash, hex with 0x."),
     "address": describe_text("An account or a contract: 0x and 40 hexadecimal digits, in any case."),
     "tokenId": describe_text("A token's id, decimal."),
+    "messageId": describe_text("A message's id in its messengers, hex or base58-check."),
     "txHash": describe_text("A P-Chain transaction's id, base58-check or hex."),
     "asset": describe_text("The name of a file."),
 }

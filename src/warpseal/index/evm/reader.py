@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.evm import holder_queries, queries
+from warpseal.index.evm import holder_queries, icm_queries, queries
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
-from warpseal.index.evm.records import HolderPage, MissingResults, ReindexOutcome, ReindexResult
+from warpseal.index.evm.records import (
+    HolderPage,
+    IcmKeys,
+    IcmPosition,
+    IcmQuery,
+    MissingResults,
+    ReceivedMessage,
+    ReindexOutcome,
+    ReindexResult,
+    SentMessage,
+)
 from warpseal.index.evm.requests import RequestWriter
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
@@ -123,6 +133,21 @@ class EvmIndex:
         Returns None if the index no longer has the block's. A page may be short.
         """
         return await self._page("nft_holders", holder_queries.nft_holders, contract, page, at_block)
+
+    async def icm_page(self, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
+        """Return keys of ICM messages behind a position, newest first; none if they are not kept. A page may be short.
+
+        before: of a message of any chain; None: from the newest one on.
+        """
+        return await self._page("icm_messages", icm_queries.icm_page, query, before, limit)
+
+    async def icm_messages(self, keys: Sequence[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
+        """Return ICM messages by their keys, as far as they are there."""
+        return await self._query(icm_queries.icm_messages, keys)
+
+    async def find_icm_message(self, message_id: bytes) -> SentMessage | ReceivedMessage | None:
+        """Return an ICM message that the chain sent, else one that it received of a source that was not indexed."""
+        return await self._query(icm_queries.find_icm_message, message_id)
 
     async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""

@@ -14,8 +14,11 @@ from msgspec import Struct
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, MetadataStatus
-from warpseal.resources.queries import Page
+from warpseal.resources.queries import Page, TimeRange
 from warpseal.warp.ids import ChainID
+
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""About the bytes of the URIs and documents, or of the messages, of a page; a single item may have more."""
 
 
 class EvmCheckpoint(Struct, frozen=True):
@@ -75,6 +78,88 @@ class ReceivedBatch(NamedTuple):
     upto: int
     time: int
     rows: Sequence[DeliveredRow]
+
+
+class IcmQuery(Struct, frozen=True):
+    """Messages that one chain is to list: what it sent, and what it received of sources that are not indexed.
+
+    chain: source or destination. address: sender or recipient. times: of the blocks that a list shows. indexed: the
+    chains whose own indexes have their sends.
+    """
+
+    chain: ChainID | None = None
+    source: ChainID | None = None
+    destination: ChainID | None = None
+    sender: bytes | None = None
+    recipient: bytes | None = None
+    address: bytes | None = None
+    times: TimeRange = TimeRange()
+    indexed: frozenset[ChainID] = frozenset()
+
+
+class IcmPosition(NamedTuple):
+    """The place of a message among those of all chains, newest first. time: of its block; key: of its row."""
+
+    time: int
+    chain: ChainID
+    key: int
+
+
+class IcmKey(NamedTuple):
+    """A message of a list. size: about its bytes."""
+
+    position: IcmPosition
+    size: int
+
+
+class IcmKeys(NamedTuple):
+    """All messages of one chain down to `read_to`; None: there are no more."""
+
+    items: Sequence[IcmKey] = ()
+    read_to: IcmPosition | None = None
+
+
+class MessageSide(Struct, frozen=True, kw_only=True):
+    """One side of a message. tail, body: see `MessageFields`; body is None if only the source's index has it.
+
+    time: of the block. fee: of the transaction, in wei.
+    """
+
+    message_id: bytes
+    messenger: bytes
+    source: ChainID
+    destination: ChainID
+    nonce: int
+    sender: bytes
+    recipient: bytes
+    tail: bytes
+    body: bytes | None
+    tx_hash: bytes
+    time: int
+    tx_fee: int
+
+
+class SentMessage(MessageSide, frozen=True, kw_only=True):
+    """A message at its source. receive: the key of its receive in the index of the destination.
+
+    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    """
+
+    asset: bytes
+    asset_name: str
+    asset_symbol: str
+    asset_decimals: int
+    reward: int
+    has_receipt: bool
+    receive: int | None
+
+
+class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
+    """A message at its destination. is_executed: at once, or by a retry."""
+
+    deliverer: bytes
+    redeemer: bytes
+    is_executed: bool
 
 
 class TracedBlock(Struct, frozen=True):

@@ -20,7 +20,7 @@ from warpseal.index.evm.keys import (
     tx_key_of,
     unpack,
 )
-from warpseal.index.evm.records import MissingResults
+from warpseal.index.evm.records import MAX_PAGE_BYTES, MissingResults
 from warpseal.index.evm.rows import BlockRow, CreationRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
@@ -41,9 +41,6 @@ from warpseal.resources.evm import (
 from warpseal.resources.text import account_text, hex_text
 
 TokenRow = TypeVar("TokenRow", TransferRow, HoldingRow, OwnerRow)
-
-MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-"""About the bytes of the URIs and documents of a page; a single item may have more."""
 
 _ZERO_ADDRESS: Final = bytes(20)
 _NO_FIELDS: Final = NftFields()

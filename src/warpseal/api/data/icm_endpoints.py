@@ -1,0 +1,262 @@
+"""ICM messages of all indexed EVM chains: pages that are merged by time, and both sides of each message.
+
+Source of truth: the models of the published SDKs; docs/icm.md. The deprecated paths have the same answers with another
+key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from warpseal.api.data.bodies import (
+    DeprecatedIcmMessage,
+    DeprecatedIcmMessages,
+    IcmDestinationTransaction,
+    IcmMessage,
+    IcmMessages,
+    IcmReceipt,
+    IcmRewardDetails,
+    IcmSourceTransaction,
+    IcmStatus,
+)
+from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
+from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
+from warpseal.api.data.evm_endpoints import is_served
+from warpseal.api.data.evm_resources import EvmWording
+from warpseal.api.data.operations import TELEPORTER
+from warpseal.api.data.parameters import (
+    DESTINATION,
+    MESSAGE_CHAIN,
+    MESSAGE_NETWORK,
+    RECIPIENT,
+    SENDER,
+    SOURCE,
+    Parameter,
+    read_account,
+    read_id,
+    time_range_in,
+)
+from warpseal.api.data.request_context import RequestContext
+from warpseal.chains.evm.icm_events import decode_tail
+from warpseal.errors import InvalidRequest
+from warpseal.index.evm.records import MAX_PAGE_BYTES, IcmKey, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.queries import PageRequest
+from warpseal.resources.text import account_text, hex_text
+from warpseal.warp.ids import ChainID, id_text
+
+if TYPE_CHECKING:
+    from warpseal.index.evm.reader import EvmIndex
+
+_NO_REWARD: Final = IcmRewardDetails(address=hex_text(bytes(20)), name="", symbol="", decimals=0, value="0")
+
+
+class _Message(NamedTuple):
+    """A message at its source, or where it was received if the source is not indexed. received: None: not known."""
+
+    side: SentMessage | ReceivedMessage
+    received: ReceivedMessage | None
+
+
+async def list_messages(context: RequestContext) -> Response:
+    """GET /v1/icm/messages, /v1/teleporter/messages."""
+    return await _list_messages(context, None)
+
+
+async def list_messages_of_address(context: RequestContext) -> Response:
+    """GET /v1/icm/addresses/{address}/messages, /v1/teleporter/addresses/{address}/messages."""
+    return await _list_messages(context, read_account("address", context.request.path_params["address"]))
+
+
+async def get_message(context: RequestContext) -> Response:
+    """GET /v1/icm/messages/{messageId}, /v1/teleporter/messages/{messageId}."""
+    context.parameters()
+    message_id = read_id("messageId", context.request.path_params["messageId"])
+    chains = await _message_chains(context)
+    indexes = _indexes(chains)
+    replies = await asyncio.gather(*(index.find_icm_message(message_id) for index in indexes.values()))
+    sides = [reply for reply in replies if reply is not None]
+    if not sides:
+        for chain in chains:
+            freshness = chain.freshness
+            if freshness is not None and freshness.lag_s(context.now):
+                raise IndexBehind(chain.chain.name, freshness.height, freshness.node_height)
+        raise MessageNotFound(hex_text(message_id))
+    # The source knows more than a destination that was indexed before it.
+    side = next((side for side in sides if isinstance(side, SentMessage)), sides[0])
+    (message,) = await _join_sides(indexes, [side])
+    return await context.respond(_describe(context, message))
+
+
+async def _list_messages(context: RequestContext, address: bytes | None) -> Response:
+    query = await context.page_query(address or b"")
+    values: Mapping[str, Any] = query.values
+    chains = await _message_chains(context)
+    indexes = _indexes(chains)
+    criteria = IcmQuery(
+        chain=await _chain_in(context, values, MESSAGE_CHAIN),
+        source=await _chain_in(context, values, SOURCE),
+        destination=await _chain_in(context, values, DESTINATION),
+        sender=values.get(SENDER.name),
+        recipient=values.get(RECIPIENT.name),
+        address=address,
+        times=time_range_in(values),
+        indexed=frozenset(indexes),
+    )
+    network = values.get(MESSAGE_NETWORK.name)
+    keys: Sequence[IcmKey] = ()
+    more: IcmPosition | None = None
+    if network is None or is_served(context, network):
+        keys, more = await _read_page(indexes, criteria, query.page)
+    places = [(key.position.chain, key.position.key) for key in keys]
+    sides = await _read_sides(indexes, places)
+    joined = await _join_sides(indexes, [sides[place] for place in places if place in sides])
+    messages = tuple(_describe(context, message) for message in joined)
+    body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
+    return await context.respond(
+        body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
+    )
+
+
+async def _message_chains(context: RequestContext) -> Sequence[EvmContext]:
+    """Return the chains whose messages are indexed. Raises IndexNotEnabled."""
+    chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
+    if not chains:
+        raise IndexNotEnabled("ICM messages of any EVM chain", SETTING)
+    return await indexed_contexts(context, chains)
+
+
+def _indexes(chains: Sequence[EvmContext]) -> dict[ChainID, EvmIndex]:
+    return {chain.chain.entry.blockchain_id: chain.index() for chain in chains}
+
+
+async def _chain_in(context: RequestContext, values: Mapping[str, Any], parameter: Parameter) -> ChainID | None:
+    """Return the chain that a parameter names. Raises InvalidRequest."""
+    if parameter.name not in values:
+        return None
+    chain_id = await context.services.evm.find_id(values[parameter.name])
+    if chain_id is None:
+        raise InvalidRequest(
+            parameter.name, "no blockchain id, and no EVM chain id or alias of a chain that is served here"
+        )
+    return chain_id
+
+
+async def _read_page(
+    indexes: Mapping[ChainID, EvmIndex], query: IcmQuery, page: PageRequest
+) -> tuple[Sequence[IcmKey], IcmPosition | None]:
+    """Return the messages of a page, and where the next one begins."""
+    before: Any = None if page.after is None else IcmPosition(*page.after)  # type: ignore[arg-type]
+    replies = await asyncio.gather(*(index.icm_page(query, before, page.size) for index in indexes.values()))
+    # Down to here all chains were read.
+    read_to = max((reply.read_to for reply in replies if reply.read_to is not None), default=None)
+    items = [item for reply in replies for item in reply.items if read_to is None or item.position >= read_to]
+    keys: list[IcmKey] = []
+    size = 0
+    for item in sorted(items, reverse=True)[: page.size]:
+        size += item.size
+        if keys and size > MAX_PAGE_BYTES:
+            break
+        keys.append(item)
+    return keys, keys[-1].position if len(keys) < len(items) else read_to
+
+
+async def _read_sides(
+    indexes: Mapping[ChainID, EvmIndex], places: Iterable[tuple[ChainID, int]]
+) -> Mapping[tuple[ChainID, int], SentMessage | ReceivedMessage]:
+    """Return the messages of chains by chain and key."""
+    keys: dict[ChainID, list[int]] = {}
+    for chain_id, key in places:
+        keys.setdefault(chain_id, []).append(key)
+    replies = await asyncio.gather(*(indexes[chain_id].icm_messages(part) for chain_id, part in keys.items()))
+    by_chain = zip(keys, replies, strict=True)
+    return {(chain_id, key): message for chain_id, reply in by_chain for key, message in reply.items()}
+
+
+async def _join_sides(
+    indexes: Mapping[ChainID, EvmIndex], sides: Sequence[SentMessage | ReceivedMessage]
+) -> Sequence[_Message]:
+    """Return messages with their receives."""
+    places = {
+        side.message_id: (side.destination, side.receive)
+        for side in sides
+        if isinstance(side, SentMessage) and side.receive is not None and side.destination in indexes
+    }
+    receives = await _read_sides(indexes, places.values())
+    messages = []
+    for side in sides:
+        if isinstance(side, ReceivedMessage):
+            messages.append(_Message(side, side))
+            continue
+        receive = receives.get(places[side.message_id]) if side.message_id in places else None
+        # The index of the destination may have been made again, so that the key is that of another message, or none.
+        if not isinstance(receive, ReceivedMessage) or receive.message_id != side.message_id:
+            receive = None
+        messages.append(_Message(side, receive))
+    return messages
+
+
+def _describe(context: RequestContext, message: _Message) -> IcmMessage | DeprecatedIcmMessage:
+    side, received = message
+    sent = side if isinstance(side, SentMessage) else None
+    if sent is None:
+        status = IcmStatus.DELIVERED_SOURCE_NOT_INDEXED
+    else:
+        status = IcmStatus.PENDING if received is None else IcmStatus.DELIVERED
+    evm = context.services.evm
+    fields: dict[str, Any] = {
+        "message_id": hex_text(side.message_id),
+        "source_blockchain_id": id_text(side.source),
+        "destination_blockchain_id": id_text(side.destination),
+        "source_evm_chain_id": evm.evm_chain_id_text(side.source),
+        "destination_evm_chain_id": evm.evm_chain_id_text(side.destination),
+        "message_nonce": str(side.nonce),
+        "sender": account_text(side.sender),
+        "to": account_text(side.recipient),
+        "data": UNSET if side.body is None else hex_text(side.body),
+        "message_executed": received is not None and received.is_executed,
+        "receipts": tuple(
+            IcmReceipt(received_message_nonce=str(nonce), relayer_reward_address=account_text(account))
+            for nonce, account in decode_tail(side.tail)[1]
+        ),
+        "receipt_delivered": sent is not None and sent.has_receipt,
+        "reward_details": _NO_REWARD if sent is None else _describe_reward(context, sent),
+        "source_transaction": UNSET if sent is None else IcmSourceTransaction(**_transaction(sent)),
+        "destination_transaction": _describe_receive(received),
+        "status": status,
+    }
+    contract = account_text(side.messenger)
+    if context.operation not in TELEPORTER:
+        return IcmMessage(icm_contract_address=contract, **fields)
+    # In lists of the deprecated paths, the SDKs read this status by the model of the other ones.
+    icm_contract = contract if sent is None else UNSET
+    return DeprecatedIcmMessage(teleporter_contract_address=contract, icm_contract_address=icm_contract, **fields)
+
+
+def _describe_reward(context: RequestContext, sent: SentMessage) -> IcmRewardDetails:
+    name, symbol = sent.asset_name, sent.asset_symbol
+    chain = context.services.evm.get(sent.source)
+    if chain is not None:
+        wording = EvmWording(context.services.evm.contracts_of(chain), for_sdk=context.for_sdk)
+        name, symbol = wording.names(sent.asset, name, symbol)
+    return IcmRewardDetails(
+        address=account_text(sent.asset), name=name, symbol=symbol, decimals=sent.asset_decimals, value=str(sent.reward)
+    )
+
+
+def _describe_receive(received: ReceivedMessage | None) -> IcmDestinationTransaction | UnsetType:
+    if received is None:
+        return UNSET
+    return IcmDestinationTransaction(
+        **_transaction(received),
+        reward_redeemer=account_text(received.redeemer),
+        deliverer_address=account_text(received.deliverer),
+    )
+
+
+def _transaction(side: SentMessage | ReceivedMessage) -> dict[str, Any]:
+    return {"tx_hash": hex_text(side.tx_hash), "timestamp": side.time, "gas_spent": str(side.tx_fee)}
