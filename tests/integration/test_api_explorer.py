@@ -43,6 +43,8 @@ NEED_INDEX = {
     *("listErc1155Transactions", "listCollectibleBalances", "listContractDeployments"),
     *("listTokens", "getTokenDetails", "reindexNft"),
     *("getAvgTps", "getNftHoldersByContractAddress", "getAddressesByBalanceOverTime"),
+    *("listIcmMessages", "getIcmMessage", "listIcmMessagesByAddress"),
+    *("listTeleporterMessages", "getTeleporterMessage", "listTeleporterMessagesByAddress"),
 }
 # Streams, a WebSocket, a redirect, and the metrics port.
 NO_RESPONSE = {"getStatusEvents", "listenEvents", "openEvmSocket", "findMetrics", "getMetrics"}
