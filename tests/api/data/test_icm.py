@@ -178,8 +178,8 @@ def as_teleporter(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message as the deprecated paths have it."""
     contract = message["icmContractAddress"]
     is_kept = message["status"] == "delivered_source_not_indexed"
-    kept = {name: value for name, value in message.items() if name != "icmContractAddress" or is_kept}
-    return {**kept, "teleporterContractAddress": contract}
+    fields = {name: value for name, value in message.items() if name != "icmContractAddress" or is_kept}
+    return {**fields, "teleporterContractAddress": contract}
 
 
 @pytest.fixture

@@ -90,14 +90,17 @@ class IcmJoiner:
             del self._sources[context.chain_id]
 
     async def run(self) -> None:
-        """Join until cancelled. Every failure is of one chain alone, and is tried again."""
+        """Join until cancelled. A failure is tried again each second, and logged when it begins."""
+        has_failed = False
         while True:
             await wait_for(self._wake, _POLL_S if self._elsewhere else None)
             self._wake.clear()
             try:
                 await self.join()
-            except Exception:
-                log.exception("internal error, messages are joined again")
+                has_failed = False
+            except Exception:  # An internal error must not stop the indexes.
+                log.log(logging.DEBUG if has_failed else logging.ERROR, "joining messages failed", exc_info=True)
+                has_failed = True
                 for source in self._sources.values():
                     source.cursors = None
                 self._wake.set()
