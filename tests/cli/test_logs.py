@@ -173,7 +173,8 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
     assert list(LEVELS) == ["off", "fatal", "error", "warn", "info", "trace", "debug", "verbo"]
 
 
-LEAST = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
+# At low priority the process of these tests would keep it for all that follow.
+LEAST = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1", "--index-low-priority", "false")
 
 
 @pytest.fixture
