@@ -83,12 +83,12 @@ async def until_at(store: Store, webhook_id: str, number: int) -> Webhook:
 
 
 @asynccontextmanager
-async def sending(store: Store, **options: Any) -> AsyncIterator[None]:
+async def sending(store: Store, leadership: Leadership | None = None, **options: Any) -> AsyncIterator[WebhookSender]:
     """Run a sender."""
-    sender = WebhookSender(EventFeed(store.events), Leadership(), POLICY, **options)
+    sender = WebhookSender(EventFeed(store.events), leadership or Leadership(), POLICY, **options)
     task = asyncio.create_task(sender.run())
     try:
-        yield
+        yield sender
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -250,15 +250,38 @@ async def test_webhooks_come_and_go_while_the_sender_runs_and_the_store_may_be_d
     assert (first.numbers, second.numbers, next(failures, None)) == ([1, 2], [1], None)
 
 
+async def test_only_the_leader_sends_and_its_end_stores_how_far_it_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "_POLL_S", 60.0)
+    await add(store, 1)
+    leadership = Leadership(held=False)
+    async with receiving() as receiver:
+        webhook_id = await add_webhook(store, receiver)
+        async with sending(store, leadership) as sender:
+            for number in (1, 2, 3):
+                assert receiver.numbers == list(range(1, number))
+                leadership._acquire()
+                end = f"-{number}"
+                await until(lambda end=end: (row := sender._webhooks.get(webhook_id)) and row.cursor.endswith(end))
+                assert (await stored(store, webhook_id)).cursor.endswith(f"-{number - 1}")
+                leadership._lose()
+                await until_at(store, webhook_id, number)
+                await add(store, number + 1)
+
+
 KILLED = """
 import asyncio, sys
-from tests.events import test_webhooks as t
-from warpseal.events import webhooks
+from tests.store.fixtures import store_at
+from warpseal.events import feed, webhooks
+from warpseal.store.locks import Leadership
+from warpseal.upstream.address_policy import AddressPolicy, ExemptServer
 
 async def run():
     webhooks._POLL_S = 3_600.0
-    async with t.store_at(sys.argv[1]) as store, t.sending(store):
-        await asyncio.Event().wait()
+    policy = AddressPolicy(frozenset({ExemptServer("127.0.0.2", None, "/")}))
+    async with store_at(sys.argv[1]) as store:
+        await webhooks.WebhookSender(feed.EventFeed(store.events), Leadership(), policy).run()
 
 asyncio.run(run())
 """
@@ -270,13 +293,13 @@ async def test_what_a_killed_process_did_not_store_is_sent_again(store: Store, t
         webhook_id = await add_webhook(store, receiver)
         await store.__aexit__(None, None, None)
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, sqlite_url(tmp_path))
-        # Its response has left when the second request of the receiver's client would begin.
         await until(lambda: receiver.numbers and not receiver.open)
         process.kill()
         await process.wait()
-        async with store_at(sqlite_url(tmp_path)) as after, sending(after):
+        async with store_at(sqlite_url(tmp_path)) as after:
             assert (await stored(after, webhook_id)).cursor.endswith("-0")
-            await until_at(after, webhook_id, 2)
+            async with sending(after):
+                await until_at(after, webhook_id, 2)
     assert receiver.numbers == [1, 2, 1, 2]
 
 

@@ -62,14 +62,15 @@ async def test(context: RequestContext) -> Response:
 
 
 async def _load(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
-    """Return the feed and all webhooks, of which the path names one or none."""
+    """Return the feed, and the bodies of all webhooks by id. Raises NotFound if the path names another one."""
     feed = context.services.events
     if feed is None:
         raise EventsNotEnabled
     rows = await feed.log.exchange_webhooks()
-    if not context.request.path_params.keys() or context.request.path_params["webhookId"] in rows:
-        return feed, rows
-    raise NotFound("no webhook has this id; GET /v1/webhooks lists all")
+    webhook_id = context.request.path_params.get("webhookId")
+    if webhook_id is not None and webhook_id not in rows:
+        raise NotFound("no webhook has this id; GET /v1/webhooks lists all")
+    return feed, rows
 
 
 async def _add(context: RequestContext, feed: EventFeed, count: int) -> Response:
