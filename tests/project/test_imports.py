@@ -46,12 +46,14 @@ UNUSED_MODULES = (
     "warpseal.daemon.evm_data",
     "warpseal.daemon.usage",
     "warpseal.doctor",
+    "warpseal.events.webhooks",
     "warpseal.forwarding.evm.forwarder",
     "warpseal.forwarding.primary.gateway",
     "warpseal.index.evm",
     "warpseal.index.index",
     "warpseal.ops.backup",
     "warpseal.pb.profile_pb2",
+    "warpseal.upstream.checked_resolver",
     "warpseal.validators.forecast",
 )
 

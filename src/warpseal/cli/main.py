@@ -67,6 +67,10 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
+    ("webhook", "add"): ("webhook.ADD", "send events to a URL"),
+    ("webhook", "list"): ("webhook.LIST", "list the webhooks and their last deliveries"),
+    ("webhook", "remove"): ("webhook.REMOVE", "send no more events to a URL"),
+    ("webhook", "test"): ("webhook.TEST", "send a request without events; resume a paused webhook"),
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
@@ -80,6 +84,7 @@ GROUPS = {
     "config": "config file",
     "message": "Warp messages and P-Chain transactions",
     "key": "API keys of callers",
+    "webhook": "URLs to which events are sent",
     "store": "stored signatures: contents, backup, import, check",
 }
 """Help of the commands of two words, by their first word."""

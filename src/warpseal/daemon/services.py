@@ -41,6 +41,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.store.locks import Leadership
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
 from warpseal.upstream.node import open_session
@@ -95,6 +96,7 @@ class Services(Struct, frozen=True):
     background: tuple[Service, ...]
     min_balance_navax: int
     event_sources: EventSources
+    leadership: Leadership
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -250,6 +252,7 @@ async def build_services(
             background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
+            leadership=leadership,
         )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +47,8 @@ from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.errors import StoreDown
+from warpseal.store.locks import Leadership
 from warpseal.store.url import OFF, StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, ValidatorRefresher
@@ -58,11 +60,13 @@ from warpseal.warp.validator_set import Validator
 if TYPE_CHECKING:
     from warpseal.daemon import evm_data
     from warpseal.daemon import usage as usage_recording
+    from warpseal.events import webhooks
     from warpseal.index import index as primary_index
     from warpseal.indexer import network as indexer_network
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
+    webhooks = LazyModule("warpseal.events.webhooks")
     primary_index = LazyModule("warpseal.index.index")
     indexer_network = LazyModule("warpseal.indexer.network")
 
@@ -73,6 +77,7 @@ _QUORUM_CHECK_S: Final = 0.1
 _QUORUM_WARNING_S: Final = 5.0
 _REPEATED_LINE_S: Final = 60.0
 _MAX_LOGGED_VALIDATORS: Final = 10
+_WEBHOOK_POLL_S: Final = 2.0
 
 
 async def start_services(config: Config, ports: DaemonPorts, start_indexer: Callable[[], None]) -> None:
@@ -171,6 +176,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 node_api.health.register(usage.check())
             services.store.confirm_start()
 
+            feed = None if services.store.status().url == OFF else EventFeed(services.store.events)
+
             async def data_services() -> DataServices:
                 prices = None
                 if price_sources:
@@ -188,7 +195,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     metrics_database=metrics_database,
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
-                    events=None if services.store.status().url == OFF else EventFeed(services.store.events),
+                    events=feed,
                 )
 
             tasks.create_task(forecasts.run())
@@ -201,6 +208,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             tasks.create_task(node_monitor.run(node_api.health.trigger))
             tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
             tasks.create_task(contract_infos.run())
+            if feed is not None:
+                tasks.create_task(_send_webhooks(feed, services.leadership, config))
             tasks.create_task(
                 _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
             )
@@ -334,6 +343,17 @@ async def _open_data_api(
             index_status.index = index
             gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
             await index.run()
+
+
+async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config) -> None:
+    """Send events to webhooks; the sender is loaded when this daemon leads and there is a webhook."""
+    has_webhooks = False
+    while not has_webhooks:
+        await asyncio.sleep(_WEBHOOK_POLL_S)
+        await leadership.wait_until_held()
+        with suppress(StoreDown):
+            has_webhooks = bool(await feed.log.exchange_webhooks())
+    await webhooks.WebhookSender(feed, leadership, config.data_api.webhook_policy).run()
 
 
 async def _serve_validators(config: Config, interfaces: NodeInterfaces, services: Services, upstream: Upstream) -> None:

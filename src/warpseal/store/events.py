@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from warpseal.errors import InvalidRequest
 from warpseal.store.api_keys import ensure_secret, load_secrets
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
-from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, add_events
+from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, WebhookChanges, add_events, exchange_webhooks
 
 _LOG_ID: Final = "event_log"
 _LOG_ID_BYTES: Final = 8
@@ -68,6 +69,11 @@ class EventLog:
         if f"{log_id}-" != await self.cursor_prefix():
             raise await self._expired()
         return int(digits)
+
+    async def exchange_webhooks(self, changes: WebhookChanges | None = None) -> dict[str, bytes]:
+        """Change webhooks as the function of this name does; return the bodies of all by id. Raises StoreDown."""
+        run = self._database.write if changes else self._database.read
+        return await run(partial(exchange_webhooks, changes=changes or {}))
 
     async def _expired(self) -> CursorExpired:
         rows = await self._database.read(lambda connection: READ.fetch(connection, (0, 1)))

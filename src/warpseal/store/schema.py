@@ -222,3 +222,11 @@ EVENTS: Final = Table(
     Column("name", LargeBinary, nullable=False, unique=True),
     Column("body", LargeBinary, nullable=False),
 )
+
+# body: JSON of a Webhook (events/webhooks.py), with how far its deliveries are.
+WEBHOOKS: Final = Table(
+    "webhooks",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)

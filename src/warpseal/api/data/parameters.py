@@ -355,6 +355,8 @@ EVENT_FILTERS: Final = (
     _filter("subnetId", "Only events about this subnet or L1, or messages that it signs.", _read_id_text),
 )
 
+WEBHOOK_URL: Final = replace(AFTER, name="url", description="Where events are sent.", required=True)
+
 USAGE_FILTERS: Final = (
     _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),
     _filter("requestPath", "Only this route, with any alias of its chain, such as /ext/bc/C/rpc."),
