@@ -22,8 +22,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 from yarl import URL
 
@@ -31,7 +29,7 @@ from warpseal.chains.evm.nft_document import NftFields, image_document, parse_do
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
 from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
 from warpseal.resources.evm import MetadataStatus
-from warpseal.runtime.http_session import new_session
+from warpseal.runtime.http_session import aiohttp, new_session
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
@@ -149,7 +147,7 @@ class AddressPolicy(Struct, frozen=True):
             raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: address {refused}")
 
 
-class CheckedResolver(AbstractResolver):
+class CheckedResolver(aiohttp.abc.AbstractResolver):
     """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses that it returns.
 
     Configured hosts are resolved as the machine does it, since they may have a name only there.
@@ -162,7 +160,7 @@ class CheckedResolver(AbstractResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    ) -> list[aiohttp.abc.ResolveResult]:
         """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
         if self._policy.is_exempt(host, port):
             return await self._system.resolve(host, port, family)
@@ -191,10 +189,10 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: no socket outlives a lookup."""
 
 
-def _result(host: str, port: int, address: IpAddress) -> ResolveResult:
+def _result(host: str, port: int, address: IpAddress) -> aiohttp.abc.ResolveResult:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
+    return aiohttp.abc.ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
 
 
 class DocumentFetcher:
