@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -262,12 +263,16 @@ async def test_only_the_leader_sends_and_its_end_stores_how_far_it_is(
             for number in (1, 2, 3):
                 assert receiver.numbers == list(range(1, number))
                 leadership._acquire()
-                end = f"-{number}"
-                await until(lambda end=end: (row := sender._webhooks.get(webhook_id)) and row.cursor.endswith(end))
+                await until(partial(is_at, sender, webhook_id, number))
                 assert (await stored(store, webhook_id)).cursor.endswith(f"-{number - 1}")
                 leadership._lose()
                 await until_at(store, webhook_id, number)
                 await add(store, number + 1)
+
+
+def is_at(sender: WebhookSender, webhook_id: str, number: int) -> bool:
+    webhook = sender._webhooks.get(webhook_id)
+    return webhook is not None and webhook.cursor.endswith(f"-{number}")
 
 
 KILLED = """

@@ -24,6 +24,7 @@ UNUSED_LIBRARIES = {
     "alembic",
     "btclib_libsecp256k1",
     "cffi",
+    "click",
     "cryptography.x509",
     "eth_abi",
     "eth_hash",
@@ -49,6 +50,7 @@ UNUSED_MODULES = (
     "warpseal.events.webhooks",
     "warpseal.forwarding.evm.forwarder",
     "warpseal.forwarding.primary.gateway",
+    "warpseal.index.database",
     "warpseal.index.evm",
     "warpseal.index.index",
     "warpseal.ops.backup",
@@ -103,11 +105,22 @@ def _imports_of_functions(file: Path) -> Iterator[str]:
 
 
 def test_a_daemon_on_sqlite_does_not_load_what_only_others_use() -> None:
-    code = "import sys, warpseal.daemon.startup; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = _run("import sys, warpseal.daemon.startup; print(*sys.modules)").split()
     assert "warpseal.store.engine" in loaded
     assert UNUSED_LIBRARIES & set(loaded) == set()
     assert [name for name in loaded if name.startswith(UNUSED_MODULES)] == []
+
+
+def test_a_start_reads_no_certificate_authorities() -> None:
+    code = """
+import gc, ssl, warpseal.daemon.startup
+print({context.cert_store_stats()["x509"] for context in gc.get_objects() if isinstance(context, ssl.SSLContext)})
+"""
+    assert _run(code) == "{0}\n"
+
+
+def _run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_no_two_modules_import_each_other() -> None:

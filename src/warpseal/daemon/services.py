@@ -21,7 +21,6 @@ from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.events.sources import EventSources
 from warpseal.forwarding.evm.methods import DenyList
-from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
@@ -60,9 +59,11 @@ from warpseal.warp.quorum_shortfall import MissingSigner
 if TYPE_CHECKING:
     from warpseal.forwarding.evm import logs
     from warpseal.forwarding.evm.forwarder import ForwardedChain
+    from warpseal.index import database as index_database
     from warpseal.l1.follower import indexed_blocks
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
+    index_database = LazyModule("warpseal.index.database")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
 
 log = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = None
         if PrimaryChain.P in config.indexer.chains:
-            blocks = indexed_blocks.IndexedBlocks(index_url(config.index, identity.folder), config.index)
+            blocks = indexed_blocks.IndexedBlocks(index_database.index_url(config.index, identity.folder), config.index)
             indexed = stack.enter_context(closing(blocks))
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(

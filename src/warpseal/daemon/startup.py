@@ -6,7 +6,6 @@ The services of EVM chains and of the validators endpoints are last.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
@@ -34,7 +33,6 @@ from warpseal.daemon.services import Services, build_services, metric_sources, o
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
-from warpseal.index.database import index_url
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
@@ -61,12 +59,14 @@ if TYPE_CHECKING:
     from warpseal.daemon import evm_data
     from warpseal.daemon import usage as usage_recording
     from warpseal.events import webhooks
+    from warpseal.index import database as index_database
     from warpseal.index import index as primary_index
     from warpseal.indexer import network as indexer_network
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
     webhooks = LazyModule("warpseal.events.webhooks")
+    index_database = LazyModule("warpseal.index.database")
     primary_index = LazyModule("warpseal.index.index")
     indexer_network = LazyModule("warpseal.indexer.network")
 
@@ -132,7 +132,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             start_indexer()
             index_status = IndexStatus()
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            sources = dataclasses.replace(
+            sources = replace(
                 metric_sources(services, config),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,
@@ -251,7 +251,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
             "make it writable, or set index-url"
         )
-    return index_url(config.index, folder) if config.indexer.chains else None
+    return index_database.index_url(config.index, folder) if config.indexer.chains else None
 
 
 async def _log_first_quorums(

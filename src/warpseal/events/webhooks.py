@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
 from warpseal.events.feed import EventFeed, EventFilter
 from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.process import error_words
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.runtime.settings import DAY_S, HOUR_S

@@ -8,10 +8,7 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-
-from warpseal.runtime.http_session import new_session
+from warpseal.runtime.http_session import aiohttp, new_session
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words
 from warpseal.upstream.address_policy import AddressPolicy, IpAddress
@@ -34,7 +31,7 @@ def checked_session(policy: AddressPolicy, dns_resolver: dns_client.Resolver | N
     return new_session(aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S))
 
 
-class CheckedResolver(AbstractResolver):
+class CheckedResolver(aiohttp.abc.AbstractResolver):
     """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses that it returns.
 
     Configured hosts are resolved as the machine does it, since they may have a name only there.
@@ -47,7 +44,7 @@ class CheckedResolver(AbstractResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    ) -> list[aiohttp.abc.ResolveResult]:
         """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
         if self._policy.is_exempt(host, port):
             return await self._system.resolve(host, port, family)
@@ -73,7 +70,7 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: no socket outlives a lookup."""
 
 
-def _result(host: str, port: int, address: IpAddress) -> ResolveResult:
+def _result(host: str, port: int, address: IpAddress) -> aiohttp.abc.ResolveResult:
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
+    return aiohttp.abc.ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
 from msgspec import Struct
 from yarl import URL
 
@@ -24,6 +23,7 @@ from warpseal.chains.evm.nft_document import NftFields, image_document, parse_do
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
+from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
