@@ -11,7 +11,6 @@ from itertools import zip_longest
 from random import Random
 from typing import Final, NamedTuple
 
-from eth_hash.auto import keccak
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
@@ -27,6 +26,7 @@ from warpseal.chains.evm.icm_events import (
     encode_message,
     message_id,
 )
+from warpseal.chains.keccak import keccak
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.icm_writer import read_icm_rows
