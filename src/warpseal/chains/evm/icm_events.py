@@ -387,15 +387,14 @@ def _kind_of(message: bytes) -> PayloadKind:
     with suppress(MalformedMessage):
         Hash.parse(payload)
         return PayloadKind.HASH
-    try:
+    with suppress(MalformedMessage):
         call = AddressedCall.parse(payload)
-    except MalformedMessage:
-        return PayloadKind.UNKNOWN
-    for kind, parse in _L1_PAYLOADS.items():
-        with suppress(MalformedMessage):
-            parse(call.payload)
-            return kind
-    return PayloadKind.ADDRESSED_CALL
+        for kind, parse in _L1_PAYLOADS.items():
+            with suppress(MalformedMessage):
+                parse(call.payload)
+                return kind
+        return PayloadKind.ADDRESSED_CALL
+    return PayloadKind.UNKNOWN
 
 
 _L1_PAYLOADS: Final[dict[PayloadKind, Callable[[bytes], object]]] = {

@@ -314,7 +314,8 @@ class IcmDerivedRows:
             return
         routes = sorted((send.destination, send.key) for send in rows.sends)
         bulk.insert(connection, ICM_ROUTES, routes)
-        bulk.insert(connection, ICM_OPEN, [(*route, IcmState.OPEN.value) for route in routes])
+        is_open = IcmState.OPEN.value
+        bulk.insert(connection, ICM_OPEN, [(*route, is_open) for route in routes])
         bulk.insert(connection, ICM_ARRIVALS, sorted((receive.source, receive.key) for receive in rows.receives))
         bulk.insert(connection, ICM_MESSAGE_CHANGES, sorted((change.message, change.key) for change in rows.changes))
         addresses = {(address, send.key) for send in rows.sends for address in (send.sender, send.recipient)}
