@@ -149,16 +149,16 @@ class MadeUpMessages:
 
     def blocks(self, messages: int) -> Iterator[dict[ChainID, EvmBlockFacts]]:
         """Yield the blocks of both chains at one height until they have sent this number of messages."""
-        sent: dict[ChainID, list[IcmSend]] = {chain_id: [] for chain_id in MESSAGE_CHAINS}
+        sends: dict[ChainID, list[IcmSend]] = {chain_id: [] for chain_id in MESSAGE_CHAINS}
         while (self.height + 1) * _SENDS_A_BLOCK * 2 < messages:
             self.height += 1
             blocks = {}
             pairs = (MESSAGE_CHAINS, MESSAGE_CHAINS[::-1])
             new = {here: [self._send(here, other, index) for index in range(_SENDS_A_BLOCK)] for here, other in pairs}
             for here, other in pairs:
-                receives = [self._receive(send, other) for send in sent[other]]
+                receives = [self._receive(send, other) for send in sends[other]]
                 blocks[here] = self._block(here, (*new[here], *receives))
-            sent = new
+            sends = new
             yield blocks
 
     def _send(self, source: ChainID, destination: ChainID, index: int) -> IcmSend:

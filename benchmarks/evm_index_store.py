@@ -118,9 +118,9 @@ def _measure_messages(count: int, url: str) -> Sequence[Figure]:
                 writer.write([blocks[chain_id] for blocks in batch])
             for source, destination in (MESSAGE_CHAINS, MESSAGE_CHAINS[::-1]):
                 _, after = writers[source].icm.cursors().get(destination, (0, -1))
-                received = writers[destination].icm.received(after, 1 << 20)
-                assert received is not None
-                writers[source].icm.deliver([received])
+                arrivals = writers[destination].icm.received(after, 1 << 20)
+                assert arrivals is not None
+                writers[source].icm.deliver([arrivals])
         spent = time.process_time() - began
         for writer in writers.values():
             writer.close()
