@@ -33,6 +33,7 @@ UNUSED_LIBRARIES = {
     "psycopg",
     "py_ecc",
     "rlp",
+    "sha3",
     "sqlalchemy.dialects.postgresql",
     "trie",
 }

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from tests import paths
-from tests.chains.evm.icm_logs import PRECOMPILE, SENT, WARP, Message
+from tests.chains.evm.icm_logs import PRECOMPILE, SENT, SENT_V2, WARP, Message
 from tests.eventually import until
 from tests.index.evm.icm_histories import A, B
 from tests.index.evm.icm_rows import assert_consistent, reading, stored_receives, stored_sends
@@ -39,7 +39,6 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_dat
 
 MESSENGER: Final = bytes.fromhex("68d42653c8455969edae4f89281f4b9ed3e9080d")
 DEPLOYER: Final = "0xb845be8fca46b198ad68b60112f0c9b7910b5086"
-OPTIONS: Final = IcmOptions(12_345, (MESSENGER,), is_indexed=lambda chain_id: True)
 SEND: Final = "sendCrossChainMessage((bytes32,address,(address,uint256),uint256,address[],bytes))"
 MESSAGE: Final = "(uint256,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
 
@@ -65,13 +64,14 @@ def as_bytes(quantity: str | None) -> bytes:
 
 @dataclass
 class IcmNode:
-    """A chain with the messenger. receiver, coin, liar: contracts of ours."""
+    """A chain with the messenger. receiver, coin, liar, messenger_v2: contracts of ours."""
 
     id: ChainID
     chain: AnvilChain
     receiver: bytes = b""
     coin: bytes = b""
     liar: bytes = b""
+    messenger_v2: bytes = b""
 
     @property
     def account(self) -> bytes:
@@ -92,6 +92,7 @@ class IcmNode:
         self.receiver = await self.chain.deploy("Receiver")
         self.coin = await self.chain.deploy("Coin")
         self.liar = await self.chain.deploy("FalseMessenger")
+        self.messenger_v2 = await self.chain.deploy("MessengerV2")
 
     async def run(self, to: bytes, signature: str, *arguments: Any) -> dict[str, Any]:
         """Call a contract in a block of its own; return the receipt."""
@@ -117,7 +118,8 @@ class IcmNode:
 
 def sent(receipt: dict[str, Any]) -> tuple[bytes, AddressedCall]:
     """Return the id and the call of the message that a transaction sent."""
-    (first,) = [log for log in receipt["logs"] if log["topics"][0] == "0x" + SENT.hex()]
+    topics = ("0x" + SENT.hex(), "0x" + SENT_V2.hex())
+    (first,) = [log for log in receipt["logs"] if log["topics"][0] in topics]
     (warp,) = [log for log in receipt["logs"] if log["topics"][0] == "0x" + WARP.hex()]
     raw = unwrap_log_data(bytes.fromhex(warp["data"][2:]))
     assert raw is not None
@@ -190,13 +192,17 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         for log in (*lie.sent()[:1], *lie.fee_added(7), *lie.executed()):
             await a.run(a.liar, "log(bytes32[],bytes)", list(log.topics), log.data)
         await a.run(a.liar, "sendWarp(bytes)", lie.payload)
+        send_v2 = await a.run(a.messenger_v2, "send(bytes32,address,bytes)", b.id, b.receiver, b"version 2")
+        v2_id, call_v2 = sent(send_v2)
 
-        index = await stack.enter_async_context(indexing(tmp_path, [entry(a), entry(b)], icm=OPTIONS))
+        options = IcmOptions(12_345, (MESSENGER, a.messenger_v2), is_indexed=lambda chain_id: True)
+        index = await stack.enter_async_context(indexing(tmp_path, [entry(a), entry(b)], icm=options))
         await until_joined(tmp_path, index, (a, b))
         assert_consistent(str(tmp_path))
         with reading(str(tmp_path), A) as connection:
             rows = {row[0]: (row[-3], row[-2], row[-1]) for row in stored_sends(connection, A)}
             assert stored_receives(connection, A)[0][0] == back_id
+            ((adapter,),) = bulk.fetch(connection, "SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender")
             ((unknown, raw),) = bulk.fetch(
                 connection, "SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain"
             )
@@ -204,7 +210,9 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
             first_id: (["fee", "resent", "receipt"], "executed", ""),
             second_id: (["receipt"], "executed", ""),
             lost_id: ([], "", "open"),
+            v2_id: ([], "", "open"),
         }
+        assert adapter == call_v2.source_address
         assert (unknown, raw) == (3, 1)
         for node in (a, b):
             findings = await verify(tmp_path, node)

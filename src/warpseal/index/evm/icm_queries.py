@@ -174,21 +174,29 @@ class _PageReader:
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.sender, query.recipient, query.address)
         self._keys = session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
+        self._parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
+        # Usually a filter by an account leaves out few of its messages.
+        self._scanned = min(limit + 1, MAX_SCANNED) if self._parties else MAX_SCANNED
 
     def read(self) -> tuple[dict[int, int], int]:
         """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
+        while True:
+            sizes, read_to = self._read_scanned()
+            if self._scanned == MAX_SCANNED or not read_to or sum(key >= read_to for key in sizes) > self._limit:
+                return sizes, read_to
+            self._scanned = min(4 * self._scanned, MAX_SCANNED)
+
+    def _read_scanned(self) -> tuple[dict[int, int], int]:
         query, sizes = self._query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
         excluded = {self._key(raw) for raw in query.indexed}
         if sources and sources <= excluded:
             sources = None
-        parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
         ends = [0]
-        if parties:
-            sends = receives = self._read_candidates(
-                ends, MAX_SCANNED, "message", ("recent_icm_addresses", "older_icm_addresses"), "address", parties[0]
-            )
+        if self._parties:
+            tables, party = ("recent_icm_addresses", "older_icm_addresses"), self._parties[0]
+            sends = receives = self._read_candidates(ends, self._scanned, "message", tables, "address", party)
         else:
             sends = self._read_sends(ends, destinations)
             receives = self._read_receives(ends, sources, excluded)
@@ -237,8 +245,9 @@ class _PageReader:
         if sources:
             table, count, source = "icm_arrivals", self._limit + 1, next(iter(sources))
             return self._read_candidates(ends, count, "receive", (table,), "source", source)
-        # Nearly all may be of indexed sources, so that their rows are not looked up.
-        rows = self._session.rows(_NEWEST_RECEIVES, *self._bounds, MAX_SCANNED)
+        # Nearly all may be of indexed sources, so that their rows are not looked up. The page ends where the sends do.
+        start, end = self._bounds
+        rows = self._session.rows(_NEWEST_RECEIVES, max(start, *ends), end, MAX_SCANNED)
         if len(rows) == MAX_SCANNED:
             ends.append(rows[-1][0])
         return [key for key, source in rows if source not in excluded]
