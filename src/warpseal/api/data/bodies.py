@@ -15,6 +15,7 @@ from warpseal.api.data.staking_resources import (
     PendingValidatorDetails,
     RemovedValidatorDetails,
 )
+from warpseal.icm.resources import WarpsealBlock
 from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType
 from warpseal.resources.blocks import PrimaryNetworkBlock
 from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
@@ -311,6 +312,7 @@ class _Message(Resource, frozen=True, gc=False, kw_only=True):
     source_transaction: IcmSourceTransaction | UnsetType = UNSET
     destination_transaction: IcmDestinationTransaction | UnsetType = UNSET
     status: IcmStatus
+    warpseal: WarpsealBlock | UnsetType = UNSET
 
 
 class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):
