@@ -40,12 +40,12 @@ class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmExecution(Resource, frozen=True, gc=False, kw_only=True):
-    """The call of the recipient. succeeds: now; null if no node executed it. gasRequired: estimated; gasLimit: given.
+    """The call of the recipient. succeeds: now, as far as a node executes it. gasRequired: estimated; gasLimit: given.
 
     error, revertData (hex): of a failed message when it was received, else now.
     """
 
-    succeeds: bool | None
+    succeeds: bool | UnsetType = UNSET
     gas_required: str | UnsetType = UNSET
     gas_limit: str
     error: str | UnsetType = UNSET

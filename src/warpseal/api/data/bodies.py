@@ -18,7 +18,7 @@ from warpseal.api.data.staking_resources import (
 from warpseal.icm.resources import WarpsealBlock
 from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType
 from warpseal.resources.blocks import PrimaryNetworkBlock
-from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
+from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, IcmStatus, NftToken
 from warpseal.resources.transactions import CChainTransaction, PChainTransaction, XChainTransaction
 
 
@@ -252,14 +252,6 @@ class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
     total_holders: int
     total_tokens: int
     events_inconsistent: bool | UnsetType = UNSET
-
-
-class IcmStatus(StrEnum):
-    """Whether a message was received, as far as the indexes know; or only that, if its source is not indexed."""
-
-    PENDING = "pending"
-    DELIVERED = "delivered"
-    DELIVERED_SOURCE_NOT_INDEXED = "delivered_source_not_indexed"
 
 
 class IcmReceipt(Resource, frozen=True, gc=False, kw_only=True):
