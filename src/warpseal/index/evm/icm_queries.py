@@ -6,21 +6,32 @@ says how far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
-from warpseal.index.evm.queries import MAX_SCANNED, read_state
-from warpseal.index.evm.records import IcmKey, IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
+from warpseal.index.evm.records import (
+    IcmKey,
+    IcmKeys,
+    IcmPosition,
+    IcmQuery,
+    MessageChange,
+    ReceivedMessage,
+    SentMessage,
+)
 from warpseal.index.evm.resources import read_addresses, read_contracts
-from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import IcmStatus
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
 """The newest changes of a message that are read: any account may add to its fee."""
+STUCK_S: Final = 300
+"""A message is stuck if its destination went on for longer than this without it."""
 _MAX_EQUAL_PREFIXES: Final = 16
 _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
@@ -52,6 +63,18 @@ _SENT: Final = (
     f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}"
     " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
 )
+_CHANGES: Final = (
+    "SELECT c.key, c.kind, c.amount FROM (SELECT change FROM icm_message_changes WHERE message = ? ORDER BY change DESC"
+    f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change"
+    f" UNION ALL SELECT key, {int(ChangeKind.FEE)}, fee FROM icm_sends WHERE key = ? ORDER BY 1"
+)
+_STATES: Final = (
+    "SELECT s.key, s.destination, o.state, d.receive FROM icm_sends s"
+    " LEFT JOIN icm_open o ON o.destination = s.destination AND o.send = s.key"
+    " LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
+)
+_CURSORS: Final = "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
+_OPEN: Final = "SELECT send FROM icm_open WHERE destination = ? AND send >= ? AND send < ? ORDER BY send DESC LIMIT ?"
 _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
@@ -66,8 +89,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     chain = ChainID(bytes(state.chain.chain_id))
 
     def first_key(time: int) -> int:
-        ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-        return block_key(first)
+        return _first_key(session, state, time)
 
     end = block_key(state.height + 1)
     if before is not None and before.chain == chain:
@@ -78,7 +100,13 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     if query.times.until is not None:
         end = min(end, first_key(query.times.until + 1))
     start = 0 if query.times.since is None else first_key(query.times.since)
-    sizes, read_to = _PageReader(session, query, chain, (start, end), limit).read()
+    cursors = [] if query.is_stuck is None else session.rows(_CURSORS)
+    stuck = {
+        destination: (first_key(query.known_since[ChainID(bytes(raw))]), first_key(time - STUCK_S))
+        for raw, destination, time in cursors
+        if bytes(raw) in query.known_since
+    }
+    sizes, read_to = _PageReader(session, query, chain, (start, end), limit, stuck).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:
         keys, read_to = keys[:limit], keys[limit - 1]
@@ -96,7 +124,7 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
     received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
     rows = [row[0] for row in (*sent, *received)]
     id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
-    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset)}
+    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset, row.warp_sender or 0)}
     id_keys |= {key for row, _ in received for key in (row.source, row.deliverer, row.redeemer)}
     ids = read_addresses(session, id_keys)
     txs = {tx_key_of(row.key, row.tx_index) for row in rows}
@@ -117,9 +145,11 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
             "nonce": row.nonce,
             "sender": ids[row.sender],
             "recipient": ids[row.recipient],
+            "gas_limit": None if row.gas_limit is None else unpack(bytes(row.gas_limit)),
             "tail": b"" if row.tail is None else bytes(row.tail),
             "body": None if row.body is None else bytes(row.body),
             "tx_hash": bytes(hashes[tx_key_of(row.key, row.tx_index)]),
+            "height": height_of(row.key),
             "time": times[height_of(row.key)],
             "tx_fee": unpack(bytes(row.tx_fee)),
         }
@@ -129,6 +159,9 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
+            key=send.key,
+            warp_sender=b"" if send.warp_sender == 0 else ids[send.warp_sender or send.messenger],
+            is_v2=bool(send.warp_sender),
             asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",
@@ -143,8 +176,16 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
             deliverer=ids[receive.deliverer],
             redeemer=ids[receive.redeemer],
             is_executed=is_executed,
+            has_failed=receive.outcome == Outcome.FAILED and not is_executed,
         )
     return messages
+
+
+def icm_changes(session: ReadSession, _: float, key: int) -> Sequence[MessageChange]:
+    """Return the sending of a message with its fee, and its newest changes; oldest first."""
+    rows = session.rows(_CHANGES, key, key)
+    times = _times(session, [row[0] for row in rows])
+    return [MessageChange(ChangeKind(kind), times[height_of(at)], unpack(bytes(amount))) for at, kind, amount in rows]
 
 
 def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentMessage | ReceivedMessage | None:
@@ -160,23 +201,40 @@ def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentM
     return min(messages, key=lambda entry: isinstance(entry, ReceivedMessage), default=None)
 
 
+def icm_since(session: ReadSession) -> int | None:
+    """Return the time of the first block whose messages are known; None without one, or if messages are not kept."""
+    rows = session.rows("SELECT b.time FROM chain c JOIN blocks b ON b.number = c.icm_first")
+    return rows[0][0] if rows else None
+
+
 class _PageReader:
-    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last."""
+    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last.
+
+    stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query does not need them.
+    """
 
     def __init__(
-        self, session: ReadSession, query: IcmQuery, chain: ChainID, bounds: tuple[int, int], limit: int
+        self,
+        session: ReadSession,
+        query: IcmQuery,
+        chain: ChainID,
+        bounds: tuple[int, int],
+        limit: int,
+        stuck: Mapping[int, tuple[int, int]],
     ) -> None:
         self._session = session
         self._query = query
         self._chain = chain
         self._bounds = bounds
         self._limit = limit
+        self._stuck = stuck
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.sender, query.recipient, query.address)
         self._keys = session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
         self._parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
-        # Usually a filter by an account leaves out few of its messages.
-        self._scanned = min(limit + 1, MAX_SCANNED) if self._parties else MAX_SCANNED
+        self._has_states = query.status is not None or query.is_stuck is not None
+        # Usually these filters leave out few messages.
+        self._scanned = min(limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
 
     def read(self) -> tuple[dict[int, int], int]:
         """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
@@ -190,6 +248,10 @@ class _PageReader:
         query, sizes = self._query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
+        if query.status is IcmStatus.DELIVERED_SOURCE_NOT_INDEXED:
+            destinations = None
+        if query.is_stuck or query.status not in (None, IcmStatus.DELIVERED_SOURCE_NOT_INDEXED):
+            sources = None
         excluded = {self._key(raw) for raw in query.indexed}
         if sources and sources <= excluded:
             sources = None
@@ -210,7 +272,19 @@ class _PageReader:
                 is_wanted = (not others or others == {other}) and other not in hidden
                 if is_wanted and self._is_of_parties(sender, recipient):
                     sizes[key] = size
+        if self._has_states:
+            self._leave_out_states(sizes, excluded)
         return sizes, max(ends)
+
+    def _leave_out_states(self, sizes: dict[int, int], indexed: Set[int]) -> None:
+        """Leave out the sends that have another status or are stuck, as the query says."""
+        status, is_stuck = self._query.status, self._query.is_stuck
+        for key, destination, state, receive in self._session.by_keys(_STATES, sizes):
+            is_delivered = receive is not None and destination in indexed
+            since, before = self._stuck.get(destination, (0, 0))
+            is_late = state is not None and state != IcmState.RECEIPT and since <= key < before
+            if is_stuck not in (None, is_late) or (status and is_delivered != (status is IcmStatus.DELIVERED)):
+                del sizes[key]
 
     def _other_sides(self, own: ChainID | None, other: ChainID | None) -> set[int] | None:
         """Return the keys of which that of the chain on the other side must be, none: any; None: no message matches.
@@ -234,10 +308,24 @@ class _PageReader:
     def _read_sends(self, ends: list[int], destinations: set[int] | None) -> Sequence[int]:
         if destinations is None:
             return ()
-        count = self._limit + 1
+        if self._query.is_stuck:
+            return self._read_stuck(ends, destinations)
+        count = self._scanned if self._has_states else self._limit + 1
         if destinations:
             return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
         return self._read_candidates(ends, count, "key", ("icm_sends",))
+
+    def _read_stuck(self, ends: list[int], destinations: set[int]) -> Sequence[int]:
+        """Return what may be stuck, from the few messages that are open."""
+        keys: list[int] = []
+        start, end = self._bounds
+        for destination, (since, before) in self._stuck.items():
+            if not destinations or destination in destinations:
+                rows = self._session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
+                if len(rows) == MAX_SCANNED:
+                    ends.append(rows[-1][0])
+                keys += [row[0] for row in rows]
+        return keys
 
     def _read_receives(self, ends: list[int], sources: set[int] | None, excluded: set[int]) -> Sequence[int]:
         if sources is None:
@@ -269,6 +357,12 @@ class _PageReader:
 
     def _key(self, raw: bytes) -> int:
         return self._keys.get(raw, _NO_KEY)
+
+
+def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
+    """Return the first key of the first block at a time or after it."""
+    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
+    return block_key(first)
 
 
 def _times(session: ReadSession, keys: Iterable[int]) -> dict[int, int]:

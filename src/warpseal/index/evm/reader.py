@@ -16,6 +16,7 @@ from warpseal.index.evm.records import (
     IcmKeys,
     IcmPosition,
     IcmQuery,
+    MessageChange,
     MissingResults,
     ReceivedMessage,
     ReindexOutcome,
@@ -145,9 +146,17 @@ class EvmIndex:
         """Return ICM messages by their keys, as far as they are there."""
         return await self._query(icm_queries.icm_messages, keys)
 
+    async def icm_changes(self, key: int) -> Sequence[MessageChange]:
+        """Return the sending of a message with its fee, and its newest changes; oldest first."""
+        return await self._query(icm_queries.icm_changes, key)
+
     async def find_icm_message(self, message_id: bytes) -> SentMessage | ReceivedMessage | None:
         """Return an ICM message that the chain sent, else one that it received of a source that was not indexed."""
         return await self._query(icm_queries.find_icm_message, message_id)
+
+    async def icm_since(self) -> int | None:
+        """Return the time from which on ICM messages are known; None without one, or if they are not kept."""
+        return await self._read_or_none(icm_queries.icm_since)
 
     async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
