@@ -27,6 +27,7 @@ UNUSED_LIBRARIES = {
     "cryptography.x509",
     "eth_abi",
     "eth_hash",
+    "google.rpc",
     "grpc",
     "numpy",
     "psycopg",
@@ -40,6 +41,7 @@ UNUSED_MODULES = (
     "warpseal.api.data.chain_endpoints",
     "warpseal.api.data.evm_endpoints",
     "warpseal.api.data.parameters",
+    "warpseal.api.grpc",
     "warpseal.api.openapi.document",
     "warpseal.api.rpc.evm",
     "warpseal.api.rpc.gateway",
@@ -52,6 +54,7 @@ UNUSED_MODULES = (
     "warpseal.index.index",
     "warpseal.ops.backup",
     "warpseal.pb.profile_pb2",
+    "warpseal.pb.warpseal_pb2",
     "warpseal.validators.forecast",
 )
 

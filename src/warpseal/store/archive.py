@@ -1,4 +1,4 @@
-"""Shares and signatures by message. No method raises because the store is down."""
+"""Messages, with their shares and signatures. No method but `find_message` raises because the store is down."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ class Archive:
         if used_at is not None and time.time() - used_at > _USE_INTERVAL_S:
             self._queue.mark_used(message_id)
         return entry
+
+    async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        """Return a stored message. Raises StoreDown."""
+        if not self.may_hold(message_id):
+            return None
+        return await self._database.read(lambda connection: archive_rows.find_message(connection, message_id))
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.

@@ -88,6 +88,12 @@ def load_message(connection: Connection, message_id: MessageID) -> tuple[Archive
     return ArchiveEntry(signatures, shares), None if pinned else used_at
 
 
+def find_message(connection: Connection, message_id: MessageID) -> UnsignedMessage | None:
+    """Return a stored message."""
+    rows = FIND_MESSAGE.fetch(connection, (message_id,))
+    return UnsignedMessage.parse(rows[0][0]) if rows else None
+
+
 def split_keys(joined: bytes) -> tuple[bytes, ...]:
     """Return the public keys (48 bytes each) of a signature's row."""
     return tuple(joined[start : start + PUBLIC_KEY_BYTES] for start in range(0, len(joined), PUBLIC_KEY_BYTES))
@@ -276,6 +282,7 @@ RECOUNT: Final = Prepared(
 LOAD_MESSAGE: Final = Prepared(
     lambda _: select(MESSAGES.c.key, MESSAGES.c.for_ever, MESSAGES.c.used_at).where(_is_named), "message"
 )
+FIND_MESSAGE: Final = Prepared(lambda _: select(MESSAGES.c.raw).where(_is_named), "message")
 _share_columns = select(SHARES.c.public_key, SHARES.c.signature, SHARES.c.verified)
 LOAD_SHARES: Final = Prepared(lambda _: _share_columns.where(SHARES.c.message_key == bindparam("message")), "message")
 LOAD_SIGNATURES: Final = Prepared(
