@@ -93,6 +93,8 @@ docs-table: $(STAMP)
 # The one command that makes src/warpseal/pb from proto/.
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --pyi_out=src $(wildcard proto/warpseal/pb/*.proto)
+	$(BIN)/python -m grpc_tools.protoc -I warpseal/pb=proto/warpseal/v1 --python_out=src --pyi_out=src --grpc_python_out=src \
+		proto/warpseal/v1/warpseal.proto
 
 # The interpreter is checked first, and a virtual environment of another version is made again.
 $(STAMP): pyproject.toml constraints.txt

@@ -28,6 +28,7 @@ UNUSED_LIBRARIES = {
     "cryptography.x509",
     "eth_abi",
     "eth_hash",
+    "google.rpc",
     "grpc",
     "numpy",
     "psycopg",
@@ -42,6 +43,7 @@ UNUSED_MODULES = (
     "warpseal.api.data.chain_endpoints",
     "warpseal.api.data.evm_endpoints",
     "warpseal.api.data.parameters",
+    "warpseal.api.grpc",
     "warpseal.api.openapi.document",
     "warpseal.api.rpc.evm",
     "warpseal.api.rpc.gateway",
@@ -56,6 +58,7 @@ UNUSED_MODULES = (
     "warpseal.index.index",
     "warpseal.ops.backup",
     "warpseal.pb.profile_pb2",
+    "warpseal.pb.warpseal_pb2",
     "warpseal.upstream.checked_resolver",
     "warpseal.validators.forecast",
 )

@@ -163,6 +163,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 deliver_l1_message=services.delivery.sign_l1,
                 verify=services.preflight.check,
                 first_signed=lambda: services.aggregator.first_signed,
+                find_message=services.store.archive.find_message,
                 primary_chains=partial(upstream.view.primary_chains, network_id),
                 readiness=services.subnet_tracker.readiness,
                 background=background,

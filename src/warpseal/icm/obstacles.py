@@ -78,7 +78,10 @@ class MessageObstacles(Struct):
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
-        """Return the id by which messengers name a stored Warp message; None if it is none of theirs."""
+        """Return the id by which messengers name a stored Warp message; None if it is none of theirs.
+
+        Raises StoreDown.
+        """
         message = await self.archive.find_message(MessageID(warp_id))
         if message is not None:
             with suppress(MalformedMessage):

@@ -1,4 +1,4 @@
-"""Shares and signatures by message. No method raises because the store is down."""
+"""Messages, with their shares and signatures. No method but `find_message` raises because the store is down."""
 
 from __future__ import annotations
 
@@ -64,12 +64,9 @@ class Archive:
         return None
 
     async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
-        """Return a stored message; None also while the store is down or slow."""
-        if self.may_hold(message_id):
-            with suppress(StoreDown):
-                rows = await self._fetch(archive_rows.select_message(message_id))
-                return UnsignedMessage.parse(rows[0][0]) if rows else None
-        return None
+        """Return a stored message. Raises StoreDown."""
+        rows = await self._fetch(archive_rows.select_message(message_id)) if self.may_hold(message_id) else ()
+        return UnsignedMessage.parse(rows[0][0]) if rows else None
 
     async def _fetch(self, query: Select[tuple[bytes]]) -> Sequence[Row[Any]]:
         return await self._database.fetch(query, self._database.settings.load_timeout_s)

@@ -80,7 +80,7 @@ class DataApi:
         self.access = ApiAccess(gate, data, monotonic)
         self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
-        self._gate = gate
+        self.gate = gate
         self._api_settings = settings
         self._now = now
         self._stopping = stopping or asyncio.Event()
@@ -128,12 +128,17 @@ class DataApi:
 
     @cached_property
     def _contexts(self) -> request_context.ContextFactory:
-        return request_context.ContextFactory(self._gate, self._api_settings, self.settings, self._now)
+        return request_context.ContextFactory(self.gate, self._api_settings, self.settings, self._now)
+
+    @cached_property
+    def event_streams(self) -> EventStreams:
+        """The streams of events, by gRPC as well."""
+        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
+        return EventStreams(self._stopping, *limits)
 
     @cached_property
     def _listen(self) -> Callable[[request_context.RequestContext], Awaitable[Response]]:
-        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
-        return partial(event_endpoints.listen, EventStreams(self._stopping, *limits))
+        return partial(event_endpoints.listen, self.event_streams)
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)

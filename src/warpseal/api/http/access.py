@@ -55,12 +55,16 @@ class ApiAccess:
         """
 
         async def guarded(request: Request) -> Response:
-            if self._settings.require_api_key:
-                key = await self._key(request)
-                log_fields(request.scope)["api_key"] = key.name if key else None
+            await self.check_key(request)
             return await endpoint(request)
 
         return guarded
+
+    async def check_key(self, request: Request) -> None:
+        """Check the key if the settings require one. Raises ApiKeyRequired, ApiKeyRefused, StoreDown."""
+        if self._settings.require_api_key:
+            key = await self._key(request)
+            log_fields(request.scope)["api_key"] = key.name if key else None
 
     async def check(self, request: Request) -> None:
         """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
