@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 _METRIC: Final = "metric"
+_ICM_TEXT: Final = "ICM messages between indexed chains that are pending for more than 5 minutes; absent without any"
 
 Labels = dict[str, str]
 
@@ -134,8 +135,8 @@ class IndexSample:
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
     rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents and
-    requests.
+    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents,
+    requests and icm_stuck, the messages of ICM that are stuck, by destination.
     """
 
     chain: str
@@ -184,6 +185,7 @@ class IndexSample:
         "Requests of pages and clients that wait for the indexer of an EVM chain",
         by="kind",
     )
+    icm_stuck: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,12 @@ class MetricsSnapshot(Collector):
         yield from _declared(ValidatorSample, self.validators, "node_id")
         yield from _declared(FollowerSample, self.followers, "chain")
         yield from _declared(IndexSample, self.indexed, "chain")
+        pending = [
+            ({"source": sample.chain, "destination": destination}, count)
+            for sample in self.indexed
+            for destination, count in sample.icm_stuck.items()
+        ]
+        yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
         yield from _declared(StoreSample, () if self.store is None else (self.store,))
         yield from _declared(UsageSample, self.usage, "path", "method")
         yield from _declared(L1ValidatorSample, self.l1_validators, "subnet_id", "node_id", "validation_id")

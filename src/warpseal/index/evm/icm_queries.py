@@ -11,16 +11,19 @@ from typing import Any, Final
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
-from warpseal.index.evm.queries import MAX_SCANNED, read_state
+from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
 from warpseal.index.evm.records import IcmKey, IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
 from warpseal.index.evm.resources import read_addresses, read_contracts
-from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
 """The newest changes of a message that are read: any account may add to its fee."""
+STUCK_S: Final = 300
+"""A message is stuck if its destination went on for longer than this without it."""
+_MAX_STUCK: Final = 10_000
 _MAX_EQUAL_PREFIXES: Final = 16
 _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
@@ -56,6 +59,16 @@ _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
 )
+# Destinations without an open message are left out: there may be a hundred, and each one is asked about in its turn.
+_OPEN_DESTINATIONS: Final = (
+    "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
+    " WHERE EXISTS (SELECT 1 FROM icm_open o WHERE o.destination = c.destination)"
+)
+# The newest ones are looked at, also of those that have only a receipt: a hostile chain may send any number of those.
+_STUCK: Final = (
+    "SELECT count(*) FROM (SELECT state FROM icm_open WHERE destination = ? AND send >= ? AND send < ?"
+    f" ORDER BY send DESC LIMIT ?) o WHERE state <> {int(IcmState.RECEIPT)}"
+)
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
@@ -66,8 +79,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     chain = ChainID(bytes(state.chain.chain_id))
 
     def first_key(time: int) -> int:
-        ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-        return block_key(first)
+        return _first_key(session, state, time)
 
     end = block_key(state.height + 1)
     if before is not None and before.chain == chain:
@@ -158,6 +170,30 @@ def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentM
     }
     messages = [entry for entry in icm_messages(session, now, sorted(keys)).values() if entry.message_id == searched]
     return min(messages, key=lambda entry: isinstance(entry, ReceivedMessage), default=None)
+
+
+def icm_since(session: ReadSession) -> int | None:
+    """Return the time of the first block whose messages are known; None without one, or if messages are not kept."""
+    rows = session.rows("SELECT b.time FROM chain c JOIN blocks b ON b.number = c.icm_first")
+    return rows[0][0] if rows else None
+
+
+def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
+    """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations without any are left out.
+
+    since: the time from which on it is known what each destination received. An earlier message is not known to be
+    stuck.
+    """
+    state = read_state(session)
+    counts: dict[ChainID, int] = {}
+    if state is None:
+        return counts
+    for raw, destination, time in session.rows(_OPEN_DESTINATIONS):
+        first = since.get(ChainID(bytes(raw)))
+        if first is not None:
+            bounds = _first_key(session, state, first), _first_key(session, state, time - STUCK_S)
+            ((counts[ChainID(bytes(raw))],),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
+    return {chain_id: count for chain_id, count in counts.items() if count}
 
 
 class _PageReader:
@@ -260,6 +296,12 @@ class _PageReader:
 
     def _key(self, raw: bytes) -> int:
         return self._keys.get(raw, _NO_KEY)
+
+
+def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
+    """Return the first key of the first block at a time or after it."""
+    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
+    return block_key(first)
 
 
 def _times(session: ReadSession, keys: Iterable[int]) -> dict[int, int]:

@@ -7,7 +7,6 @@ be written first: a delivery without its message waits in `icm_unmatched`. Both 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from enum import IntEnum
 from hashlib import sha256
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from warpseal.index.evm.rows import (
     IcmReceiveRow,
     IcmRows,
     IcmSendRow,
+    IcmState,
     WarpSendRow,
 )
 from warpseal.index.evm.schema import (
@@ -87,14 +87,6 @@ _REOPEN: Final = (
     " FROM icm_deliveries d JOIN icm_sends s ON s.key = d.send WHERE d.destination = ?"
     " ON CONFLICT (destination, send) DO UPDATE SET state = excluded.state"
 )
-
-
-class IcmState(IntEnum):
-    """Why a send is in `icm_open`. RECEIPT: without a delivery, but its source has the receipt."""
-
-    OPEN = 0
-    RECEIPT = 1
-    FAILED = 2
 
 
 class _Batch(Struct):
