@@ -101,6 +101,8 @@ def test_a_message_that_waits_says_what_hinders_it_and_what_to_do(capsys: pytest
         assert "nodeIds: NodeID-?[2J\n" in out
         assert "\x1b" not in out
     assert "  executed  2026-11-21 02:06:49  failed\n" in out
+    late = {**PENDING, "sourceTransaction": {"txHash": "0x", "timestamp": 2**62, "gasSpent": "0"}}
+    assert str(2**62) in run(capsys, {f"/v1/icm/messages/{UNKNOWN}": (200, late)}, "show", UNKNOWN)[1]
 
 
 def test_all_messages_of_a_transaction_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

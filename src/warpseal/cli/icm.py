@@ -27,7 +27,7 @@ from warpseal.warp.ids import MalformedID, parse_id
 
 _TIMEOUT_S: Final = 30.0
 _MAX_MESSAGES: Final = 100
-_HEADS: Final = ("SENT", "MESSAGE", "SOURCE", "DESTINATION", "STATE", "SIGNATURE", "RETRY")
+_MAX_SECOND: Final = 2**37
 # Events whose first topic is the id of a message.
 _TOPICS: Final = {hex_text(keccak(text.encode())) for text in ICM_READERS if "(bytes32," in text}
 _SHOW: Final = """\
@@ -84,11 +84,11 @@ def _list(args: argparse.Namespace) -> int:
     while len(messages) < _MAX_MESSAGES and "nextPageToken" in page:
         place = urlencode({**query, "pageSize": _MAX_MESSAGES, "pageToken": page["nextPageToken"]})
         page = _fetch(args, f"/v1/icm/messages?{place}", IcmMessages)
-        messages += page["messages"]
+        messages = (messages + page["messages"])[:_MAX_MESSAGES]
     if args.json:
         print(json.dumps(messages, indent=2))
     else:
-        print_table(_HEADS, map(_cells, messages))
+        print_table(("SENT", "MESSAGE", "SOURCE", "DESTINATION", "STATE", "SIGNATURE", "RETRY"), map(_cells, messages))
     return 0
 
 
@@ -167,7 +167,10 @@ def _signature(message: Mapping[str, Any]) -> str:
 
 
 def _moment(second: int | None) -> str:
-    return "" if second is None else f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}"
+    """Return a time; the number of its seconds if no calendar has it, which a hostile chain may say."""
+    if second is None or second >= _MAX_SECOND:
+        return "" if second is None else str(second)
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 SHOW: Final = Command(_add_show_arguments, _show)
