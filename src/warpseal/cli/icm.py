@@ -70,7 +70,7 @@ def _show(args: argparse.Namespace) -> int:
     if not messages:
         text = f"no indexed chain has an ICM message {subject}, and its nodes have no transaction with one"
         raise StartupError(f"{text}; an index that is behind may get it later: warpseal status")
-    lines = [printable(line) for message in messages for line in describe_message(message)]
+    lines = [printable(line).rstrip() for message in messages for line in describe_message(message)]
     print(json.dumps(messages, indent=2) if args.json else "\n".join(lines))
     return 0
 
@@ -138,7 +138,7 @@ def describe_message(message: Mapping[str, Any]) -> Iterator[str]:
     for step, second, text in (
         ("sent", sent.get("timestamp"), sent.get("txHash", "not known")),
         ("signed", None, _signature(message)),
-        ("received", received.get("timestamp"), received.get("txHash", "not known")),
+        ("received", received.get("timestamp"), received.get("txHash", "not yet")),
         ("executed", block.get("since") if has_failed else None, executed),
         ("receipt", None, "yes" if message["receiptDelivered"] else "no"),
     ):
