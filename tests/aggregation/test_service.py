@@ -153,7 +153,7 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
     assert (detail["signed_weight"], detail["required_weight"], detail["total_weight"]) == ("0", "67", "100")
     assert detail["p_chain_height"] == str(HEIGHT)
     assert detail["counts"] == {"no_bls_key": 1, "no_address": 1, "not_asked": 3}
-    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key"} in detail["validators"]
+    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key", "verdict": "never"} in detail["validators"]
 
 
 def test_memory_stays_within_its_bound() -> None:

@@ -69,6 +69,7 @@ class RoundDeps(Struct, frozen=True):
     """The resources that all rounds share. offenders: keys whose share was bad lately.
 
     signed_for: by message, the digest of the validator set for which it was signed last.
+    shortfalls: by message, why a quorum was missed last, since it was not signed.
     """
 
     ports: AggregationDeps
@@ -76,6 +77,7 @@ class RoundDeps(Struct, frozen=True):
     results: ResultCache
     offenders: MutableMapping[bytes, bool]
     signed_for: MutableMapping[MessageID, bytes]
+    shortfalls: MutableMapping[MessageID, QuorumShortfall]
     pool: CryptoPool
     settings: AggregationSettings
     random: Random
@@ -153,6 +155,14 @@ class OpenRounds:
             if runner.is_idle:
                 self._forget(runner)
                 runner.task.cancel()
+
+    def message_ids(self) -> frozenset[MessageID]:
+        """Return the messages for whose signatures a caller waits; those that look into the store only do not count."""
+        return frozenset(
+            runner.request.message.id
+            for runner in self._open.values()
+            if not all(goal.stored_only for goal in runner.callers)
+        )
 
     def _forget(self, runner: RoundRunner) -> None:
         if self._open.get(runner.request.round_key) is runner:
@@ -377,6 +387,7 @@ class RoundRunner:
 
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()
+        self._deps.shortfalls.pop(self._message_id, None)
         self._note_result(digest, is_stored=action.is_stored)
         self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:
@@ -410,6 +421,7 @@ class RoundRunner:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
             if not goal.stored_only:
+                self._deps.shortfalls[self._message_id] = shortfall
                 self._deps.ports.on_shortfall(self.request.message, shortfall)
         shortfall = caller.shortfall = shortfalls[key]
         if goal.stored_only and (self._loaded.is_incomplete or action.is_late):

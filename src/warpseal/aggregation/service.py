@@ -32,6 +32,7 @@ from warpseal.metrics.samples import CacheSample
 from warpseal.usage.response_times import bucket_of
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.quorum_shortfall import QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 __all__ = ["Aggregation", "AggregationDeps", "AggregationRequest", "SignatureAggregator"]
@@ -46,6 +47,9 @@ _MAX_OFFENDERS: Final = 65_536
 # A key whose share was bad is distrusted for this long.
 _SUSPECT_S: Final = 600.0
 _MAX_PINNED: Final = 16_384
+# Each has at most 50 missing validators.
+_MAX_SHORTFALLS: Final = 256
+_SHORTFALL_S: Final = 3_600.0
 
 
 class Aggregation(Struct, frozen=True):
@@ -128,6 +132,9 @@ class SignatureAggregator:
         offenders: TTLCache[bytes, bool] = TTLCache(
             _MAX_OFFENDERS, _SUSPECT_S, lambda: asyncio.get_running_loop().time()
         )
+        self._shortfalls: TTLCache[MessageID, QuorumShortfall] = TTLCache(
+            _MAX_SHORTFALLS, _SHORTFALL_S, lambda: asyncio.get_running_loop().time()
+        )
         self._rounds = OpenRounds(
             RoundDeps(
                 deps,
@@ -135,6 +142,7 @@ class SignatureAggregator:
                 self._results,
                 offenders,
                 LRUCache(_MAX_PINNED),
+                self._shortfalls,
                 pool,
                 settings,
                 random or Random(),
@@ -179,6 +187,14 @@ class SignatureAggregator:
             if log.isEnabledFor(level):
                 seconds = {f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()}
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
+
+    def open_message_ids(self) -> frozenset[MessageID]:
+        """Return the messages that validators are asked to sign now."""
+        return self._rounds.message_ids()
+
+    def last_shortfall(self, message_id: MessageID) -> QuorumShortfall | None:
+        """Return why the last request of the last hour for a message was missed; None also if it was signed."""
+        return self._shortfalls.get(message_id)
 
     def caches(self) -> tuple[CacheSample, ...]:
         """Return lookups and size of the caches of shares and of results."""

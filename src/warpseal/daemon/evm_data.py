@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.forwarding_api import EvmApi
-from warpseal.daemon.services import Upstreams
+from warpseal.daemon.services import Services, Upstreams, denies_calls
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
+from warpseal.icm.obstacles import MessageObstacles, ObstacleDeps
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.chains import PrimaryChains
@@ -72,6 +74,18 @@ class EvmDataServices:
     def indexes(self) -> Mapping[str, EvmIndex]:
         """Return the indexes by blockchain id as text."""
         return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
+
+    def build_obstacles(self, services: Services) -> MessageObstacles:
+        """Return the lookups of what hinders ICM messages."""
+        deps = ObstacleDeps(
+            services.aggregator,
+            services.store.archive,
+            services.delivery.sign,
+            services.preflight.check,
+            self._upstreams.upstream.chain_rpc,
+            partial(denies_calls, self._config),
+        )
+        return MessageObstacles(deps, self._network_id)
 
     def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None

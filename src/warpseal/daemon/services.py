@@ -223,7 +223,7 @@ async def build_services(
             heights=heights,
             statements=StatementChecker(platform, chains, eth_call, store.l1, executor=preflight_thread),
             eth_call=eth_call,
-            denies_calls=partial(_denies_calls, config),
+            denies_calls=partial(denies_calls, config),
         )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
@@ -253,7 +253,7 @@ async def build_services(
         )
 
 
-def _denies_calls(config: Config, chain_id: ChainID) -> bool:
+def denies_calls(config: Config, chain_id: ChainID) -> bool:
     """Return whether the operator denies callers the method that a preflight uses for their calls."""
     of_chain = [
         name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods

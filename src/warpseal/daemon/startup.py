@@ -189,6 +189,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
                     events=None if services.store.status().url == OFF else EventFeed(services.store.events),
+                    icm=None if evm_services is None else evm_services.build_obstacles(services),
                 )
 
             tasks.create_task(forecasts.run())

@@ -9,9 +9,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from sqlalchemy import select
+
 from warpseal.store import archive_rows
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
+from warpseal.store.schema import MESSAGES
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare
 from warpseal.warp.ids import MessageID, SubnetID
@@ -51,6 +54,27 @@ class Archive:
         if used_at is not None and time.time() - used_at > _USE_INTERVAL_S:
             self._queue.mark_used(message_id)
         return entry
+
+    async def find_signed(self, message_ids: Iterable[MessageID]) -> frozenset[MessageID] | None:
+        """Return the messages that have a signature of any validator set; None while the store is down or slow."""
+        possible = [message_id for message_id in message_ids if self.may_hold(message_id)]
+        if not possible:
+            return frozenset()
+        with suppress(StoreDown):
+            return await self._database.read(
+                lambda connection: archive_rows.find_signed(connection, possible),
+                self._database.settings.load_timeout_s,
+            )
+        return None
+
+    async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        """Return a stored message; None also while the store is down or slow."""
+        query = select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)
+        if self.may_hold(message_id):
+            with suppress(StoreDown):
+                rows = await self._database.fetch(query, self._database.settings.load_timeout_s)
+                return UnsignedMessage.parse(rows[0].raw) if rows else None
+        return None
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.

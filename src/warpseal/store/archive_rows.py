@@ -88,6 +88,13 @@ def load_message(connection: Connection, message_id: MessageID) -> tuple[Archive
     return ArchiveEntry(signatures, shares), None if pinned else used_at
 
 
+def find_signed(connection: Connection, message_ids: Sequence[MessageID]) -> frozenset[MessageID]:
+    """Return the messages that have a signature."""
+    has_signature = select(SIGNATURES.c.key).where(SIGNATURES.c.message_key == MESSAGES.c.key).exists()
+    query = select(MESSAGES.c.message_id).where(MESSAGES.c.message_id.in_(message_ids), has_signature)
+    return frozenset(MessageID(message_id) for (message_id,) in connection.execute(query))
+
+
 def split_keys(joined: bytes) -> tuple[bytes, ...]:
     """Return the public keys (48 bytes each) of a signature's row."""
     return tuple(joined[start : start + PUBLIC_KEY_BYTES] for start in range(0, len(joined), PUBLIC_KEY_BYTES))

@@ -15,10 +15,14 @@ from typing import Any, Final
 
 import pytest
 import zstandard
+from eth_abi.abi import encode
+from eth_hash.auto import keccak
+from msgspec.structs import replace
 
 from tests import paths
 from tests.chains.evm.icm_logs import PRECOMPILE, SENT, WARP, Message
 from tests.eventually import until
+from tests.icm.fixtures import silent_obstacles
 from tests.index.evm.icm_histories import A, B
 from tests.index.evm.icm_rows import assert_consistent, reading, stored_receives, stored_sends
 from tests.indexer.evm.anvil_chain import AnvilChain, open_anvil_chain
@@ -26,12 +30,19 @@ from tests.indexer.evm.indexing import INDEX, Indexing, indexing
 from tests.indexer.evm_chains import rlp
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.settings import EvmRpcSettings
+from warpseal.icm.obstacles import MessageObstacles
+from warpseal.icm.resources import IcmExecution, IcmRetry
+from warpseal.icm.retry import JoinedMessage
 from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
-from warpseal.index.evm.records import IcmOptions
+from warpseal.index.evm.records import IcmOptions, ReceivedMessage
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.verify import IndexFinding
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import connect_upstream
+from warpseal.resources.base import UNSET
+from warpseal.resources.text import hex_text
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
@@ -167,6 +178,40 @@ async def verify(folder: Path, node: IcmNode) -> dict[str, IndexFinding]:
         return {finding.subject: finding for finding in await verifier.run(200, seed=1)}
 
 
+def failed_message(source: IcmNode, destination: IcmNode, message_id: bytes, height: int) -> JoinedMessage:
+    """Return the first message, whose execution failed at a height, as indexes have it."""
+    side: dict[str, Any] = {
+        "message_id": message_id,
+        "messenger": MESSENGER,
+        "source": source.id,
+        "destination": destination.id,
+        "nonce": 1,
+        "sender": source.account,
+        "recipient": destination.receiver,
+        "gas_limit": 200_000,
+        "tail": b"",
+        "body": b"first",
+        "tx_hash": bytes(32),
+        "height": height,
+        "time": 0,
+        "tx_fee": 0,
+    }
+    received = ReceivedMessage(
+        **side, deliverer=destination.account, redeemer=destination.account, is_executed=False, has_failed=True
+    )
+    return JoinedMessage(received, received)
+
+
+async def execution_and_retry(obstacles: MessageObstacles, message: JoinedMessage) -> tuple[IcmExecution, IcmRetry]:
+    """Return why a message failed, and what to do."""
+    block = await obstacles.describe(message, (), None)
+    assert block is not UNSET
+    assert block.state == "failed"
+    assert block.execution is not UNSET
+    assert block.retry is not UNSET
+    return block.execution, block.retry
+
+
 async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified(tmp_path: Path) -> None:
     async with two_chains() as (a, b), AsyncExitStack() as stack:
         # Sent with a fee that is added to, sent again, received, failed, retried; received at once; never received.
@@ -178,9 +223,30 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         await a.run(MESSENGER, f"retrySendCrossChainMessage({MESSAGE})", nonce_1)
         await b.run(b.receiver, "setFails(bool)", True)
         await b.receive(a, first)
+        failed = failed_message(a, b, first_id, await b.chain.mine() - 1)
+        upstream = connect_upstream(NodeSettings((), (), evm_chains=(entry(b),)), a.chain.session)
+        obstacles = silent_obstacles(upstream.chain_rpc)
+        failing = await execution_and_retry(obstacles, failed)
         await b.run(b.receiver, "setFails(bool)", False)
         await b.receive(a, second)
-        await b.run(MESSENGER, f"retryMessageExecution(bytes32,{MESSAGE})", a.id, nonce_1)
+        curable = await execution_and_retry(obstacles, failed)
+        for (execution, retry), succeeds in ((failing, False), (curable, True)):
+            assert (execution.succeeds, execution.gas_limit) == (succeeds, "200000")
+            # Of the time when it failed, also if it would succeed now.
+            assert "not now" in str(execution.error)
+            assert execution.revert_data == hex_text(keccak(b"Error(string)")[:4] + encode(["string"], ["not now"]))
+            assert ("would fail again" in retry.text) == (not succeeds)
+        execution, retry = curable
+        assert execution.gas_required is not UNSET
+        assert 5_000 < int(execution.gas_required) < 30_000
+        assert f"more than {execution.gas_required} gas" in retry.text
+        to_account = JoinedMessage(replace(failed.side, recipient=a.account), failed.received)
+        assert (await execution_and_retry(obstacles, to_account))[0].error == "the recipient has no code"
+        # The contract takes the call of the advice.
+        assert retry.call is not UNSET
+        call = {"from": hex_text(b.account), "to": retry.call.to, "data": retry.call.data, "gas": hex(10**6)}
+        await b.chain.rpc("eth_sendTransaction", call)
+        await b.chain.mine()
         assert await b.chain.call(b.receiver, "received()", "uint256") == 2
         # A message back carries the receipts of both.
         back_id, back = await b.send(a, b"back")

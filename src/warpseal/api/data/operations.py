@@ -210,7 +210,8 @@ ICM_MESSAGES: Final = Operation(
     "/v1/icm/messages",
     "ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
     lambda: (
-        *(p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_NETWORK),
+        *(p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_STATUS, p.IS_STUCK),
+        p.MESSAGE_NETWORK,
         *(p.START_TIMESTAMP, p.END_TIMESTAMP),
         *_paged(),
     ),

@@ -6,17 +6,26 @@ says how far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
 from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
-from warpseal.index.evm.records import IcmKey, IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.index.evm.records import (
+    IcmKey,
+    IcmKeys,
+    IcmPosition,
+    IcmQuery,
+    MessageChange,
+    ReceivedMessage,
+    SentMessage,
+)
 from warpseal.index.evm.resources import read_addresses, read_contracts
 from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import IcmStatus
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
@@ -55,6 +64,17 @@ _SENT: Final = (
     f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}"
     " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
 )
+_CHANGES: Final = (
+    "SELECT c.key, c.kind, c.amount FROM (SELECT change FROM icm_message_changes WHERE message = ? ORDER BY change DESC"
+    f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change"
+    f" UNION ALL SELECT key, {int(ChangeKind.FEE)}, fee FROM icm_sends WHERE key = ? ORDER BY 1"
+)
+_STATES: Final = (
+    "SELECT s.key, s.destination, o.state, d.receive FROM icm_sends s"
+    " LEFT JOIN icm_open o ON o.destination = s.destination AND o.send = s.key"
+    " LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
+)
+_OPEN: Final = "SELECT send FROM icm_open WHERE destination = ? AND send >= ? AND send < ? ORDER BY send DESC LIMIT ?"
 _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
@@ -90,7 +110,9 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     if query.times.until is not None:
         end = min(end, first_key(query.times.until + 1))
     start = 0 if query.times.since is None else first_key(query.times.since)
-    sizes, read_to = _PageReader(session, query, chain, (start, end), limit).read()
+    routes = [] if query.is_stuck is None else _stuck_routes(session, state, query.known_since)
+    stuck = {destination: bounds for _, destination, bounds in routes}
+    sizes, read_to = _PageReader(session, query, chain, (start, end), limit, stuck).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:
         keys, read_to = keys[:limit], keys[limit - 1]
@@ -108,7 +130,7 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
     received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
     rows = [row[0] for row in (*sent, *received)]
     id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
-    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset)}
+    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset, row.warp_sender or 0)}
     id_keys |= {key for row, _ in received for key in (row.source, row.deliverer, row.redeemer)}
     ids = read_addresses(session, id_keys)
     txs = {tx_key_of(row.key, row.tx_index) for row in rows}
@@ -129,9 +151,11 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
             "nonce": row.nonce,
             "sender": ids[row.sender],
             "recipient": ids[row.recipient],
+            "gas_limit": None if row.gas_limit is None else unpack(bytes(row.gas_limit)),
             "tail": b"" if row.tail is None else bytes(row.tail),
             "body": None if row.body is None else bytes(row.body),
             "tx_hash": bytes(hashes[tx_key_of(row.key, row.tx_index)]),
+            "height": height_of(row.key),
             "time": times[height_of(row.key)],
             "tx_fee": unpack(bytes(row.tx_fee)),
         }
@@ -141,6 +165,9 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
+            key=send.key,
+            warp_sender=b"" if send.warp_sender == 0 else ids[send.warp_sender or send.messenger],
+            is_v2=bool(send.warp_sender),
             asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",
@@ -155,8 +182,16 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
             deliverer=ids[receive.deliverer],
             redeemer=ids[receive.redeemer],
             is_executed=is_executed,
+            has_failed=receive.outcome == Outcome.FAILED and not is_executed,
         )
     return messages
+
+
+def icm_changes(session: ReadSession, _: float, key: int) -> Sequence[MessageChange]:
+    """Return the sending of a message with its fee, and its newest changes; oldest first."""
+    rows = session.rows(_CHANGES, key, key)
+    times = _times(session, [row[0] for row in rows])
+    return [MessageChange(ChangeKind(kind), times[height_of(at)], unpack(bytes(amount))) for at, kind, amount in rows]
 
 
 def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentMessage | ReceivedMessage | None:
@@ -181,32 +216,55 @@ def icm_since(session: ReadSession) -> int | None:
 def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
     """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations without any are left out.
 
-    since: the time from which on it is known what each destination received. An earlier message is not known to be
-    stuck.
+    since: the time from which on it is known what each destination received.
     """
     state = read_state(session)
     counts: dict[ChainID, int] = {}
-    if state is None:
-        return counts
-    for raw, destination, time in session.rows(_OPEN_DESTINATIONS):
-        first = since.get(ChainID(bytes(raw)))
-        if first is not None:
-            bounds = _first_key(session, state, first), _first_key(session, state, time - STUCK_S)
-            ((counts[ChainID(bytes(raw))],),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
-    return {chain_id: count for chain_id, count in counts.items() if count}
+    for chain_id, destination, bounds in () if state is None else _stuck_routes(session, state, since):
+        ((count,),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
+        counts |= {chain_id: count} if count else {}
+    return counts
+
+
+def _stuck_routes(
+    session: ReadSession, state: ChainState, since: Mapping[ChainID, int]
+) -> Sequence[tuple[ChainID, int, tuple[int, int]]]:
+    """Return id and key of destinations, and between which keys their open messages are stuck.
+
+    An earlier one than a destination's messages are known may have been received.
+    """
+    return [
+        (
+            chain_id,
+            destination,
+            (_first_key(session, state, since[chain_id]), _first_key(session, state, time - STUCK_S)),
+        )
+        for raw, destination, time in session.rows(_OPEN_DESTINATIONS)
+        if (chain_id := ChainID(bytes(raw))) in since
+    ]
 
 
 class _PageReader:
-    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last."""
+    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last.
+
+    stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query does not need them.
+    """
 
     def __init__(
-        self, session: ReadSession, query: IcmQuery, chain: ChainID, bounds: tuple[int, int], limit: int
+        self,
+        session: ReadSession,
+        query: IcmQuery,
+        chain: ChainID,
+        bounds: tuple[int, int],
+        limit: int,
+        stuck: Mapping[int, tuple[int, int]],
     ) -> None:
         self._session = session
         self._query = query
         self._chain = chain
         self._bounds = bounds
         self._limit = limit
+        self._stuck = stuck
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.sender, query.recipient, query.address)
         self._keys = session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
@@ -216,6 +274,10 @@ class _PageReader:
         query, sizes = self._query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
+        if query.status is IcmStatus.DELIVERED_SOURCE_NOT_INDEXED:
+            destinations = None
+        if query.is_stuck or query.status not in (None, IcmStatus.DELIVERED_SOURCE_NOT_INDEXED):
+            sources = None
         excluded = {self._key(raw) for raw in query.indexed}
         if sources and sources <= excluded:
             sources = None
@@ -238,7 +300,19 @@ class _PageReader:
                 is_wanted = (not others or others == {other}) and other not in hidden
                 if is_wanted and self._is_of_parties(sender, recipient):
                     sizes[key] = size
+        if query.status is not None or query.is_stuck is not None:
+            self._leave_out_states(sizes, excluded)
         return sizes, max(ends)
+
+    def _leave_out_states(self, sizes: dict[int, int], indexed: Set[int]) -> None:
+        """Leave out the sends that have another status or are stuck, as the query says."""
+        status, is_stuck = self._query.status, self._query.is_stuck
+        for key, destination, state, receive in self._session.by_keys(_STATES, sizes):
+            is_delivered = receive is not None and destination in indexed
+            since, before = self._stuck.get(destination, (0, 0))
+            is_late = state is not None and state != IcmState.RECEIPT and since <= key < before
+            if is_stuck not in (None, is_late) or (status and is_delivered != (status is IcmStatus.DELIVERED)):
+                del sizes[key]
 
     def _other_sides(self, own: ChainID | None, other: ChainID | None) -> set[int] | None:
         """Return the keys of which that of the chain on the other side must be, none: any; None: no message matches.
@@ -262,10 +336,25 @@ class _PageReader:
     def _read_sends(self, ends: list[int], destinations: set[int] | None) -> Sequence[int]:
         if destinations is None:
             return ()
-        count = self._limit + 1
+        if self._query.is_stuck:
+            return self._read_stuck(ends, destinations)
+        is_any = self._query.status is None and self._query.is_stuck is None
+        count = self._limit + 1 if is_any else MAX_SCANNED
         if destinations:
             return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
         return self._read_candidates(ends, count, "key", ("icm_sends",))
+
+    def _read_stuck(self, ends: list[int], destinations: set[int]) -> Sequence[int]:
+        """Return what may be stuck, from the few messages that are open."""
+        keys: list[int] = []
+        start, end = self._bounds
+        for destination, (since, before) in self._stuck.items():
+            if not destinations or destination in destinations:
+                rows = self._session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
+                if len(rows) == MAX_SCANNED:
+                    ends.append(rows[-1][0])
+                keys += [row[0] for row in rows]
+        return keys
 
     def _read_receives(self, ends: list[int], sources: set[int] | None, excluded: set[int]) -> Sequence[int]:
         if sources is None:

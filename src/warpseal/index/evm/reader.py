@@ -16,6 +16,7 @@ from warpseal.index.evm.records import (
     IcmKeys,
     IcmPosition,
     IcmQuery,
+    MessageChange,
     MissingResults,
     ReceivedMessage,
     ReindexOutcome,
@@ -145,6 +146,10 @@ class EvmIndex:
     async def icm_messages(self, keys: Sequence[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
         """Return ICM messages by their keys, as far as they are there."""
         return await self._query(icm_queries.icm_messages, keys)
+
+    async def icm_changes(self, key: int) -> Sequence[MessageChange]:
+        """Return the sending of a message with its fee, and its newest changes; oldest first."""
+        return await self._query(icm_queries.icm_changes, key)
 
     async def find_icm_message(self, message_id: bytes) -> SentMessage | ReceivedMessage | None:
         """Return an ICM message that the chain sent, else one that it received of a source that was not indexed."""

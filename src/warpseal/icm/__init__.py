@@ -1,0 +1,1 @@
+"""What hinders an ICM message: its signature, its delivery, its execution. Start reading at `obstacles.py`."""
