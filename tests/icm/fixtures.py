@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from warpseal.icm.obstacles import MessageObstacles, ObstacleDeps
+from warpseal.icm.obstacles import MessageObstacles
 from warpseal.upstream.errors import NodeUnavailable
 
 
@@ -33,5 +33,5 @@ class SilentServices:
 def silent_obstacles(chain_rpc: Any = None) -> MessageObstacles:
     """Return the obstacles. chain_rpc: of nodes that reply."""
     silent: Any = SilentServices()
-    deps = ObstacleDeps(silent, silent, silent.fail, silent.fail, chain_rpc or silent, lambda chain_id: False)
-    return MessageObstacles(deps, 12_345)
+    chain_rpc = chain_rpc or silent
+    return MessageObstacles(silent, silent, silent.fail, silent.fail, chain_rpc, lambda chain_id: False, 12_345)

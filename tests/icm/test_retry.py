@@ -160,10 +160,10 @@ def test_calls_carry_the_message_as_the_abi_library_encodes_it(message: Message,
 def test_a_message_whose_fields_are_not_known_has_no_call() -> None:
     """Its source was indexed once, and is no longer."""
     fields = {name: getattr(sent(), name) for name in ReceivedMessage.__struct_fields__ if hasattr(sent(), name)}
-    received = ReceivedMessage(
+    receive = ReceivedMessage(
         **{**fields, "gas_limit": None, "body": None}, deliverer=PEOPLE[2], redeemer=PEOPLE[3], is_executed=False,
         has_failed=True,
     )  # fmt: skip
-    retry = advise_retry(JoinedMessage(received, received), WarpsealBlock(state="failed", since=1), LATER)
+    retry = advise_retry(JoinedMessage(receive, receive), WarpsealBlock(state="failed", since=1), LATER)
     assert retry is not UNSET
     assert (retry.action, retry.call) == ("retry_execution", UNSET)

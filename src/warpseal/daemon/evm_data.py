@@ -15,7 +15,7 @@ from warpseal.daemon.services import Services, Upstreams, denies_calls
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
-from warpseal.icm.obstacles import MessageObstacles, ObstacleDeps
+from warpseal.icm.obstacles import MessageObstacles
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.chains import PrimaryChains
@@ -77,15 +77,15 @@ class EvmDataServices:
 
     def build_obstacles(self, services: Services) -> MessageObstacles:
         """Return the lookups of what hinders ICM messages."""
-        deps = ObstacleDeps(
+        return MessageObstacles(
             services.aggregator,
             services.store.archive,
             services.delivery.sign,
             services.preflight.check,
             self._upstreams.upstream.chain_rpc,
             partial(denies_calls, self._config),
+            self._network_id,
         )
-        return MessageObstacles(deps, self._network_id)
 
     def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warpseal.aggregation.errors import QuorumNotReached
@@ -41,7 +41,7 @@ from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.text import account_text, hex_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.archive import Archive
-from warpseal.upstream.errors import NodeUnavailable
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import decode_number
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MessageID
@@ -64,8 +64,8 @@ _CHUNK_GAS, _SIGNER_GAS, _PAYLOAD_BYTE_GAS, _RECEIPT_GAS = 2 * 512, 250, 35, 2_5
 _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 
 
-class ObstacleDeps(Struct, frozen=True):
-    """The services that know what hinders a message. denies_calls: whether nodes of a chain execute no calls."""
+class MessageObstacles(Struct):
+    """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds."""
 
     aggregator: SignatureAggregator
     archive: Archive
@@ -73,20 +73,13 @@ class ObstacleDeps(Struct, frozen=True):
     check: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
     chain_rpc: ChainRpcClient
     denies_calls: Callable[[ChainID], bool]
-
-
-class MessageObstacles:
-    """Used from one event loop. now: Unix seconds."""
-
-    def __init__(self, deps: ObstacleDeps, network_id: int, now: Callable[[], float] = time.time) -> None:
-        self._deps = deps
-        self._network_id = network_id
-        self._now = now
-        self._flights: SingleFlight[bytes, WarpsealBlock] = SingleFlight()
+    network_id: int
+    now: Callable[[], float] = time.time
+    _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
         """Return the id by which messengers name a stored Warp message; None if it is none of theirs."""
-        message = await self._deps.archive.find_message(MessageID(warp_id))
+        message = await self.archive.find_message(MessageID(warp_id))
         if message is not None:
             with suppress(MalformedMessage):
                 call = AddressedCall.parse(message.payload)
@@ -99,8 +92,8 @@ class MessageObstacles:
         blocks = [_describe_state(message) for message in messages]
         pairs = zip(messages, blocks, strict=True)
         unsigned = [None if block is UNSET else self._build_unsigned(message) for message, block in pairs]
-        signed = await self._deps.archive.find_signed([message.id for message in unsigned if message is not None])
-        open_ids = self._deps.aggregator.open_message_ids()
+        signed = await self.archive.find_signed([message.id for message in unsigned if message is not None])
+        open_ids = self.aggregator.open_message_ids()
         for place, (message, warp_message) in enumerate(zip(messages, unsigned, strict=True)):
             block = blocks[place]
             if block is UNSET:
@@ -108,12 +101,12 @@ class MessageObstacles:
             if warp_message is not None:
                 block = replace(block, warp_message_id=hex_text(warp_message.id))
                 if block.state == "sent":
-                    last = self._deps.aggregator.last_shortfall(warp_message.id)
+                    last = self.aggregator.last_shortfall(warp_message.id)
                     is_signed = None if signed is None else warp_message.id in signed
                     signature = _describe_signature(last, is_open=warp_message.id in open_ids, is_signed=is_signed)
                     block = replace(block, signature=signature)
             # A page need not have its messages twice.
-            retry = advise_retry(message, block, self._now())
+            retry = advise_retry(message, block, self.now())
             blocks[place] = replace(block, retry=retry if retry is UNSET else replace(retry, call=UNSET))
         return blocks
 
@@ -136,20 +129,14 @@ class MessageObstacles:
         self, message: JoinedMessage, outline: WarpsealBlock, changes: Sequence[MessageChange], block_gas: int | None
     ) -> WarpsealBlock:
         deadline = asyncio.get_running_loop().time() + LOOKUP_S
-        unsigned = self._build_unsigned(message)
-        block = replace(
-            outline,
-            unsigned_message=UNSET if unsigned is None else hex_text(unsigned.raw),
-            **_describe_changes(message.side, changes),
-        )
         # Each lookup adds its keys as it finds them.
-        keys: dict[str, Any] = {}
+        keys = _describe_changes(message.side, changes)
         await asyncio.gather(
-            _end_at(deadline, self._execute(message, block, keys)),
-            _end_at(deadline, self._look_up_delivery(message, block, unsigned, block_gas, keys)),
+            _end_at(deadline, self._execute(message, keys)),
+            _end_at(deadline, self._look_up_delivery(message, outline, block_gas, keys)),
         )
-        block = replace(block, **keys)
-        return replace(block, retry=advise_retry(message, block, self._now()))
+        block = replace(outline, **keys)
+        return replace(block, retry=advise_retry(message, block, self.now()))
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
@@ -157,19 +144,17 @@ class MessageObstacles:
         if not isinstance(side, SentMessage) or not side.warp_sender or encoded is None:
             return None
         call = AddressedCall(side.warp_sender, WORD_BYTES.to_bytes(WORD_BYTES) + encoded)
-        return UnsignedMessage.build(self._network_id, side.source, call.encode())
+        return UnsignedMessage.build(self.network_id, side.source, call.encode())
 
     async def _look_up_delivery(
-        self,
-        message: JoinedMessage,
-        block: WarpsealBlock,
-        unsigned: UnsignedMessage | None,
-        block_gas: int | None,
-        keys: dict[str, Any],
+        self, message: JoinedMessage, block: WarpsealBlock, block_gas: int | None, keys: dict[str, Any]
     ) -> None:
-        """Add signature, delivery_gas and delivery."""
-        side, signed = message.side, None
-        if unsigned is None or block.state != "sent" or side.gas_limit is None:
+        """Add unsigned_message; of a message that is not received signature, delivery_gas and delivery as well."""
+        side, signed, unsigned = message.side, None, self._build_unsigned(message)
+        if unsigned is None or side.gas_limit is None:
+            return
+        keys["unsigned_message"] = hex_text(unsigned.raw)
+        if block.state != "sent":
             return
         if block.signature is not UNSET:
             keys["signature"], signed = await self._read_signature(unsigned, side.destination, block.signature)
@@ -180,7 +165,7 @@ class MessageObstacles:
         limit = UNSET if block_gas is None else str(block_gas)
         keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
         if signed is not None:
-            preflight = await self._deps.check(PreflightRequest(signed, side.destination))
+            preflight = await self.check(PreflightRequest(signed, side.destination))
             following = [height.verifies for height in preflight.heights if height.epoch == "next"]
             keys["delivery"] = IcmDelivery(
                 verifies_now=preflight.verifies_now,
@@ -195,20 +180,23 @@ class MessageObstacles:
         self, unsigned: UnsignedMessage, destination_id: ChainID, outline: IcmSignature
     ) -> tuple[IcmSignature, SignedMessage | None]:
         """Return the signature for the set with which the destination verifies now; no validator is asked."""
-        request = AggregationRequest(unsigned, b"", None, DEFAULT_QUORUM, 0, None, LOOKUP_S, stored_only=True)
+        # No caller asked for a signature, so that the lookup does not count as a request.
+        request = AggregationRequest(
+            unsigned, b"", None, DEFAULT_QUORUM, 0, None, None, stored_only=True, defer_report=lambda report: None
+        )
         try:
-            delivery = await self._deps.sign(DeliveryRequest(request, destination_id))
+            delivery = await self.sign(DeliveryRequest(request, destination_id))
         except QuorumNotReached as error:
             shortfall = error.shortfall
-        except WarpsealError:
+        except (WarpsealError, RpcRefusal):
             return outline, None
         else:
             signed, total_weight = delivery.result, delivery.result.members.total_weight
             required = required_weight(total_weight, delivery.report.quorum.percentage)
             weights = _describe_weights(signed.signed_weight, required, total_weight)
             return IcmSignature(state="signed", **weights), SignedMessage.parse(signed.signed_message)
-        is_open = unsigned.id in self._deps.aggregator.open_message_ids()
-        last = self._deps.aggregator.last_shortfall(unsigned.id)
+        is_open = unsigned.id in self.aggregator.open_message_ids()
+        last = self.aggregator.last_shortfall(unsigned.id)
         if last is not None and (
             last.total_weight != shortfall.total_weight or last.required_weight > shortfall.required_weight
         ):
@@ -223,11 +211,11 @@ class MessageObstacles:
             missing=tuple(replace(signer, connections=UNSET) for signer in missing),
         ), None
 
-    async def _execute(self, message: JoinedMessage, block: WarpsealBlock, keys: dict[str, Any]) -> None:
+    async def _execute(self, message: JoinedMessage, keys: dict[str, Any]) -> None:
         """Add execution: what the call of the recipient does."""
         side, received = message.side, message.received
         chain_id, recipient = side.destination, hex_text(side.recipient)
-        if not side.body or side.gas_limit is None or block.state == "received" or self._deps.denies_calls(chain_id):
+        if not side.body or side.gas_limit is None or self.denies_calls(chain_id):
             return
         body = side.body + bytes(-len(side.body) % WORD_BYTES)
         sender, size = side.sender.rjust(WORD_BYTES, b"\0"), len(side.body).to_bytes(WORD_BYTES)
@@ -238,10 +226,12 @@ class MessageObstacles:
             ask("eth_getCode", [recipient, "latest"], len),
             ask("eth_estimateGas", [{**call, "gas": hex(MAX_EXECUTION_GAS)}, "latest"], decode_number),
         )
+        # The messenger gives the recipient the gas of the message, and no part of it is that of a transaction.
+        intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
         past = None
         if received is not None:
             # The state in which the execution failed; a node may have it no longer.
-            call["gas"] = hex(min(side.gas_limit, MAX_EXECUTION_GAS))
+            call["gas"] = hex(min(intrinsic + side.gas_limit, MAX_EXECUTION_GAS))
             past = await ask("eth_call", [call, hex(received.height)], len)
         values: dict[str, Any] = {"succeeds": True} if isinstance(estimate, int) else {}
         for reply in (estimate, past):
@@ -253,7 +243,6 @@ class MessageObstacles:
             # A call of an account without code would succeed, so the messenger does not make it.
             values |= {"succeeds": False, "error": "the recipient has no code"}
         elif isinstance(estimate, int):
-            intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
             values["gas_required"] = str(max(0, estimate - intrinsic))
         keys["execution"] = IcmExecution(gas_limit=str(side.gas_limit), **values)
 
@@ -262,7 +251,7 @@ class MessageObstacles:
     ) -> int | CallRefused | None:
         """Return a node's reply, or its refusal; None if no node replied."""
         try:
-            return await self._deps.chain_rpc.call(chain_id, method, params, decode, is_refusal_final=True)
+            return await self.chain_rpc.call(chain_id, method, params, decode, is_refusal_final=True)
         except CallRefused as refusal:
             return refusal
         except NodeUnavailable:
@@ -271,7 +260,7 @@ class MessageObstacles:
 
 async def _end_at(deadline: float, lookup: Awaitable[None]) -> None:
     """Run a lookup until it ends or fails, or until a deadline."""
-    with suppress(TimeoutError, WarpsealError):
+    with suppress(TimeoutError, WarpsealError, RpcRefusal):
         async with asyncio.timeout_at(deadline):
             await lookup
 
@@ -281,7 +270,7 @@ def _describe_state(message: JoinedMessage) -> WarpsealBlock | UnsetType:
     received = message.received
     if received is None:
         return WarpsealBlock(state="sent", since=message.side.time)
-    if received.is_executed:
+    if message.is_executed:
         return UNSET
     receiver = IcmReceiver(deliverer=account_text(received.deliverer), redeemer=account_text(received.redeemer))
     state: MessageState = "failed" if received.has_failed else "received"

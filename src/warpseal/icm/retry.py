@@ -34,6 +34,11 @@ class JoinedMessage(NamedTuple):
     side: SentMessage | ReceivedMessage
     received: ReceivedMessage | None
 
+    @property
+    def is_executed(self) -> bool:
+        """Whether its execution is known."""
+        return self.received is not None and self.received.is_executed
+
     def encode(self) -> bytes | None:
         """Return the ABI encoding of the message without the offset before it; None if not all fields are known."""
         side = self.side

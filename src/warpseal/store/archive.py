@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Row, Select
 
 from warpseal.store import archive_rows
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
-from warpseal.store.schema import MESSAGES
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare
 from warpseal.warp.ids import MessageID, SubnetID
@@ -61,20 +60,19 @@ class Archive:
         if not possible:
             return frozenset()
         with suppress(StoreDown):
-            return await self._database.read(
-                lambda connection: archive_rows.find_signed(connection, possible),
-                self._database.settings.load_timeout_s,
-            )
+            return frozenset(MessageID(row[0]) for row in await self._fetch(archive_rows.select_signed(possible)))
         return None
 
     async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
         """Return a stored message; None also while the store is down or slow."""
-        query = select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)
         if self.may_hold(message_id):
             with suppress(StoreDown):
-                rows = await self._database.fetch(query, self._database.settings.load_timeout_s)
-                return UnsignedMessage.parse(rows[0].raw) if rows else None
+                rows = await self._fetch(archive_rows.select_message(message_id))
+                return UnsignedMessage.parse(rows[0][0]) if rows else None
         return None
+
+    async def _fetch(self, query: Select[tuple[bytes]]) -> Sequence[Row[Any]]:
+        return await self._database.fetch(query, self._database.settings.load_timeout_s)
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.

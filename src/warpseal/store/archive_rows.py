@@ -16,6 +16,7 @@ from sqlalchemy import (
     Double,
     Integer,
     LargeBinary,
+    Select,
     and_,
     bindparam,
     func,
@@ -88,11 +89,15 @@ def load_message(connection: Connection, message_id: MessageID) -> tuple[Archive
     return ArchiveEntry(signatures, shares), None if pinned else used_at
 
 
-def find_signed(connection: Connection, message_ids: Sequence[MessageID]) -> frozenset[MessageID]:
-    """Return the messages that have a signature."""
+def select_signed(message_ids: Sequence[MessageID]) -> Select[tuple[bytes]]:
+    """Select the ids of the messages that have a signature."""
     has_signature = select(SIGNATURES.c.key).where(SIGNATURES.c.message_key == MESSAGES.c.key).exists()
-    query = select(MESSAGES.c.message_id).where(MESSAGES.c.message_id.in_(message_ids), has_signature)
-    return frozenset(MessageID(message_id) for (message_id,) in connection.execute(query))
+    return select(MESSAGES.c.message_id).where(MESSAGES.c.message_id.in_(message_ids), has_signature)
+
+
+def select_message(message_id: MessageID) -> Select[tuple[bytes]]:
+    """Select the bytes of a message."""
+    return select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)
 
 
 def split_keys(joined: bytes) -> tuple[bytes, ...]:

@@ -196,10 +196,10 @@ def failed_message(source: IcmNode, destination: IcmNode, message_id: bytes, hei
         "time": 0,
         "tx_fee": 0,
     }
-    received = ReceivedMessage(
+    receive = ReceivedMessage(
         **side, deliverer=destination.account, redeemer=destination.account, is_executed=False, has_failed=True
     )
-    return JoinedMessage(received, received)
+    return JoinedMessage(receive, receive)
 
 
 async def execution_and_retry(obstacles: MessageObstacles, message: JoinedMessage) -> tuple[IcmExecution, IcmRetry]:

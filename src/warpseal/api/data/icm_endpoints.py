@@ -96,7 +96,9 @@ async def get_message(context: RequestContext) -> Response:
     # The source knows more than a destination that was indexed before it.
     side = next((side for side in sides if isinstance(side, SentMessage)), sides[0])
     (message,) = await _join_sides(indexes, [side])
-    block = UNSET if obstacles is None else await obstacles.describe(message, *await _read_facts(chains, message))
+    block: WarpsealBlock | UnsetType = UNSET
+    if obstacles is not None and not message.is_executed:
+        block = await obstacles.describe(message, *await _read_facts(chains, message))
     return await context.respond(_describe(context, message, block))
 
 
@@ -267,7 +269,7 @@ def _describe(
         "sender": account_text(side.sender),
         "to": account_text(side.recipient),
         "data": UNSET if side.body is None else hex_text(side.body),
-        "message_executed": received is not None and received.is_executed,
+        "message_executed": message.is_executed,
         "receipts": tuple(
             IcmReceipt(received_message_nonce=str(nonce), relayer_reward_address=account_text(account))
             for nonce, account in decode_tail(side.tail)[1]
