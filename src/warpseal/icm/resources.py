@@ -93,7 +93,7 @@ class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
 class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
     """What hinders a message that is not executed. since: Unix seconds of the state; resentAt: of the last time.
 
-    warpMessageId, unsignedMessage: hex. Lists have state, since, warpMessageId, signature and retry.
+    warpMessageId, unsignedMessage: hex. Lists have state, since, warpMessageId, receivedBy, signature, retry.
     """
 
     state: MessageState
