@@ -75,6 +75,8 @@ COMMANDS = {
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
     ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
+    ("icm", "show"): ("icm.SHOW", "show the life of an ICM message, what hinders it, and what to do"),
+    ("icm", "list"): ("icm.LIST", "list ICM messages of the indexed EVM chains, or those that are stuck"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
     ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
 }
@@ -83,6 +85,7 @@ GROUPS = {
     "index": "history of the primary chains and of EVM chains",
     "config": "config file",
     "message": "Warp messages and P-Chain transactions",
+    "icm": "ICM (Teleporter) messages between EVM chains",
     "key": "API keys of callers",
     "webhook": "URLs to which events are sent",
     "store": "stored signatures: contents, backup, import, check",

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, StructMeta
 from prometheus_client import Metric
 from prometheus_client.samples import Sample as MetricRow
+
+_ICM_TEXT: Final = "ICM messages between indexed chains that are pending for more than 5 minutes; absent without any"
 
 Labels = dict[str, str]
 
@@ -150,8 +152,8 @@ class IndexSample(Sample, frozen=True):
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
     rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents and
-    requests.
+    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents,
+    requests and icm_stuck, the messages of ICM that are stuck, by destination.
     """
 
     chain: str
@@ -200,6 +202,7 @@ class IndexSample(Sample, frozen=True):
         "Requests of pages and clients that wait for the indexer of an EVM chain",
         by="kind",
     )
+    icm_stuck: Mapping[str, int] = {}
 
 
 class StoreSample(Sample, frozen=True):
@@ -328,6 +331,12 @@ class MetricsSnapshot(Sample, frozen=True):
         yield from _declared(ValidatorSample, self.validators, "node_id")
         yield from _declared(FollowerSample, self.followers, "chain")
         yield from _declared(IndexSample, self.indexed, "chain")
+        pending = [
+            ({"source": sample.chain, "destination": destination}, count)
+            for sample in self.indexed
+            for destination, count in sample.icm_stuck.items()
+        ]
+        yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
         yield from _declared(StoreSample, () if self.store is None else (self.store,))
         yield from _declared(UsageSample, self.usage, "path", "method")
         yield from _declared(L1ValidatorSample, self.l1_validators, "subnet_id", "node_id", "validation_id")

@@ -248,3 +248,32 @@ async def test_only_the_newest_changes_of_a_message_are_read(any_index_url: str,
         stored_message = await index.find_icm_message(message.id)
     assert isinstance(stored_message, SentMessage)
     assert stored_message.reward == reward
+
+
+@pytest.mark.parametrize("first_block", [0, 25])
+async def test_messages_are_stuck_if_their_destination_went_on_without_them(
+    any_index_url: str, history: IcmHistory, monkeypatch: pytest.MonkeyPatch, first_block: int
+) -> None:
+    write(any_index_url, history)
+    monkeypatch.setattr(icm_queries, "STUCK_S", 20)
+    start = made_block(0).time
+    for chain_id, other in ((A, B), (B, A)):
+        chain, arrivals = history.chains[chain_id], history.chains[other].incoming
+        until = history.chains[other].blocks[-1].time - 20
+        places, stuck = positions(history, chain_id), 0
+        for id_, entry in chain.outgoing.items():
+            is_open = arrivals[id_].outcome == "failed" if id_ in arrivals else "receipt" not in entry.changes
+            is_between = start + 2 * first_block <= places[id_].time < until
+            stuck += entry.message.destination == other and is_open and is_between
+        assert stuck > 1 or first_block
+        async with open_index(any_index_url, chain_id) as index:
+            assert await index.icm_since() == start
+            # What a destination may have received before its messages are known is not stuck.
+            counts = await index.icm_stuck(dict.fromkeys((other, ABSENT), start + 2 * first_block))
+            assert counts == ({other: stuck} if stuck else {})
+            assert await index.icm_stuck({}) == {}
+            with monkeypatch.context() as patch:
+                patch.setattr(icm_queries, "_MAX_STUCK", 1)
+                assert max((await index.icm_stuck({other: start})).values()) <= 1
+    async with open_index(any_index_url, ABSENT) as index:
+        assert (await index.icm_since(), await index.icm_stuck({A: start})) == (None, {})

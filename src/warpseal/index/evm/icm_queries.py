@@ -32,6 +32,7 @@ MAX_CHANGES: Final = 100
 """The newest changes of a message that are read: any account may add to its fee."""
 STUCK_S: Final = 300
 """A message is stuck if its destination went on for longer than this without it."""
+_MAX_STUCK: Final = 10_000
 _MAX_EQUAL_PREFIXES: Final = 16
 _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
@@ -73,11 +74,20 @@ _STATES: Final = (
     " LEFT JOIN icm_open o ON o.destination = s.destination AND o.send = s.key"
     " LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
 )
-_CURSORS: Final = "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
 _OPEN: Final = "SELECT send FROM icm_open WHERE destination = ? AND send >= ? AND send < ? ORDER BY send DESC LIMIT ?"
 _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
+)
+# Destinations without an open message are left out: there may be a hundred, and each one is asked about in its turn.
+_OPEN_DESTINATIONS: Final = (
+    "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
+    " WHERE EXISTS (SELECT 1 FROM icm_open o WHERE o.destination = c.destination)"
+)
+# The newest ones are looked at, also of those that have only a receipt: a hostile chain may send any number of those.
+_STUCK: Final = (
+    "SELECT count(*) FROM (SELECT state FROM icm_open WHERE destination = ? AND send >= ? AND send < ?"
+    f" ORDER BY send DESC LIMIT ?) o WHERE state <> {int(IcmState.RECEIPT)}"
 )
 
 
@@ -100,12 +110,8 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     if query.times.until is not None:
         end = min(end, first_key(query.times.until + 1))
     start = 0 if query.times.since is None else first_key(query.times.since)
-    cursors = [] if query.is_stuck is None else session.rows(_CURSORS)
-    stuck = {
-        destination: (first_key(query.known_since[ChainID(bytes(raw))]), first_key(time - STUCK_S))
-        for raw, destination, time in cursors
-        if bytes(raw) in query.known_since
-    }
+    routes = [] if query.is_stuck is None else _stuck_routes(session, state, query.known_since)
+    stuck = {destination: bounds for _, destination, bounds in routes}
     sizes, read_to = _PageReader(session, query, chain, (start, end), limit, stuck).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:
@@ -205,6 +211,37 @@ def icm_since(session: ReadSession) -> int | None:
     """Return the time of the first block whose messages are known; None without one, or if messages are not kept."""
     rows = session.rows("SELECT b.time FROM chain c JOIN blocks b ON b.number = c.icm_first")
     return rows[0][0] if rows else None
+
+
+def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
+    """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations without any are left out.
+
+    since: the time from which on it is known what each destination received.
+    """
+    state = read_state(session)
+    counts: dict[ChainID, int] = {}
+    for chain_id, destination, bounds in () if state is None else _stuck_routes(session, state, since):
+        ((count,),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
+        counts |= {chain_id: count} if count else {}
+    return counts
+
+
+def _stuck_routes(
+    session: ReadSession, state: ChainState, since: Mapping[ChainID, int]
+) -> Sequence[tuple[ChainID, int, tuple[int, int]]]:
+    """Return id and key of destinations, and between which keys their open messages are stuck.
+
+    An earlier one than a destination's messages are known may have been received.
+    """
+    return [
+        (
+            chain_id,
+            destination,
+            (_first_key(session, state, since[chain_id]), _first_key(session, state, time - STUCK_S)),
+        )
+        for raw, destination, time in session.rows(_OPEN_DESTINATIONS)
+        if (chain_id := ChainID(bytes(raw))) in since
+    ]
 
 
 class _PageReader:

@@ -41,6 +41,7 @@ from warpseal.resources.evm import (
 from warpseal.resources.queries import PageRequest
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import ChainID
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -157,6 +158,13 @@ class EvmIndex:
     async def icm_since(self) -> int | None:
         """Return the time from which on ICM messages are known; None without one, or if they are not kept."""
         return await self._read_or_none(icm_queries.icm_since)
+
+    async def icm_stuck(self, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
+        """Return how many sent ICM messages are stuck, by destination, 10,000 at most; left out without any.
+
+        since: what `icm_since` returns for the index of each destination.
+        """
+        return await self._read_or_none(lambda session: icm_queries.icm_stuck(session, since)) or {}
 
     async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
