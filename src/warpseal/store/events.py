@@ -59,16 +59,17 @@ class EventLog:
 
         def add(connection: Connection) -> bool:
             # First, because it locks the row: a second daemon waits here, and then sees the new position.
-            move = update(EVENT_SOURCES).where(EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before)
-            if before is not None:
-                moved = connection.execute(move.values(position=position))
-            else:
+            if before is None:
                 new = inserter(connection.dialect.name)(EVENT_SOURCES).values(source=source, position=position)
-                moved = connection.execute(new.on_conflict_do_nothing())
-            if moved.rowcount == 1:
+                row = connection.execute(new.on_conflict_do_nothing().returning(EVENT_SOURCES.c.source)).first()
+            else:
+                is_seen = EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before
+                move = update(EVENT_SOURCES).where(*is_seen).values(position=position)
+                row = connection.execute(move.returning(EVENT_SOURCES.c.source)).first()
+            if row is not None:
                 write(connection)
                 add_events(connection, events)
-            return moved.rowcount == 1
+            return row is not None
 
         is_added = await self._database.write(add)
         if events:
