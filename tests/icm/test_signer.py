@@ -217,7 +217,7 @@ async def test_tasks_are_written_once_with_the_events_of_what_is_not_delivered_y
                 for _ in range(2)
             ]
             await indexed.until_begun(store)
-            indexed.write(url, history, slice(1, 40), node_height=39)
+            indexed.write(url, history, slice(1, 24), node_height=23)
             await indexed.until_complete(store, history, 1)
             for reader in readers:
                 reader.cancel()

@@ -209,7 +209,7 @@ class SignatureAggregator:
             request.stored_only,
             is_height_fixed=request.height is not None and not request.is_epoch_height,
         )
-        caller = trace.caller = Caller(resolved, goal, self._clock)
+        caller = trace.caller = Caller(resolved, goal, self._clock, request.is_ahead)
         caller.stages["validators"] = self._clock() - trace.started_at
         if request.is_pinned:
             self._pinned.pin(message)

@@ -146,6 +146,7 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
             "nonce": row.nonce,
             "sender": ids[row.sender],
             "recipient": ids[row.recipient],
+            "gas_limit": None if row.gas_limit is None else unpack(bytes(row.gas_limit)),
             "tail": b"" if row.tail is None else bytes(row.tail),
             "body": None if row.body is None else bytes(row.body),
             "tx_hash": bytes(hashes[tx_key_of(row.key, row.tx_index)]),
@@ -158,8 +159,8 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
-            gas_limit=unpack(bytes(send.gas_limit)),
-            adapter=None if send.warp_sender is None else ids[send.warp_sender],
+            warp_sender=b"" if send.warp_sender == 0 else ids[send.warp_sender or send.messenger],
+            is_v2=bool(send.warp_sender),
             asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
-from warpseal.chains.evm.icm_events import NO_ACCOUNT, MessageFields, encode_call
+from warpseal.chains.evm.icm_events import MessageFields, encode_call
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
@@ -122,7 +122,7 @@ class IcmKeys(NamedTuple):
 
 
 class MessageSide(Struct, frozen=True, kw_only=True):
-    """One side of a message. tail, body: see `MessageFields`; body is None if only the source's index has it.
+    """One side of a message. tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
 
     time: of the block. fee: of the transaction, in wei.
     """
@@ -134,6 +134,7 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     nonce: int
     sender: bytes
     recipient: bytes
+    gas_limit: int | None
     tail: bytes
     body: bytes | None
     tx_hash: bytes
@@ -144,12 +145,12 @@ class MessageSide(Struct, frozen=True, kw_only=True):
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
-    adapter: of version 2, the contract that called the Warp precompile; 0: there is no Warp message. reward: the newest
-    fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    warp_sender: see `IcmSend`. is_v2: an adapter sent the Warp message.
     """
 
-    gas_limit: int
-    adapter: bytes | None
+    warp_sender: bytes
+    is_v2: bool
     asset: bytes
     asset_name: str
     asset_symbol: str
@@ -160,13 +161,11 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
 
     def warp_payload(self) -> bytes:
         """Return the payload of its Warp message; b"" without one."""
-        if self.adapter == NO_ACCOUNT:
+        if not self.warp_sender:
             return b""
-        origin, body = None if self.adapter is None else self.messenger, self.body or b""
-        parties = self.sender, origin, self.destination, self.recipient
-        return encode_call(
-            self.adapter or self.messenger, MessageFields(self.nonce, *parties, self.gas_limit, self.tail, body)
-        )
+        parties = self.sender, self.messenger if self.is_v2 else None, self.destination, self.recipient
+        content = self.gas_limit or 0, self.tail, self.body or b""
+        return encode_call(self.warp_sender, MessageFields(self.nonce, *parties, *content))
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
