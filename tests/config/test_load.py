@@ -336,6 +336,16 @@ def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> N
     load(write(tmp_path, {**node, "tracked-subnet-ids": [id_text(bytes([9]) * 32)]}), {}, {})
 
 
+def test_messages_are_signed_ahead_only_with_an_index(tmp_path: Path) -> None:
+    keys = {**LEAST, "eager-icm": [id_text(bytes([9]) * 32)]}
+    chain = {"blockchain-id": id_text(bytes([8]) * 32), "rpc": "http://10.0.0.5:9650/rpc"}
+    for wrong in (keys, {**keys, "evm-chains": [chain]}):
+        (setting_error,) = errors_of(tmp_path, wrong)
+        assert setting_error.startswith("eager-icm: has no effect without an index: set index in evm-chains, or ")
+    loaded = load(write(tmp_path, {**keys, "evm-chains": [{**chain, "index": True}]}), {}, {})
+    assert loaded.config.delivery.eager_icm_subnet_ids == (bytes([9]) * 32,)
+
+
 @pytest.mark.parametrize("name", ["gateway-allow-methods", "gateway-deny-methods"])
 def test_methods_of_the_gateway_need_its_nodes(tmp_path: Path, name: str) -> None:
     keys = {**LEAST, name: ["platform.*"]}

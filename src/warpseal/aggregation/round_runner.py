@@ -58,6 +58,7 @@ from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 log = logging.getLogger("warpseal.aggregation")
 
 _MIN_SLEEP_S: Final = 0.002
+_YIELD_S: Final = 0.005
 _MAX_LOGGED_NODES: Final = 20
 # Interval at which the nodes that are not connected and the inactive validators are looked up again.
 _REFRESH_S: Final = 0.25
@@ -91,6 +92,7 @@ class Caller:
     The height of its request is its own and is part of the explanation of a failure. All times come from `clock`,
     which measures more finely than the clock of the event loop.
 
+    is_ahead: whether the message is signed before a caller asks.
     loaded_at: time at which the archive has responded.
     connected_at: time at which the required weight was connected.
     ready_at: time at which the result was being made.
@@ -99,6 +101,7 @@ class Caller:
     request: ResolvedRequest
     goal: QuorumGoal
     clock: Callable[[], float]
+    is_ahead: bool = False
     outcome: asyncio.Future[SignedResult] = field(init=False)
     stages: dict[str, float] = field(default_factory=dict)
     shortfall: QuorumShortfall | None = None
@@ -244,6 +247,10 @@ class RoundRunner:
             with ExitStack() as stack:
                 stack.callback(self._close)
                 while not self.is_idle:
+                    if not self._deps.admission.is_idle and all(caller.is_ahead for caller in self.callers.values()):
+                        # Callers of other rounds come first; one may join this round.
+                        await asyncio.sleep(_YIELD_S)
+                        continue
                     self._peers.refresh()
                     await self._execute_due(tasks, stack)
                     if not self.is_idle:

@@ -17,6 +17,7 @@ from cachetools import LRUCache, TTLCache
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
@@ -97,6 +98,7 @@ class SignatureAggregator:
     executor: worker threads for sums and pairings.
     clock: clock that measures the stages; unix_clock dates the records.
     auditor: verifies pinned shares while its `run` runs; without it shares are verified only when they are needed.
+    admission: says whether a caller waits.
     recent: the aggregations that ended last, without those that were in memory; last_hour has their counts by minute.
     first_signed: the first signed message.
     """
@@ -135,6 +137,7 @@ class SignatureAggregator:
         self._shortfalls: TTLCache[MessageID, QuorumShortfall] = TTLCache(
             _MAX_SHORTFALLS, _SHORTFALL_S, lambda: asyncio.get_running_loop().time()
         )
+        self.admission: Final = RoundAdmission()
         self._rounds = OpenRounds(
             RoundDeps(
                 deps,
@@ -146,6 +149,7 @@ class SignatureAggregator:
                 pool,
                 settings,
                 random or Random(),
+                self.admission,
             )
         )
 
@@ -156,6 +160,8 @@ class SignatureAggregator:
         """
         trace = _RequestTrace(self._clock)
         outcome, reason = _CANCELLED, ""
+        callers = 0 if request.is_ahead else 1
+        self.admission.callers += callers
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
@@ -165,6 +171,7 @@ class SignatureAggregator:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
         finally:
+            self.admission.callers -= callers
             report = partial(self._report, request, trace, outcome, reason)
             if request.defer_report is None:
                 report()
@@ -218,7 +225,7 @@ class SignatureAggregator:
             request.stored_only,
             is_height_fixed=request.height is not None and not request.is_epoch_height,
         )
-        caller = trace.caller = Caller(resolved, goal, self._clock)
+        caller = trace.caller = Caller(resolved, goal, self._clock, request.is_ahead)
         caller.stages["validators"] = self._clock() - trace.started_at
         if request.is_pinned:
             self._pinned.pin(message)

@@ -1,1 +1,1 @@
-"""What hinders an ICM message: its signature, its delivery, its execution. Start reading at `obstacles.py`."""
+"""ICM messages: what hinders one (`obstacles.py`, where to start), and signing them ahead (`signer.py`)."""

@@ -143,11 +143,9 @@ class MessageObstacles(Struct):
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
-        side, encoded = message.side, message.encode()
-        if not isinstance(side, SentMessage) or not side.warp_sender or encoded is None:
-            return None
-        call = AddressedCall(side.warp_sender, WORD_BYTES.to_bytes(WORD_BYTES) + encoded)
-        return UnsignedMessage.build(self.network_id, side.source, call.encode())
+        side = message.side
+        payload = side.warp_payload() if isinstance(side, SentMessage) else b""
+        return UnsignedMessage.build(self.network_id, side.source, payload) if payload else None
 
     async def _look_up_delivery(
         self, message: JoinedMessage, block: WarpsealBlock, block_gas: int | None, keys: dict[str, Any]

@@ -13,8 +13,10 @@ from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
 from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
 from warpseal.index.evm.records import (
+    IcmBatch,
     IcmKey,
     IcmKeys,
+    IcmOccurrence,
     IcmPosition,
     IcmQuery,
     MessageChange,
@@ -26,6 +28,7 @@ from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import IcmStatus
+from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
@@ -89,6 +92,25 @@ _STUCK: Final = (
     "SELECT count(*) FROM (SELECT state FROM icm_open WHERE destination = ? AND send >= ? AND send < ?"
     f" ORDER BY send DESC LIMIT ?) o WHERE state <> {int(IcmState.RECEIPT)}"
 )
+# What happened behind a key, in order: each kind is read in the order of its rows.
+_OCCURRENCES: Final = (
+    "SELECT e.key, e.message, e.step, b.time, t.hash FROM ("
+    "SELECT * FROM (SELECT key, key AS message, tx_index, -1 AS step FROM icm_sends"
+    " WHERE key > ? ORDER BY key LIMIT ?) s UNION ALL "
+    "SELECT * FROM (SELECT key, key, tx_index, outcome FROM icm_receives"
+    " WHERE key > ? ORDER BY key LIMIT ?) r UNION ALL "
+    "SELECT * FROM (SELECT key, message, tx_index, -2 FROM icm_changes"
+    f" WHERE key > ? AND kind = {int(ChangeKind.EXECUTED)} ORDER BY key LIMIT ?) c"
+    ") e JOIN blocks b ON b.number = e.key >> 20 JOIN txs t ON t.key = (e.key >> 20 << 20) + e.tx_index"
+    " ORDER BY e.key LIMIT ?"
+)
+_STEPS: Final[dict[int, tuple[EventType, ...]]] = {
+    -1: (EventType.ICM_SENT,),
+    -2: (EventType.ICM_EXECUTED,),
+    Outcome.NONE: (EventType.ICM_RECEIVED,),
+    Outcome.EXECUTED: (EventType.ICM_RECEIVED, EventType.ICM_EXECUTED),
+    Outcome.FAILED: (EventType.ICM_RECEIVED, EventType.ICM_FAILED),
+}
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
@@ -124,7 +146,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     return IcmKeys([IcmKey(position(key), sizes[key]) for key in keys], position(read_to) if read_to else None)
 
 
-def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
+def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
     """Return messages by their keys; those that are not there are left out."""
     sent = [(IcmSendRow._make(row[:-3]), *row[-3:]) for row in session.by_keys(_SENT, keys)]
     received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
@@ -242,6 +264,19 @@ def _stuck_routes(
         for raw, destination, time in session.rows(_OPEN_DESTINATIONS)
         if (chain_id := ChainID(bytes(raw))) in since
     ]
+
+
+def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
+    """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
+    height = next((row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1)
+    rows = session.rows(_OCCURRENCES, *(position, limit) * 3, limit)
+    messages = icm_messages(session, now, {row[1] for row in rows})
+    occurrences = [
+        IcmOccurrence(kind, key, time, bytes(tx_hash), messages[message])
+        for key, message, step, time, tx_hash in rows
+        for kind in _STEPS[step]
+    ]
+    return IcmBatch(rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1), occurrences)
 
 
 class _PageReader:

@@ -13,6 +13,7 @@ from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
 from warpseal.index.evm.records import (
     HolderPage,
+    IcmBatch,
     IcmKeys,
     IcmPosition,
     IcmQuery,
@@ -165,6 +166,10 @@ class EvmIndex:
         since: what `icm_since` returns for the index of each destination.
         """
         return await self._read_or_none(lambda session: icm_queries.icm_stuck(session, since)) or {}
+
+    async def icm_after(self, position: int, limit: int) -> IcmBatch:
+        """Return what happened to messages on this chain behind a key, in order."""
+        return await self._query(icm_queries.icm_after, position, limit)
 
     async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""

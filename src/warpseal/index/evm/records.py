@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
-from warpseal.chains.evm.icm_events import ChangeKind
+from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_call
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, IcmStatus, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
+from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -156,7 +157,6 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     key: int
     warp_sender: bytes
     is_v2: bool
-
     asset: bytes
     asset_name: str
     asset_symbol: str
@@ -164,6 +164,14 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     reward: int
     has_receipt: bool
     receive: int | None
+
+    def warp_payload(self) -> bytes:
+        """Return the payload of its Warp message; b"" without one."""
+        if not self.warp_sender:
+            return b""
+        parties = self.sender, self.messenger if self.is_v2 else None, self.destination, self.recipient
+        content = self.gas_limit or 0, self.tail, self.body or b""
+        return encode_call(self.warp_sender, MessageFields(self.nonce, *parties, *content))
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
@@ -181,6 +189,23 @@ class MessageChange(NamedTuple):
     kind: ChangeKind
     time: int
     amount: int
+
+
+class IcmOccurrence(NamedTuple):
+    """What happened to a message on a chain. key, time, tx_hash: of the event."""
+
+    type: EventType
+    key: int
+    time: int
+    tx_hash: bytes
+    message: SentMessage | ReceivedMessage
+
+
+class IcmBatch(NamedTuple):
+    """What happened up to a key, in order."""
+
+    upto: int
+    occurrences: Sequence[IcmOccurrence]
 
 
 class TracedBlock(Struct, frozen=True):
