@@ -75,10 +75,10 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             await until(lambda: stored("SELECT 1 FROM icm_tasks WHERE set_digest IS NOT NULL"))
             requests = count_requests(network)
             assert requests
-            subject = SimMessage(unsigned, b"", network.subnets[1].subnet_id)
+            relayed = SimMessage(unsigned, b"", network.subnets[1].subnet_id)
 
             async def deliver() -> None:
-                reply = await daemon.aggregate_v1(subject, destinationBlockchainId=id_text(destination))
+                reply = await daemon.aggregate_v1(relayed, destinationBlockchainId=id_text(destination))
                 assert network.verify_next(destination, bytes.fromhex(reply.signed)).accepted
 
             await deliver()
