@@ -32,8 +32,6 @@ imports: $(STAMP)
 
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
-# Databases in memory are faster to write to: a fifth of the tests' processor time.
-unit: export TMPDIR := $(if $(shell df --output=avail /dev/shm 2>/dev/null | grep -E '^ *[0-9]{7}'),/dev/shm,$(TMPDIR))
 unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 	@# In a fresh clone one process compiles the tests, else each of the four would.
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
