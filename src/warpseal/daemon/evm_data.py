@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,8 @@ from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.forwarding_api import EvmApi
-from warpseal.daemon.services import Upstreams
+from warpseal.daemon.services import Services, Upstreams
+from warpseal.events.index_events import IndexEvents
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
@@ -18,7 +20,7 @@ from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.endpoint import EvmChain
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import ChainID, id_text
 
 
 class EvmDataServices:
@@ -72,6 +74,17 @@ class EvmDataServices:
     def indexes(self) -> Mapping[str, EvmIndex]:
         """Return the indexes by blockchain id as text."""
         return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
+
+    async def report_messages(self, services: Services) -> None:
+        """Add what the indexes have of ICM messages to the event log, until cancelled."""
+        store = services.store
+        leadership = store.leadership("icm")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(leadership.run())
+            tasks.create_task(IndexEvents(store.events, leadership, self._message_indexes, self._network_id).run())
+
+    def _message_indexes(self) -> Mapping[ChainID, EvmIndex]:
+        return {chain.entry.blockchain_id: chain.index for chain in self.chains if chain.index and chain.has_icm}
 
     def _add(self, entry: EvmChain, chain: ForwardedChain, *, is_c_chain: bool) -> None:
         index = None

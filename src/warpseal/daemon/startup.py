@@ -192,6 +192,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 )
 
             tasks.create_task(forecasts.run())
+            if evm_services is not None and config.node.has_evm_index and config.store.url != OFF:
+                tasks.create_task(evm_services.report_messages(services))
             if usage is not None:
                 tasks.create_task(usage.run())
             tasks.create_task(_log_first_quorums(services.network, services.subnet_tracker, ports.status.uptime_s))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sqlalchemy import Connection, select, update
+
 from warpseal.errors import InvalidRequest
 from warpseal.store.api_keys import ensure_secret, load_secrets
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
 from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, add_events
+from warpseal.store.schema import EVENT_SOURCES
+from warpseal.store.statements import inserter
 
 _LOG_ID: Final = "event_log"
 _LOG_ID_BYTES: Final = 8
@@ -33,6 +37,43 @@ class EventLog:
         if events:
             future = self._database.call(lambda connection: add_events(connection, events))
             future.add_done_callback(lambda _: self._database.on_events())
+
+    async def position(self, source: str) -> int | None:
+        """Return up to where a source of events was read; None if it is new. Raises StoreDown."""
+        rows = await self._database.fetch(select(EVENT_SOURCES.c.position).where(EVENT_SOURCES.c.source == source))
+        return int(rows[0][0]) if rows else None
+
+    async def add_from_source(
+        self,
+        source: str,
+        before: int | None,
+        position: int,
+        events: Sequence[NewEvent],
+        write: Callable[[Connection], object] = lambda connection: None,
+    ) -> bool:
+        """Add the events of a source and its new position in one transaction, if its position still is `before`.
+
+        Return whether it was; otherwise another daemon has read the source, and nothing is added. write: writes what
+        belongs to the events. Raises StoreDown, although the events may be added later.
+        """
+
+        def add(connection: Connection) -> bool:
+            # First, because it locks the row: a second daemon waits here, and then sees the new position.
+            move = update(EVENT_SOURCES).where(EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before)
+            if before is not None:
+                moved = connection.execute(move.values(position=position))
+            else:
+                new = inserter(connection.dialect.name)(EVENT_SOURCES).values(source=source, position=position)
+                moved = connection.execute(new.on_conflict_do_nothing())
+            if moved.rowcount == 1:
+                write(connection)
+                add_events(connection, events)
+            return moved.rowcount == 1
+
+        is_added = await self._database.write(add)
+        if events:
+            self._database.on_events()
+        return is_added
 
     def listen(self, on_events: Callable[[], None]) -> None:
         """Have a function called, in another thread, after this daemon added events; it replaces the one before."""

@@ -222,3 +222,29 @@ EVENTS: Final = Table(
     Column("name", LargeBinary, nullable=False, unique=True),
     Column("body", LargeBinary, nullable=False),
 )
+
+# Up to where an index was read for the event log. source: the blockchain id; position: a key of its index, which an
+# index that is made again gives to the same message.
+EVENT_SOURCES: Final = Table(
+    "event_sources",
+    METADATA,
+    Column("source", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+)
+
+# Messages to be signed ahead. message_id: as the messenger counts them; message: the unsigned bytes. due_at: of the
+# next attempt; of a signed message `ends_at`, when the task is over. set_digest: of the validators that signed.
+ICM_TASKS: Final = Table(
+    "icm_tasks",
+    METADATA,
+    Column("message_id", LargeBinary, primary_key=True),
+    Column("source", LargeBinary, nullable=False),
+    Column("destination", LargeBinary, nullable=False),
+    Column("message", LargeBinary, nullable=False),
+    Column("due_at", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("set_digest", LargeBinary, nullable=True),
+    Column("ends_at", Double, nullable=False),
+    Index("icm_tasks_due", "due_at"),
+    Index("icm_tasks_of_route", "destination", "source", "set_digest"),
+)

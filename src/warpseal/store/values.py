@@ -221,6 +221,10 @@ class EventType(StrEnum):
     VALIDATOR_MISSING = "validator_missing"
     L1_TRANSACTION_SIGNED = "l1_transaction_signed"
     L1_HALTS_SOON = "l1_halts_soon"
+    ICM_SENT = "icm_sent"
+    ICM_RECEIVED = "icm_received"
+    ICM_EXECUTED = "icm_executed"
+    ICM_FAILED = "icm_failed"
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):

@@ -227,6 +227,11 @@ def encode_message(fields: MessageFields) -> bytes:
     )
 
 
+def encode_call(caller: bytes, fields: MessageFields) -> bytes:
+    """Return the payload of the Warp message of a sent message. caller: the contract that called the precompile."""
+    return AddressedCall(caller, _OFFSET + encode_message(fields)).encode()
+
+
 def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes], ...]]:
     """Return the relayers, and the receipts: nonce and the account of the reward."""
     words = [tail[at : at + HASH_BYTES] for at in range(0, len(tail), HASH_BYTES)]

@@ -12,11 +12,21 @@ from typing import Any, Final
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
 from warpseal.index.evm.queries import MAX_SCANNED, read_state
-from warpseal.index.evm.records import IcmKey, IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.index.evm.records import (
+    IcmBatch,
+    IcmKey,
+    IcmKeys,
+    IcmOccurrence,
+    IcmPosition,
+    IcmQuery,
+    ReceivedMessage,
+    SentMessage,
+)
 from warpseal.index.evm.resources import read_addresses, read_contracts
 from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
@@ -56,6 +66,25 @@ _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
 )
+# What happened behind a key, in order: each kind is read in the order of its rows.
+_OCCURRENCES: Final = (
+    "SELECT e.key, e.message, e.step, b.time, t.hash FROM ("
+    "SELECT * FROM (SELECT key, key AS message, tx_index, -1 AS step FROM icm_sends"
+    " WHERE key > ? ORDER BY key LIMIT ?) s UNION ALL "
+    "SELECT * FROM (SELECT key, key, tx_index, outcome FROM icm_receives"
+    " WHERE key > ? ORDER BY key LIMIT ?) r UNION ALL "
+    "SELECT * FROM (SELECT key, message, tx_index, -2 FROM icm_changes"
+    f" WHERE key > ? AND kind = {int(ChangeKind.EXECUTED)} ORDER BY key LIMIT ?) c"
+    ") e JOIN blocks b ON b.number = e.key >> 20 JOIN txs t ON t.key = (e.key >> 20 << 20) + e.tx_index"
+    " ORDER BY e.key LIMIT ?"
+)
+_STEPS: Final[dict[int, tuple[EventType, ...]]] = {
+    -1: (EventType.ICM_SENT,),
+    -2: (EventType.ICM_EXECUTED,),
+    Outcome.NONE: (EventType.ICM_RECEIVED,),
+    Outcome.EXECUTED: (EventType.ICM_RECEIVED, EventType.ICM_EXECUTED),
+    Outcome.FAILED: (EventType.ICM_RECEIVED, EventType.ICM_FAILED),
+}
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
@@ -90,13 +119,13 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     return IcmKeys([IcmKey(position(key), sizes[key]) for key in keys], position(read_to) if read_to else None)
 
 
-def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
+def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
     """Return messages by their keys; those that are not there are left out."""
     sent = [(IcmSendRow._make(row[:-3]), *row[-3:]) for row in session.by_keys(_SENT, keys)]
     received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
     rows = [row[0] for row in (*sent, *received)]
     id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
-    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset)}
+    id_keys |= {key for row, *_ in sent for key in (row.destination, row.fee_asset, row.warp_sender or 0)}
     id_keys |= {key for row, _ in received for key in (row.source, row.deliverer, row.redeemer)}
     ids = read_addresses(session, id_keys)
     txs = {tx_key_of(row.key, row.tx_index) for row in rows}
@@ -129,6 +158,8 @@ def icm_messages(session: ReadSession, _: float, keys: Sequence[int]) -> Mapping
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
+            gas_limit=unpack(bytes(send.gas_limit)),
+            adapter=None if send.warp_sender is None else ids[send.warp_sender],
             asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",
@@ -158,6 +189,19 @@ def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentM
     }
     messages = [entry for entry in icm_messages(session, now, sorted(keys)).values() if entry.message_id == searched]
     return min(messages, key=lambda entry: isinstance(entry, ReceivedMessage), default=None)
+
+
+def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
+    """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
+    height = next((row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1)
+    rows = session.rows(_OCCURRENCES, *(position, limit) * 3, limit)
+    messages = icm_messages(session, now, {row[1] for row in rows})
+    occurrences = [
+        IcmOccurrence(kind, key, time, bytes(tx_hash), messages[message])
+        for key, message, step, time, tx_hash in rows
+        for kind in _STEPS[step]
+    ]
+    return IcmBatch(rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1), occurrences)
 
 
 class _PageReader:

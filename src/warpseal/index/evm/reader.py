@@ -13,6 +13,7 @@ from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.queries import EvmPage as EvmPage
 from warpseal.index.evm.records import (
     HolderPage,
+    IcmBatch,
     IcmKeys,
     IcmPosition,
     IcmQuery,
@@ -148,6 +149,10 @@ class EvmIndex:
     async def find_icm_message(self, message_id: bytes) -> SentMessage | ReceivedMessage | None:
         """Return an ICM message that the chain sent, else one that it received of a source that was not indexed."""
         return await self._query(icm_queries.find_icm_message, message_id)
+
+    async def icm_after(self, position: int, limit: int) -> IcmBatch:
+        """Return what happened to messages on this chain behind a key, in order."""
+        return await self._query(icm_queries.icm_after, position, limit)
 
     async def request(self, missing: MissingResults) -> None:
         """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""

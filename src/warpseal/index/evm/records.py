@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
+from warpseal.chains.evm.icm_events import NO_ACCOUNT, MessageFields, encode_call
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
+from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -142,9 +144,12 @@ class MessageSide(Struct, frozen=True, kw_only=True):
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
-    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    adapter: of version 2, the contract that called the Warp precompile; 0: there is no Warp message. reward: the newest
+    fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
     """
 
+    gas_limit: int
+    adapter: bytes | None
     asset: bytes
     asset_name: str
     asset_symbol: str
@@ -153,6 +158,16 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     has_receipt: bool
     receive: int | None
 
+    def warp_payload(self) -> bytes:
+        """Return the payload of its Warp message; b"" without one."""
+        if self.adapter == NO_ACCOUNT:
+            return b""
+        origin, body = None if self.adapter is None else self.messenger, self.body or b""
+        parties = self.sender, origin, self.destination, self.recipient
+        return encode_call(
+            self.adapter or self.messenger, MessageFields(self.nonce, *parties, self.gas_limit, self.tail, body)
+        )
+
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its destination. is_executed: at once, or by a retry."""
@@ -160,6 +175,23 @@ class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
     deliverer: bytes
     redeemer: bytes
     is_executed: bool
+
+
+class IcmOccurrence(NamedTuple):
+    """What happened to a message on a chain. key, time, tx_hash: of the event."""
+
+    type: EventType
+    key: int
+    time: int
+    tx_hash: bytes
+    message: SentMessage | ReceivedMessage
+
+
+class IcmBatch(NamedTuple):
+    """What happened up to a key, in order."""
+
+    upto: int
+    occurrences: Sequence[IcmOccurrence]
 
 
 class TracedBlock(Struct, frozen=True):

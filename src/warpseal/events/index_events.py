@@ -1,0 +1,113 @@
+"""Adds to the event log what the indexes of EVM chains have of ICM messages, each chain behind a stored position.
+
+A position is a key of the chain's index. It moves in the transaction of its events, from the value that the reader has
+seen: so neither a crash nor a second daemon adds an event twice, and a new index continues where the old one ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from sqlalchemy import Connection
+
+from warpseal.errors import WarpsealError
+from warpseal.index.evm.keys import block_key
+from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import IcmOccurrence, SentMessage
+from warpseal.store.event_rows import NewEvent, event_name
+from warpseal.store.events import EventLog
+from warpseal.store.locks import Leadership
+from warpseal.store.values import Event
+from warpseal.warp.ids import ChainID, id_text
+from warpseal.warp.message import UnsignedMessage
+
+log = logging.getLogger(__name__)
+
+PlanTasks = Callable[[Sequence[IcmOccurrence]], Awaitable[Callable[[Connection], object]]]
+"""Returns the write that belongs into the transaction of the events."""
+
+_POLL_S: Final = 1.0
+_MAX_ROWS: Final = 200
+# A position without events is stored after this many blocks, so that the rows behind it stay few.
+_MAX_LAG: Final = block_key(1_000)
+
+
+class IndexEvents:
+    """Used from one event loop. indexes: returns the indexes that have messages, by chain. unix_clock: in seconds."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        leadership: Leadership,
+        indexes: Callable[[], Mapping[ChainID, EvmIndex]],
+        network_id: int,
+        plan_tasks: PlanTasks | None = None,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = log
+        self._leadership = leadership
+        self._indexes = indexes
+        self._network_id = network_id
+        self._plan_tasks = plan_tasks
+        self._unix_clock = unix_clock
+        # As stored when this reader last saw them.
+        self._positions: dict[ChainID, int] = {}
+
+    async def run(self) -> None:
+        """Read the indexes while this daemon leads, until cancelled."""
+        while True:
+            await self._leadership.wait_until_held()
+            reads = [self._read(chain_id, index) for chain_id, index in self._indexes().items()]
+            if not any(await asyncio.gather(*reads)):
+                await asyncio.sleep(_POLL_S)
+
+    async def _read(self, chain_id: ChainID, index: EvmIndex) -> bool:
+        """Add the next events of a chain; return whether more may follow at once."""
+        source = id_text(chain_id)
+        # If this fails, or another daemon has read the chain in the meantime, the position is read again.
+        position = self._positions.pop(chain_id, None)
+        try:
+            if position is None and (position := await self._log.position(source)) is None:
+                await self._begin(source, index)
+                return False
+            upto, occurrences = await index.icm_after(position, _MAX_ROWS)
+            if occurrences or upto - position > _MAX_LAG:
+                write = [] if self._plan_tasks is None else [await self._plan_tasks(occurrences)]
+                events = list(map(self._event, occurrences))
+                if not await self._log.add_from_source(source, position, upto, events, *write):
+                    return True
+                position = upto
+            self._positions[chain_id] = position
+            return bool(occurrences)
+        except WarpsealError as error:
+            log.debug("index not read for events", extra={"chain_id": source, "reason": str(error)})
+            return False
+
+    async def _begin(self, source: str, index: EvmIndex) -> None:
+        """Store the place behind the last block that the nodes of a new chain have, if they say so."""
+        freshness = await index.freshness()
+        if freshness is not None and not freshness.is_node_behind:
+            await self._log.add_from_source(source, None, block_key(freshness.node_height + 1) - 1, ())
+
+    def _event(self, occurrence: IcmOccurrence) -> NewEvent:
+        """Return the event; the row has the time at which it is added, since the log deletes the oldest rows."""
+        message = occurrence.message
+        warp_id: str | UnsetType = UNSET
+        if isinstance(message, SentMessage) and (payload := message.warp_payload()):
+            warp_id = f"0x{UnsignedMessage.build(self._network_id, message.source, payload).id.hex()}"
+        event = Event(
+            type=occurrence.type,
+            time=occurrence.time,
+            source_blockchain_id=id_text(message.source),
+            destination_blockchain_id=id_text(message.destination),
+            message_id=warp_id,
+            data={"icmMessageId": f"0x{message.message_id.hex()}", "txHash": f"0x{occurrence.tx_hash.hex()}"},
+        )
+        name = event_name(occurrence.type, message.message_id)
+        return NewEvent(int(self._unix_clock()), name, msgspec.json.encode(event))
