@@ -32,6 +32,8 @@ imports: $(STAMP)
 
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
+# Databases in memory are faster to write to: a fifth of the tests' processor time.
+unit: export TMPDIR := $(if $(shell df --output=avail /dev/shm 2>/dev/null | grep -E '^ *[0-9]{7}'),/dev/shm,$(TMPDIR))
 unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 	@# In a fresh clone one process compiles the tests, else each of the four would.
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
@@ -96,6 +98,8 @@ docs-table: $(STAMP)
 # The one command that makes src/warpseal/pb from proto/.
 proto: $(STAMP)
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --pyi_out=src $(wildcard proto/warpseal/pb/*.proto)
+	$(BIN)/python -m grpc_tools.protoc -I warpseal/pb=proto/warpseal/v1 --python_out=src --pyi_out=src --grpc_python_out=src \
+		proto/warpseal/v1/warpseal.proto
 
 # The interpreter is checked first, and a virtual environment of another version is made again.
 $(STAMP): pyproject.toml constraints.txt

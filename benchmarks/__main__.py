@@ -23,6 +23,7 @@ NAMES = (
     "usage_query",
     "usage_flush",
     "agreement",
+    "eager_icm",
     "event_listeners",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
     *("evm_index_holders", "evm_index_proof"),

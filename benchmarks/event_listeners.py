@@ -1,4 +1,4 @@
-"""Events sent to 1,000 listeners of `/v1/events`: CPU of an event for one of them, alone and in batches.
+"""Events sent to 1,000 listeners, by `/v1/events` and by gRPC: CPU of an event for one of them, alone and in batches.
 
 python -m benchmarks.event_listeners --folder PATH serves a store there, and adds as many events as a client says.
 """
@@ -12,11 +12,12 @@ import selectors
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import uvloop
+from grpc import aio
 
 from benchmarks.index_made_up import PARAMS
 from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
@@ -27,6 +28,8 @@ from warpseal.api.data.event_endpoints import MAX_LISTENERS, MAX_LISTENERS_PER_C
 from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.events.feed import EventFeed
+from warpseal.pb import warpseal_pb2 as pb
+from warpseal.pb.warpseal_pb2_grpc import WarpsealStub
 from warpseal.resources.chains import PrimaryChains
 from warpseal.store.event_rows import NewEvent, event_name
 from warpseal.store.settings import StoreSettings
@@ -56,13 +59,20 @@ def run(quick: bool) -> Report:
         process = stack.enter_context(running(arguments, folder / "log", module="benchmarks.event_listeners"))
         control = stack.enter_context(socket.socket(socket.AF_UNIX))
         control.connect(str(folder / _CONTROL))
-        selector = stack.enter_context(_listening(process.ready_line, listeners))
-        for size, rounds in batches:
-            cpu_us, delays_s = _send(process, control, selector, size, rounds)
-            title = "alone" if size == 1 else f"in batches of {size}"
-            figures.append(Figure(f"CPU of an event for one listener, {title}", cpu_us, "us", CPU_AIM))
-            figures.append(Figure(f"until the last listener has them, p50, {title}", quantile(delays_s, 0.5), "s"))
+        url, grpc_address = process.ready_line.split()
+        with _listening(url, listeners) as selector:
+            for size, rounds in batches:
+                figures += _figures("", size, *_send(process, control, selector, size, rounds))
+        asyncio.run(_send_by_grpc(process, control, grpc_address, listeners, batches, figures))
     return Report("event_listeners", quick, tuple(figures), (f"{listeners} listeners, events of about 300 bytes",))
+
+
+def _figures(protocol: str, size: int, cpu_us: float, delays_s: list[float]) -> list[Figure]:
+    title = "alone" if size == 1 else f"in batches of {size}"
+    return [
+        Figure(f"{protocol}CPU of an event for one listener, {title}", cpu_us, "us", CPU_AIM),
+        Figure(f"{protocol}until the last listener has them, p50, {title}", quantile(delays_s, 0.5), "s"),
+    ]
 
 
 def _send(
@@ -84,6 +94,52 @@ def _send(
                 missing -= key.fileobj.recv(RECEIVE_BYTES).count(b"\n")  # type: ignore[union-attr]
         delays_s.append(time.perf_counter() - started)
     return (process.cpu_s() - cpu_s) / (rounds * size * listeners) * 1e6, delays_s
+
+
+async def _send_by_grpc(
+    process: Process,
+    control: socket.socket,
+    address: str,
+    count: int,
+    batches: Sequence[tuple[int, int]],
+    figures: list[Figure],
+) -> None:
+    """Open listeners, each with a connection, and add figures of the same events."""
+    missing, is_done = 0, asyncio.Event()
+
+    async def listen(number: int, stack: AsyncExitStack) -> asyncio.Task[None]:
+        # Otherwise all channels of a process share one connection.
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        channel = await stack.enter_async_context(aio.insecure_channel(address, options))
+        metadata = (("x-forwarded-for", f"10.0.0.{1 + number // MAX_LISTENERS_PER_CLIENT}"),)
+        stream = WarpsealStub(channel).ListenEvents(pb.ListenEventsRequest(), metadata=metadata, wait_for_ready=True)  # type: ignore[no-untyped-call]
+        await stream.read()
+
+        async def count_events() -> None:
+            nonlocal missing
+            while (batch := await stream.read()) is not aio.EOF:
+                missing -= len(batch.events)
+                if missing <= 0:
+                    is_done.set()
+
+        return asyncio.create_task(count_events())
+
+    async with AsyncExitStack() as stack:
+        tasks = [await listen(number, stack) for number in range(count)]
+        for size, rounds in batches:
+            delays_s: list[float] = []
+            cpu_s = process.cpu_s()
+            for _ in range(rounds):
+                started, missing = time.perf_counter(), size * count
+                is_done.clear()
+                control.sendall(b"%d\n" % size)
+                async with asyncio.timeout(STALLED_S):
+                    await is_done.wait()
+                delays_s.append(time.perf_counter() - started)
+            cpu_us = (process.cpu_s() - cpu_s) / (rounds * size * count) * 1e6
+            figures += _figures("gRPC: ", size, cpu_us, delays_s)
+        for task in tasks:
+            task.cancel()
 
 
 @contextmanager
@@ -120,7 +176,7 @@ async def _serve(folder: Path) -> None:
         chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
         feed = EventFeed(store.events)
         await serve_data_api(
-            DataServices(PARAMS.network_id, chains, None, QuietNode(), KnownKeys(), events=feed),
+            DataServices(PARAMS.network_id, chains, None, QuietNode(), KnownKeys(), events=feed), has_grpc=True
         )
 
 

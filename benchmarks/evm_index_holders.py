@@ -231,7 +231,7 @@ def _measure_results(url: str, folder: Path, chain: MadeUpHolders) -> list[Figur
         threshold, times = next(windows)
         return f"{token}&threshold={threshold}&startTimestamp={times.since}&endTimestamp={times.until}"
 
-    with serving_index(IndexSettings(url), folder) as client:
+    with serving_index(IndexSettings(url), folder) as (client, _):
         return [
             measure_p99(client, f"18: any window, {_PAGE} a page", in_window, _P99),
             measure_p99(client, f"18: always, {_PAGE} a page", lambda: f"{token}&threshold=0", _P99),

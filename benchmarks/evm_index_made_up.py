@@ -1,7 +1,7 @@
-"""Blocks of a synthetic EVM chain as the index gets them: few collections and holders have most of the NFT transfers.
+"""Blocks of synthetic EVM chains as the index gets them: NFT transfers of one chain, ICM messages between two.
 
-Half of the collections are ERC-721, half ERC-1155. Only holders send, and only what they have, so owners and balances
-add up. It measures the index, not the decoding.
+Few collections and holders have most of the transfers. Half of the collections are ERC-721, half ERC-1155. Only holders
+send, and only what they have, so owners and balances add up. It measures the index, not the decoding.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from random import Random
 from typing import Final
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.chains.evm.icm_events import (
+    MESSENGER_V1,
+    IcmEvent,
+    IcmReceive,
+    IcmSend,
+    MessageFields,
+    Outcome,
+    message_id,
+)
 from warpseal.warp.ids import ChainID
 
 CHAIN_ID: Final = ChainID(b"\x5e" * 32)
 EVM_CHAIN_ID: Final = 99_999
+MESSAGE_CHAINS: Final = ChainID(b"\x5a" * 32), ChainID(b"\x5b" * 32)
+"""The chains that send messages to each other."""
 BEGIN_S: Final = 1_700_000_000
 BLOCK_S: Final = 2
 
@@ -25,6 +36,8 @@ _LARGEST: Final = 0.16
 _NEW_HOLDER: Final = 0.08
 _MINTS, _BURNS = 0.4, 0.02
 _CREATIONS_A_BLOCK: Final = 0.5
+_SENDS_A_BLOCK: Final = 25
+_GAS_PRICE: Final = 25 * 10**9
 
 
 class MadeUpNfts:
@@ -78,7 +91,7 @@ class MadeUpNfts:
             gas_limit=15_000_000,
             base_fee=25 * 10**9,
             gas_cost=0,
-            fees_spent=90_000 * count * 25 * 10**9,
+            fees_spent=90_000 * count * _GAS_PRICE,
             transfers=transfers,
             creations=creations,
             tx_hashes={index: self.random.randbytes(32) for index in range(count)},
@@ -118,3 +131,69 @@ class MadeUpNfts:
             self.holders.append(self.random.randbytes(20))
             return self.holders[-1]
         return self.holders[int(len(self.holders) * self.random.random() ** 3)]
+
+
+class MadeUpMessages:
+    """ICM messages between two chains, each received in the next block. accounts: the busiest first. ids: of some."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.random = Random(seed)
+        self.accounts = [self.random.randbytes(20) for _ in range(20_000)]
+        self.ids: list[bytes] = []
+        self.height = -1
+
+    @staticmethod
+    def block_hash(chain: ChainID, number: int) -> bytes:
+        """Return the hash of a block; -1: that of the genesis' parent."""
+        return (number + 1).to_bytes(8) + chain[:24]
+
+    def blocks(self, messages: int) -> Iterator[dict[ChainID, EvmBlockFacts]]:
+        """Yield the blocks of both chains at one height until they have sent this number of messages."""
+        sends: dict[ChainID, list[IcmSend]] = {chain_id: [] for chain_id in MESSAGE_CHAINS}
+        while (self.height + 1) * _SENDS_A_BLOCK * 2 < messages:
+            self.height += 1
+            blocks = {}
+            pairs = (MESSAGE_CHAINS, MESSAGE_CHAINS[::-1])
+            new = {here: [self._send(here, other, index) for index in range(_SENDS_A_BLOCK)] for here, other in pairs}
+            for here, other in pairs:
+                receives = [self._receive(send, other) for send in sends[other]]
+                blocks[here] = self._block(here, (*new[here], *receives))
+            sends = new
+            yield blocks
+
+    def _send(self, source: ChainID, destination: ChainID, index: int) -> IcmSend:
+        nonce = self.height * _SENDS_A_BLOCK + index + 1
+        id_ = message_id(MESSENGER_V1, source, destination, nonce)
+        if index == 0 and self.height % 10 == 0:
+            self.ids.append(id_)
+        body = self.random.randbytes(32)
+        fields = MessageFields(nonce, self._account(), None, destination, self._account(), 200_000, b"", body)
+        return IcmSend(index, index, MESSENGER_V1, id_, fields, _ZERO, 0, MESSENGER_V1)
+
+    def _receive(self, send: IcmSend, source: ChainID) -> IcmReceive:
+        index = _SENDS_A_BLOCK + send.position
+        deliverer, redeemer = self.accounts[-2:]
+        return IcmReceive(
+            index, index, send.messenger, send.message_id, source, send.message, deliverer, redeemer, Outcome.EXECUTED
+        )
+
+    def _account(self) -> bytes:
+        return self.accounts[int(len(self.accounts) * self.random.random() ** 3)]
+
+    def _block(self, chain: ChainID, events: tuple[IcmEvent, ...]) -> EvmBlockFacts:
+        number, count = self.height, len(events)
+        return EvmBlockFacts(
+            number=number,
+            hash=self.block_hash(chain, number),
+            parent_hash=self.block_hash(chain, number - 1),
+            time=BEGIN_S + BLOCK_S * number,
+            tx_count=count,
+            gas_used=120_000 * count,
+            gas_limit=15_000_000,
+            base_fee=_GAS_PRICE,
+            gas_cost=0,
+            fees_spent=120_000 * count * _GAS_PRICE,
+            tx_hashes={index: self.random.randbytes(32) for index in range(count)},
+            icm=events,
+            tx_fees=dict.fromkeys(range(count), 120_000 * _GAS_PRICE),
+        )

@@ -1,4 +1,4 @@
-"""Response times of the pages of an EVM chain's index over HTTP: endpoints 10 to 14, one client at a time."""
+"""Response times of pages of the index of EVM chains over HTTP: endpoints 10 to 14, ICM; one client at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from benchmarks.evm_index_made_up import EVM_CHAIN_ID, MadeUpNfts
+from benchmarks.evm_index_made_up import BEGIN_S, BLOCK_S, EVM_CHAIN_ID, MESSAGE_CHAINS, MadeUpMessages, MadeUpNfts
 from benchmarks.index_responses import Client
-from benchmarks.process import running
+from benchmarks.process import Process, running
 from benchmarks.report import Aim, Figure, quantile
 from warpseal.index.settings import IndexSettings
-from warpseal.resources.text import account_text
+from warpseal.resources.text import account_text, hex_text
+from warpseal.warp.ids import id_text
 
 SAMPLES: Final = 400
 _DRAWN: Final = 20
@@ -28,6 +29,7 @@ _WALKED_PAGE: Final = 100
 _DEEP_PAGE: Final = 10_000
 _P99: Final = Aim(10)
 _LARGE_P99: Final = Aim(60)
+_MESSAGES_P99: Final = Aim(20)
 _DEPTH: Final = Aim(1.2)
 _ZERO: Final = bytes(20)
 _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
@@ -35,7 +37,7 @@ _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
 
 def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
     """Return the measured figures. folder: of the index, and for the log of the server."""
-    with serving_index(settings, folder) as client:
+    with serving_index(settings, folder) as (client, _):
         figures = [measure_p99(client, name, draw, _P99) for name, draw in _pages(chain, _PAGE).items()]
         large = _pages(chain, _LARGE_PAGE)
         for name in ("12: NFTs of the largest holder", "12: NFTs of any holder"):
@@ -43,16 +45,50 @@ def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> t
         return (*figures, *_depths(client, chain))
 
 
+def measure_message_pages(chain: MadeUpMessages, settings: IndexSettings, folder: Path) -> Iterator[Figure]:
+    """Yield the measured figures of ICM messages. folder: see `measure_pages`."""
+    with serving_index(settings, folder, "--messages") as (client, server):
+        for name, draw in _message_pages(chain).items():
+            before = server.cpu_s()
+            yield measure_p99(client, f"ICM: {name}", draw, _MESSAGES_P99)
+            spent = (server.cpu_s() - before) / (_WARM_UP + SAMPLES)
+            yield Figure(f"ICM: {name}, the server's processor time, mean", spent * 1000, "ms")
+
+
+def _message_pages(chain: MadeUpMessages) -> Mapping[str, Callable[[], str]]:
+    """Return the functions that draw the path of a page of messages, at any time of the chains, by name."""
+    random = Random(7)
+    source, destination = map(id_text, MESSAGE_CHAINS)
+
+    def page(path: str, **filters: str) -> str:
+        until = BEGIN_S + BLOCK_S * random.randint(chain.height // 10, chain.height)
+        text = "".join(f"&{name}={value}" for name, value in filters.items())
+        return f"/v1/icm/{path}?pageSize={_WALKED_PAGE}&endTimestamp={until}{text}"
+
+    def of_account(account: bytes) -> str:
+        return page(f"addresses/{account_text(account)}/messages")
+
+    return {
+        "100 messages": lambda: page("messages"),
+        "100 of a source": lambda: page("messages", sourceBlockchainId=source),
+        "100 of a destination": lambda: page("messages", destinationBlockchainId=destination),
+        "100 of the busiest address": lambda: of_account(chain.accounts[0]),
+        "100 of any address": lambda: of_account(random.choice(chain.accounts)),
+        "100 from the busiest address": lambda: page("messages", **{"from": account_text(chain.accounts[0])}),
+        "a message": lambda: f"/v1/icm/messages/{hex_text(random.choice(chain.ids))}",
+    }
+
+
 @contextmanager
-def serving_index(settings: IndexSettings, folder: Path) -> Iterator[Client]:
+def serving_index(settings: IndexSettings, folder: Path, *options: str) -> Iterator[tuple[Client, Process]]:
     """Yield a client of a server of the index in a folder, which has the last core; this process has the first one."""
     cores = sorted(os.sched_getaffinity(0))
-    arguments = ["--folder", str(folder), "--url", settings.url, "--cache-bytes", str(settings.cache_bytes)]
+    arguments = ["--folder", str(folder), "--url", settings.url, "--cache-bytes", str(settings.cache_bytes), *options]
     log, module = folder / "server.log", "benchmarks.evm_index_server"
     with running(arguments, log, module=module, core=cores[-1]) as server:
         os.sched_setaffinity(0, {cores[0]})
         try:
-            yield Client(server.ready_line)
+            yield Client(server.ready_line), server
         finally:
             os.sched_setaffinity(0, cores)
 

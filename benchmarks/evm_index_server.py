@@ -1,18 +1,20 @@
-"""The Data and Metrics API over the existing index of an EVM chain, on loopback, without the rest of the daemon.
+"""The Data and Metrics API over existing indexes of EVM chains, on loopback, without the rest of the daemon.
 
-python -m benchmarks.evm_index_server --folder PATH --cache-bytes N [--url URL]
+python -m benchmarks.evm_index_server --folder PATH --cache-bytes N [--url URL] [--messages]
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from benchmarks.evm_index_made_up import CHAIN_ID
+from benchmarks.evm_index_made_up import CHAIN_ID, MESSAGE_CHAINS
 from benchmarks.index_made_up import PARAMS
 from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
@@ -26,6 +28,7 @@ from warpseal.store.url import StoreUrl
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.usage.database import METRICS_NAME, MetricsDatabase
 from warpseal.usage.settings import UsageSettings
+from warpseal.warp.ids import ChainID
 
 
 class NoNodes:
@@ -39,16 +42,19 @@ class NoNodes:
         return False
 
 
-async def serve(settings: IndexSettings, folder: Path) -> None:
+async def serve(settings: IndexSettings, folder: Path, chain_ids: Sequence[ChainID]) -> None:
     """Answer until SIGTERM."""
     nodes: Any = NoNodes()
-    entry = EvmChain(CHAIN_ID, (), index=EvmIndexing(has_holders=True))
+    chains = EvmChainServices()
     async with (
-        EvmIndex(evm_index_url(settings, folder, CHAIN_ID), settings) as index,
+        AsyncExitStack() as stack,
         MetricsDatabase(StoreUrl.for_file(folder / METRICS_NAME), UsageSettings()) as metrics,
     ):
-        chains = EvmChainServices()
-        chains.add(EvmChainService(entry, nodes, index))
+        for chain_id in chain_ids:
+            index = EvmIndex(evm_index_url(settings, folder, chain_id), settings)
+            await stack.enter_async_context(index)
+            entry = EvmChain(chain_id, (), index=EvmIndexing(has_holders=True))
+            chains.add(EvmChainService(entry, nodes, index))
         primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
         services = DataServices(
             PARAMS.network_id, primary, None, QuietNode(), KnownKeys(), evm=chains, metrics_database=metrics
@@ -62,9 +68,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--url", default="")
     parser.add_argument("--cache-bytes", type=int, required=True)
+    parser.add_argument("--messages", action="store_true", help="of the chains with ICM messages")
     args = parser.parse_args()
     gc.set_threshold(*GC_THRESHOLDS)
-    uvloop.run(serve(IndexSettings(args.url, cache_bytes=args.cache_bytes), args.folder))
+    chains = MESSAGE_CHAINS if args.messages else (CHAIN_ID,)
+    uvloop.run(serve(IndexSettings(args.url, cache_bytes=args.cache_bytes), args.folder, chains))
 
 
 if __name__ == "__main__":

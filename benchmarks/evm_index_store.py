@@ -22,17 +22,25 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks import page_cache
-from benchmarks.evm_index_made_up import BEGIN_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
-from benchmarks.evm_index_responses import measure_pages
+from benchmarks.evm_index_made_up import (
+    BEGIN_S,
+    CHAIN_ID,
+    EVM_CHAIN_ID,
+    MESSAGE_CHAINS,
+    MadeUpMessages,
+    MadeUpNfts,
+)
+from benchmarks.evm_index_responses import measure_message_pages, measure_pages
 from benchmarks.report import Aim, Figure, Report, run_sized
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
-from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, TokenDocument
+from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, IcmOptions, TokenDocument
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
 from warpseal.resources.evm import ErcType, MetadataStatus
+from warpseal.warp.ids import ChainID
 
 T = TypeVar("T")
 
@@ -44,6 +52,9 @@ _EXPECTED_BYTES = 170
 _PAGES_OF_CACHED = 2 / 3
 _LAST_OF_FIRST = Aim(0.5, at_least=True)
 _PER_TRANSFER = Aim(300)
+# Of both sides together, the blocks included.
+_MESSAGE_BYTES = 330
+_PER_MESSAGE = Aim(350)
 _ATTRIBUTES = '[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]'
 
 
@@ -86,11 +97,52 @@ def measure(transfers: int, url: str = "") -> Report:
         if databases:
             stack.enter_context(page_cache.dropped(databases[0].parent))
         pages = measure_pages(chain, settings, folder)
+    messages = _measure_messages(transfers // 2, url)
     notes = (
         f"{write_run.transfers} transfers, {sum(chain.next_ids)} tokens, {len(chain.holders)} holders; the pages of"
         f" the writer and of the readers have at most {cache_bytes / 2**20:.0f} MiB each, its log half as much",
     )
-    return Report("evm_index_store", transfers < FULL, (*_figures(write_run), *pages), notes)
+    return Report("evm_index_store", transfers < FULL, (*_figures(write_run), *pages, *messages), notes)
+
+
+def _measure_messages(count: int, url: str) -> Sequence[Figure]:
+    """Write ICM messages between two chains, join them, and read their pages."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpseal-icm-")))
+        cache_bytes = max(4096, int(count * _MESSAGE_BYTES / 10 * _PAGES_OF_CACHED))
+        settings, chain = IndexSettings(url, cache_bytes=cache_bytes), MadeUpMessages()
+        writers = {chain_id: _message_writer(chain_id, settings, folder) for chain_id in MESSAGE_CHAINS}
+        began = time.process_time()
+        for batch in _batches(chain.blocks(count), _BATCH_BLOCKS):
+            for chain_id, writer in writers.items():
+                writer.write([blocks[chain_id] for blocks in batch])
+            for source, destination in (MESSAGE_CHAINS, MESSAGE_CHAINS[::-1]):
+                _, after = writers[source].icm.cursors().get(destination, (0, -1))
+                arrivals = writers[destination].icm.received(after, 1 << 20)
+                assert arrivals is not None
+                writers[source].icm.deliver([arrivals])
+        spent = time.process_time() - began
+        for writer in writers.values():
+            writer.close()
+        size = sum(file.stat().st_size for file in _files(folder))
+        if databases := _databases(folder):
+            page_cache.drop(databases)
+            stack.enter_context(page_cache.dropped(databases[0].parent))
+        return (
+            Figure("ICM: made up, written and joined, processor time", spent / count * 10**6, "us"),
+            *((Figure("ICM: store, blocks included", size / count, "bytes/message", _PER_MESSAGE),) if size else ()),
+            *measure_message_pages(chain, settings, folder),
+        )
+
+
+def _message_writer(chain_id: ChainID, settings: IndexSettings, folder: Path) -> EvmIndexWriter:
+    """Return the writer of a chain that has no block yet."""
+    options = IcmOptions(1, is_indexed=lambda other: other in MESSAGE_CHAINS)
+    engine = writing_evm_index(evm_index_url(settings, folder, chain_id), settings, chain_id)
+    writer = EvmIndexWriter(engine, settings, icm=options)
+    writer.start(EvmChainIdentity(chain_id, EVM_CHAIN_ID + chain_id[0], bytes(32)))
+    writer.begin(0, MadeUpMessages.block_hash(chain_id, -1))
+    return writer
 
 
 def _write(chain: MadeUpNfts, settings: IndexSettings, transfers: int, folder: Path) -> WriteRun:

@@ -10,14 +10,18 @@ import asyncio
 import gc
 import signal
 from collections.abc import Sequence
+from ipaddress import ip_network
 from typing import Final
 
 import uvloop
 
 from benchmarks.index_made_up import PARAMS
+from warpseal.aggregation.settings import AggregationSettings
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
+from warpseal.api.grpc.calls import GrpcCalls
+from warpseal.api.grpc.server import GrpcServer
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
@@ -40,6 +44,7 @@ from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.ports import Connectivity
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Validation
+from warpseal.runtime.process import running
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32
@@ -88,9 +93,11 @@ async def serve(settings: IndexSettings) -> None:
         fresh.cancel()
 
 
-async def serve_data_api(services: DataServices) -> None:
-    """Answer until SIGTERM; print the URL first."""
-    api_settings, data_settings, metrics = ApiSettings("127.0.0.1", 0), DataApiSettings(), Metrics()
+async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> None:
+    """Answer until SIGTERM; print the URL first, and the address of gRPC if that is served as well."""
+    # Clients name addresses of their own, since each one may have only some listeners.
+    api_settings = ApiSettings("127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ())
+    data_settings, metrics = DataApiSettings(), Metrics()
     signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
@@ -100,8 +107,15 @@ async def serve_data_api(services: DataServices) -> None:
     server = HttpServer(app, Listener(api_settings.api_host, 0), api_settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     data.open(services)
-    print(server.url, flush=True)
-    await server.run()
+    if not has_grpc:
+        print(server.url, flush=True)
+        await server.run()
+        return
+    listener = Listener(api_settings.api_host, 0, name="grpc")
+    calls = GrpcCalls(aggregator, data_api, probes, api_settings, AggregationSettings().max_timeout_s)
+    async with running(GrpcServer(calls, listener, api_settings, metrics).run()):
+        print(server.url, listener.address, flush=True)
+        await server.run()
 
 
 def main() -> None:

@@ -91,7 +91,12 @@ def full_metrics() -> Metrics:
                 IndexSample("p-chain", 90, 100, 7, 12, 4000.5, 0.25, "wrong_parent", {"blocks": 3, "transactions": 4}),
                 IndexSample("x-chain"),
                 IndexSample(
-                    CHAIN, 5, traced_height=4, documents={"INDEXED": 7}, requests={"contract": 0, "reindex": 2}
+                    CHAIN,
+                    5,
+                    traced_height=4,
+                    documents={"INDEXED": 7},
+                    requests={"contract": 0, "reindex": 2},
+                    icm_stuck={SUBNET: 9},
                 ),
             ],
             store=lambda: StoreSample(True, 3, 1, 4096, 1024, 2),
@@ -181,6 +186,7 @@ async def test_an_indexed_evm_chain_has_its_traces_documents_and_requests() -> N
         ("warpseal_index_requests_pending", (*labels, ("kind", "contract"))): 0,
         ("warpseal_index_requests_pending", (*labels, ("kind", "reindex"))): 2,
     }
+    assert page["warpseal_icm_pending_messages", (("destination", SUBNET), ("source", CHAIN))] == 9
 
 
 async def test_l1s_have_margins_and_the_time_that_their_balances_last() -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tests.aggregation.fixtures import (
     CHAIN,
@@ -62,6 +63,31 @@ def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_
     assert deadline - INEXACT_NOW > settings.max_timeout_s
     assert settings.timeout_s(settings.remaining_s(deadline, INEXACT_NOW)) == settings.max_timeout_s
     assert settings.timeout_s(settings.remaining_s(INEXACT_NOW - 1, INEXACT_NOW)) == 0.001
+
+
+def test_a_message_that_is_signed_ahead_waits_for_callers_of_others_and_serves_its_own() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([20] * 5))
+        setup.network.scripts = {1: silent}
+        service = setup.service
+        ahead = replace(request(about=message(b"ahead")), is_ahead=True)
+        other = asyncio.create_task(service.aggregate(request(100, about=message(b"other"))))
+        await asyncio.sleep(0.1)
+        assert not service.admission.is_idle
+        for is_joined in (True, False):
+            early = asyncio.create_task(service.aggregate(replace(ahead, message=message(b"%d" % is_joined))))
+            await asyncio.sleep(1.0)
+            assert not early.done()
+            if is_joined:
+                joined = await service.aggregate(request(about=message(b"%d" % is_joined)))
+                assert joined.signed_message == (await early).signed_message
+            else:
+                other.cancel()
+                await asyncio.wait((other,))
+                await early
+        assert service.admission.is_idle
+
+    run(main())
 
 
 def test_every_request_is_reported_with_its_outcome_and_its_stages() -> None:
@@ -153,7 +179,7 @@ def test_the_details_of_a_failure_are_ready_for_json() -> None:
     assert (detail["signed_weight"], detail["required_weight"], detail["total_weight"]) == ("0", "67", "100")
     assert detail["p_chain_height"] == str(HEIGHT)
     assert detail["counts"] == {"no_bls_key": 1, "no_address": 1, "not_asked": 3}
-    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key"} in detail["validators"]
+    assert {"nodeIds": (), "weight": "20", "reason": "no_bls_key", "verdict": "never"} in detail["validators"]
 
 
 def test_memory_stays_within_its_bound() -> None:

@@ -42,7 +42,7 @@ from warpseal.ops.health.registry import HealthCheck, HealthRegistry
 from warpseal.ops.settings import HealthSettings
 from warpseal.resources.chains import FollowerState, PrimaryChains
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID, NodeID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall, Verdict
 from warpseal.warp.validator_set import CanonicalValidatorSet
@@ -246,12 +246,16 @@ class CountingGate(StartupGate[SigningServices]):
         return await super().wait(timeout_s)
 
 
+ApiParts = tuple[AggregatorEndpoints, ProbeEndpoints, DataApi]
+
+
 @dataclass
 class ApiSetup:
     """An API server with everything behind it. network_id: None if it is not known yet."""
 
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = field(default_factory=DataApiSettings)
+    data_services: DataServices | None = None
     network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
@@ -270,12 +274,18 @@ class ApiSetup:
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
 
-    def app(self) -> ASGIApp:
+    def parts(self) -> ApiParts:
         if self.network_id is not None:
             self.open(self.network_id)
         aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
         probes = ProbeEndpoints(self.gate, self._checks(), self.counted)
-        data = DataApi(StartupGate[DataServices](), self.settings, self.data)
+        gate = StartupGate[DataServices]()
+        if self.data_services is not None:
+            gate.open(self.data_services)
+        return aggregator, probes, DataApi(gate, self.settings, self.data, stopping=self.stopping)
+
+    def app(self, parts: ApiParts | None = None) -> ASGIApp:
+        aggregator, probes, data = parts or self.parts()
         status = StatusEndpoints(
             self.status,
             self.settings,
@@ -303,6 +313,7 @@ class ApiSetup:
             verify=self.preflight.verify,
             primary_chains=self._primary_chains,
             first_signed=lambda: self.first_signed,
+            find_message=self._find_message,
         )
         self.gate.open(services)
 
@@ -314,6 +325,9 @@ class ApiSetup:
             *(quorum_check(subnet_id, subnets.get) for subnet_id in dict.fromkeys((*subnets, *self.counted))),
         )
         return checks
+
+    async def _find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        return MESSAGE if message_id == MESSAGE.id else None
 
     async def _primary_chains(self) -> PrimaryChains:
         self.chain_lookups += 1

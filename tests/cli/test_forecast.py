@@ -124,6 +124,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body if isinstance(body, bytes) else msgspec.json.encode(body))
 
+    def do_POST(self) -> None:
+        self.do_GET()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
 

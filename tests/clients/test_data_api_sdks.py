@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.clients.past import LISTS, past_of, priced_daemon
 from tests.clients.published import Call, outcomes
 from tests.clients.recorded_network import RecordedDaemon
 from tests.clients.subjects import CHAINS, NETWORK, SUBJECTS, ids_of
+from tests.icm.fixtures import silent_obstacles
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import address
 from tests.index.evm.icm_histories import PEOPLE, A, IcmHistory
@@ -237,15 +239,17 @@ async def test_sdks_read_every_page_about_evm_chains(tmp_path: Path, sdk: str) -
 
 @pytest.mark.parametrize("sdk", SDKS)
 async def test_sdks_read_every_page_of_messages(tmp_path: Path, sdk: str) -> None:
-    """Of every status, by both kinds of paths."""
+    """Of every status, by both kinds of paths, also with what hinders them."""
     history = IcmHistory(43)
     history.add_blocks(40)
     write_chains(tmp_path, {chain_id: chain.blocks for chain_id, chain in history.chains.items()})
     whole = {"pageSize": 100}
     person, chain = hex_text(PEOPLE[1]), id_text(A)
-    async with icm_setup(tmp_path) as setup, client_of(setup) as client:
+    async with icm_setup(tmp_path) as setup, client_of(replace(setup, icm=silent_obstacles())) as client:
         async with client.get("/v1/icm/messages", params=whole) as response:
             messages = (await response.json())["messages"]
+        states = {message["warpseal"]["state"] for message in messages if not message["messageExecuted"]}
+        assert states == {"sent", "received", "failed"}
         by_status = {message["status"]: message["messageId"] for message in messages}
         for names in (("icm.list", "icm.listByAddress", "icm.get"), OF_TELEPORTER):
             listed, by_address, one = (f"data.{name}" for name in names)

@@ -99,8 +99,9 @@ def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: st
         load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
 
 
-def test_there_are_at_most_80_keys() -> None:
-    assert len(KEYS) <= 80
+def test_there_are_at_most_84_keys() -> None:
+    # There were 80 before the keys of ICM, gRPC and webhooks came.
+    assert len(KEYS) <= 84
 
 
 def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: Path) -> None:
@@ -333,6 +334,16 @@ def test_a_node_whose_l1s_are_indexed_needs_tracked_subnets(tmp_path: Path) -> N
     (setting_error,) = errors_of(tmp_path, {**node, "tracked-subnet-ids": ["x"]})
     assert setting_error.startswith("tracked-subnet-ids[0]: ")
     load(write(tmp_path, {**node, "tracked-subnet-ids": [id_text(bytes([9]) * 32)]}), {}, {})
+
+
+def test_messages_are_signed_ahead_only_with_an_index(tmp_path: Path) -> None:
+    keys = {**LEAST, "eager-icm": [id_text(bytes([9]) * 32)]}
+    chain = {"blockchain-id": id_text(bytes([8]) * 32), "rpc": "http://10.0.0.5:9650/rpc"}
+    for wrong in (keys, {**keys, "evm-chains": [chain]}):
+        (setting_error,) = errors_of(tmp_path, wrong)
+        assert setting_error.startswith("eager-icm: has no effect without an index: set index in evm-chains, or ")
+    loaded = load(write(tmp_path, {**keys, "evm-chains": [{**chain, "index": True}]}), {}, {})
+    assert loaded.config.delivery.eager_icm_subnet_ids == (bytes([9]) * 32,)
 
 
 @pytest.mark.parametrize("name", ["gateway-allow-methods", "gateway-deny-methods"])

@@ -44,7 +44,7 @@ __all__ = ["any_store_url", "postgres_server", "postgres_url"]
 T = TypeVar("T")
 Step = tuple[str, bytes]
 
-KILLS = 4
+KILLS = 3
 NOW = 2_000_000_000
 
 
@@ -154,7 +154,7 @@ async def positions(store: Store) -> list[int | None]:
     return [await store.events.position(id_text(chain_id)) for chain_id in (A, B)]
 
 
-def history_of(seed: int, blocks: int = 40) -> IcmHistory:
+def history_of(seed: int, blocks: int = 24) -> IcmHistory:
     history = IcmHistory(seed)
     history.add_blocks(blocks)
     return history
@@ -192,7 +192,7 @@ async def test_a_new_chain_begins_with_the_blocks_that_its_nodes_do_not_have_yet
         async with reading_indexes(url, store):
             await until_begun(store)
             # A backfill, then new blocks.
-            write(url, history, slice(10, 40), node_height=39)
+            write(url, history, slice(10, 24), node_height=23)
             await until_complete(store, history, 16)
         assert_as_the_model(await events_in(store), history, 16)
 
@@ -224,7 +224,7 @@ async def test_two_readers_at_once_add_each_event_once_although_writes_fail(
         async with reading_indexes(url, first, second):
             await until_begun(first)
             monkeypatch.setattr(Database, "write", write_or_fail)
-            write(url, history, slice(1, 40), node_height=39)
+            write(url, history, slice(1, 24), node_height=23)
             await until_complete(first, history, 1)
         monkeypatch.undo()
         assert_as_the_model(await events_in(first), history, 1)
@@ -260,7 +260,7 @@ async def test_killed_readers_and_a_new_index_lose_no_event_and_add_none_twice(
     write(url, history, slice(0, 1), node_height=0)
     async with store_at(any_store_url) as store, reading_indexes(url, store):
         await until_begun(store)
-    write(url, history, slice(1, 40), node_height=39)
+    write(url, history, slice(1, 24), node_height=23)
     for _ in range(KILLS):
         ours, theirs = processes.Pipe(duplex=False)
         child = processes.Process(target=read_until_killed, args=(any_store_url, url, random.randrange(1, 6), theirs))
@@ -279,12 +279,12 @@ async def test_killed_readers_and_a_new_index_lose_no_event_and_add_none_twice(
     assert path is not None
     path.unlink()
     with icm_writers(url) as writers:
-        writers[B].write(history.chains[B].blocks[:20])
+        writers[B].write(history.chains[B].blocks[:12])
     async with store_at(any_store_url) as store:
         before = await store.events.last()
         async with reading_indexes(url, store):
             with icm_writers(url) as writers:
-                writers[B].write(history.chains[B].blocks[20:])
+                writers[B].write(history.chains[B].blocks[12:])
             await until_complete(store, history, 1)
         assert 0 < before < await store.events.last()
         assert_as_the_model(await events_in(store), history, 1)

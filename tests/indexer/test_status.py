@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from tests.api.data import evm_history as h
 from tests.api.data.samples import NOW
+from tests.chains.evm.icm_logs import Message
 from tests.eventually import stopped_clock
+from tests.index.evm.fixtures import small_settings
+from tests.index.evm.histories import made_block
+from tests.index.evm.icm_histories import ABSENT, PEOPLE, RELAYERS, A, B, block_of
+from tests.index.evm.icm_rows import icm_writers, join
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
@@ -20,6 +28,7 @@ from warpseal.resources.base import UNSET
 from warpseal.resources.chains import ChainFreshness, IndexedChainState, PrimaryChain
 from warpseal.resources.evm import CollectibleQuery
 from warpseal.resources.queries import PageRequest
+from warpseal.warp.ids import id_text
 
 X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
 
@@ -130,3 +139,29 @@ async def test_an_evm_chain_is_read_when_it_is_asked_for_but_not_again_at_once(t
     assert status.stopped_chains() == [
         "indexing the " + h.status_of(h.CHAIN).chain + " stopped at block 7: another_hash"
     ]
+
+
+async def test_metrics_count_stuck_messages_by_source_and_destination(tmp_path: Path) -> None:
+    start, url = made_block(0).time, f"sqlite:///{tmp_path}/index.db"
+    messages = [Message(A, chain_id, nonce, PEOPLE[0], PEOPLE[1]) for nonce, chain_id in enumerate((B, B, ABSENT), 1)]
+    blocks = {
+        A: [block_of(0, [message.sent() for message in messages])],
+        B: [made_block(0), replace(block_of(1, [messages[1].received(*RELAYERS, is_executed=True)]), time=start + 301)],
+    }
+    with icm_writers(url) as writers:
+        for chain_id, writer in writers.items():
+            writer.write(blocks[chain_id])
+            writer.write_status(ChainStatus(id_text(chain_id), 1, False, reported_at=NOW, written_at=NOW))
+        join(writers)
+    status, settings = EvmIndexStatus(lambda: NOW), small_settings(url)
+    async with AsyncExitStack() as stack:
+        indexes = {
+            id_text(chain_id): await stack.enter_async_context(
+                EvmIndex(evm_index_url(settings, None, chain_id), settings, lambda: NOW)
+            )
+            for chain_id in (A, B)
+        }
+        status.indexes = lambda: indexes
+        await status.refresh()
+    counts = {sample.chain: dict(sample.icm_stuck) for sample in status.samples()}
+    assert counts == {id_text(A): {id_text(B): 1}, id_text(B): {}}

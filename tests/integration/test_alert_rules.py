@@ -66,6 +66,7 @@ FAILURES: dict[str, Series] = {
     "FollowerStopped": {'warpseal_follower_stopped{chain="P",reason="r"}': "1x"},
     "FollowerLag": {'warpseal_follower_lag_blocks{chain="P"}': "101x"},
     "IndexStopped": {'warpseal_index_stopped{chain="P",reason="r"}': "1x"},
+    "IcmMessagesStuck": {'warpseal_icm_pending_messages{source="A",destination="B"}': "1x"},
     "IndexLag": {'warpseal_index_lag_seconds{chain="P"}': "601x"},
     "StoreDown": {"warpseal_store_up": "0x"},
     "DiskFull": {'warpseal_health_check_passes{check="diskspace"}': "0x"},

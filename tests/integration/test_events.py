@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +12,14 @@ from typing import Any
 import pytest
 
 from tests.api.data.test_events import next_part, read_events
+from tests.events.receiver import receiving
 from tests.eventually import until
+from tests.indexer.evm.metadata_servers import PUBLIC
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import run_l1_network
 from tests.integration.test_forecast import HALF, QUICK
 from tests.store.conftest import postgres_server, postgres_url
+from warpseal.cli.main import main
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import P_CHAIN, id_text
@@ -22,6 +27,7 @@ from warpseal.warp.ids import P_CHAIN, id_text
 __all__ = ["postgres_server", "postgres_url"]
 
 EVENTS = "/v1/events"
+TOKEN = "an-admin-token-of-tests"
 # Three of ten validators refuse: messages of the P-Chain for good, and others so that asking again may help.
 PLAN = Plan(
     validators=10,
@@ -50,6 +56,18 @@ async def count_ended(daemon: Daemon) -> float:
     """Return how many streams have ended."""
     series = (await daemon.metrics()).items()
     return sum(value for name, value in series if name.startswith("warpseal_http_requests_total") and EVENTS in name)
+
+
+def webhook(*arguments: str) -> int:
+    """Return the exit code of `warpseal webhook ...`."""
+    return main(["webhook", *arguments])
+
+
+async def listed(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return what `warpseal webhook list` prints."""
+    capsys.readouterr()
+    assert await asyncio.to_thread(webhook, "list", "--url", daemon.api_url) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def others_of(network: SimulatedNetwork) -> list[Any]:
@@ -85,19 +103,43 @@ async def test_signed_and_impossible_messages_are_pushed_and_a_restart_loses_non
 
 
 @pytest.mark.parametrize("listener", [0, 1])
-async def test_daemons_of_one_store_push_each_others_events(listener: int, tmp_path: Path, postgres_url: str) -> None:
+async def test_daemons_of_one_store_push_each_others_events_and_send_them_once_to_a_webhook(
+    listener: int,
+    tmp_path: Path,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     async with run_network(PLAN) as network:
-        keys = {"store-url": postgres_url}
+        monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
+        keys = {"store-url": postgres_url, "admin-token": TOKEN, "webhook-allowed-hosts": [PUBLIC]}
         configs = [build_config(network, tmp_path / name, keys) for name in ("first", "second")]
-        async with run_daemon(configs[0]) as first, run_daemon(configs[1]) as second:
+        async with receiving() as receiver, run_daemon(configs[0]) as first, run_daemon(configs[1]) as second:
             daemons = (first, second)
             for daemon in daemons:
                 await daemon.until_connected(10)
+            assert await asyncio.to_thread(webhook, "add", receiver.url(), "--url", second.api_url) == 0
+            added = json.loads(capsys.readouterr().out)
             async with listening(daemons[listener]) as stream:
                 messages = others_of(network)[:2]
                 for daemon, message in zip(daemons, messages, strict=True):
                     assert (await daemon.aggregate(message)).status == 200
                 events = await read_events(stream, 2)
+
+            async def has_both() -> bool:
+                (entry,) = (await listed(daemons[listener], capsys))["webhooks"]
+                return bool(entry["cursor"] == events[-1]["cursor"])
+
+            await until(has_both)
+            path = (added["id"], "--url", first.api_url)
+            assert [await asyncio.to_thread(webhook, name, *path) for name in ("test", "remove", "remove")] == [0, 0, 1]
+            assert await listed(second, capsys) == {"webhooks": []}
+    # One of the daemons leads, and sends what both have signed.
+    assert [json.loads(request.body)["events"] for request in receiver.requests if request.numbers] in (
+        [events],
+        [[event] for event in events],
+    )
+    assert all(request.is_signed_with(added["secret"]) for request in receiver.requests)
     assert [event["messageId"] for event in events] == [f"0x{message.unsigned.id.hex()}" for message in messages]
 
 

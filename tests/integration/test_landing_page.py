@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from starlette.types import Receive, Scope, Send
 
+from tests.api.data.test_icm import (
+    DELIVERED,
+    DESTINATION_BLOCKS,
+    PENDING,
+    SOURCE_BLOCKS,
+    icm_setup,
+    write_chains,
+)
 from tests.api.fixtures import ApiSetup, serving
-from tests.api.status.test_page import DOCUMENT, FORECAST
+from tests.api.status.test_page import DOCUMENT, FORECAST, HOSTILE
+from tests.index.evm.icm_histories import A, B
 from tests.integration.browser import BrowserTab, needs_chromium, open_tab
 from tests.integration.daemon import build_config, run_daemon, run_network
-from warpseal.api.status.document import MAX_VALIDATORS, AggregationStatus, ValidatorStatus
+from warpseal.api.status.document import MAX_VALIDATORS, AggregationStatus, ChainSummary, ValidatorStatus
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
@@ -25,6 +36,7 @@ SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card)
   ...["connected", "required", "total"].map((name) => card.querySelector(`[data-field=${name}]`).value)])"""
 SHOWN = "[...document.querySelectorAll('#rows tr')].filter((row) => !row.hidden)"
 NAMES = f"{SHOWN}.map((row) => row.cells[0].querySelector('code').title)"
+LIFE = "document.querySelector('#life > div')"
 UNFOLD = "document.getElementById('unfold').click()"
 
 
@@ -207,3 +219,68 @@ async def test_a_phone_with_200_validators_stays_below_6000_pixels_and_unfolds()
         await tab.until("document.getElementById('count').textContent === '200 of 200'")
         assert await tab.evaluate(f"{SHOWN}.filter((row) => row.offsetHeight).length") == 200
         assert tab.log == []
+
+
+@needs_chromium
+async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_are_texts(tmp_path: Path) -> None:
+    write_chains(tmp_path, {A: SOURCE_BLOCKS, B: DESTINATION_BLOCKS})
+    page = ApiSetup()
+    page.status.document = msgspec.structs.replace(DOCUMENT, chains=[ChainSummary("index", "A", evm_chain_id=10)])
+    async with icm_setup(tmp_path) as data:
+        page_app, data_app = page.app(), data.app()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await (data_app if scope["path"].startswith("/v1/icm") else page_app)(scope, receive, send)
+
+        async with serving(app) as server, open_tab() as tab:
+            await tab.call(
+                "Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True
+            )
+            await tab.load(server.url + "/")
+
+            async def look_up(text: str) -> Any:
+                """Return the classes and texts of the steps of a message."""
+                field = "document.getElementById('message')"
+                await tab.evaluate(f"{field}.value = {text!r}; {field}.dispatchEvent(new Event('change'))")
+                await tab.until(f"{LIFE} && {LIFE}.textContent !== '…'")
+                return await tab.evaluate(
+                    "[...document.querySelectorAll('.steps li')].map((step) => [step.className,"
+                    " ...[...step.children].map((part) => part.dateTime || part.textContent)])"
+                )
+
+            assert await look_up(f" {DELIVERED['messageId']} ") == [
+                ["ok", "✓ sent", "2023-11-14T22:13:22.000Z"],
+                ["ok", "✓ signed"],
+                ["ok", "✓ received", "2023-11-14T22:13:24.000Z"],
+                ["ok", "✓ executed"],
+                ["soft", "receipt", "not yet"],
+            ]
+            assert await tab.evaluate(f"{LIFE}.querySelector('.copy').parentElement.title") == DELIVERED["from"]
+            assert await look_up("<img>") == []
+            assert "<img>" in await tab.evaluate(f"{LIFE}.querySelector('.bad').textContent")
+            # A message that waits, of which every text is hostile.
+            hostile = dict.fromkeys(("from", "to", "sourceBlockchainId", "destinationBlockchainId"), HOSTILE)
+            missing = [{"nodeIds": [HOSTILE], "weight": "25", "reason": HOSTILE}]
+            weights = {"signedWeight": "50", "requiredWeight": "67", "totalWeight": "100"}
+            block = {
+                "state": "failed", "since": 1_700_000_000, "retry": {"action": "wait", "text": HOSTILE},
+                "signature": {"state": "collecting", **weights, "missing": missing},
+            }  # fmt: skip
+            message = json.dumps({**PENDING, **hostile, "warpseal": block})
+            await tab.evaluate(f"window.fetch = async () => new Response({json.dumps(message)})")
+            space = "\N{NO-BREAK SPACE}"
+            assert (await look_up("waiting"))[1:] == [
+                ["warn", "signed", f"collecting, 50.0{space}% of 67.0{space}%"],
+                ["warn", "received", "not yet"],
+                ["bad", "executed", "failed", "2023-11-14T22:13:20.000Z"],
+                ["soft", "receipt", "not yet"],
+            ]
+            assert (await tab.evaluate(f"{LIFE}.textContent")).count(HOSTILE) >= 1
+            assert await tab.evaluate(f"{LIFE}.querySelectorAll('script, img').length") == 0
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
+            # A time that no calendar has.
+            message = json.dumps({**PENDING, "sourceTransaction": {"timestamp": 2**62, "txHash": "0x"}})
+            await tab.evaluate(f"window.fetch = async () => new Response({json.dumps(message)})")
+            assert await look_up("late") == []
+            assert "No answer that can be shown" in await tab.evaluate(f"{LIFE}.textContent")
+            assert [line for line in tab.log if "status of 4" not in line] == []

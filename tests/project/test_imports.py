@@ -24,14 +24,17 @@ UNUSED_LIBRARIES = {
     "alembic",
     "btclib_libsecp256k1",
     "cffi",
+    "click",
     "cryptography.x509",
     "eth_abi",
     "eth_hash",
+    "google.rpc",
     "grpc",
     "numpy",
     "psycopg",
     "py_ecc",
     "rlp",
+    "sha3",
     "sqlalchemy.dialects.postgresql",
     "trie",
 }
@@ -40,18 +43,25 @@ UNUSED_MODULES = (
     "warpseal.api.data.chain_endpoints",
     "warpseal.api.data.evm_endpoints",
     "warpseal.api.data.parameters",
+    "warpseal.api.grpc",
     "warpseal.api.openapi.document",
     "warpseal.api.rpc.evm",
     "warpseal.api.rpc.gateway",
     "warpseal.daemon.evm_data",
     "warpseal.daemon.usage",
     "warpseal.doctor",
+    "warpseal.events.index_events",
+    "warpseal.events.webhooks",
     "warpseal.forwarding.evm.forwarder",
     "warpseal.forwarding.primary.gateway",
+    "warpseal.icm",
+    "warpseal.index.database",
     "warpseal.index.evm",
     "warpseal.index.index",
     "warpseal.ops.backup",
     "warpseal.pb.profile_pb2",
+    "warpseal.pb.warpseal_pb2",
+    "warpseal.upstream.checked_resolver",
     "warpseal.validators.forecast",
 )
 
@@ -101,11 +111,22 @@ def _imports_of_functions(file: Path) -> Iterator[str]:
 
 
 def test_a_daemon_on_sqlite_does_not_load_what_only_others_use() -> None:
-    code = "import sys, warpseal.daemon.startup; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = _run("import sys, warpseal.daemon.startup; print(*sys.modules)").split()
     assert "warpseal.store.engine" in loaded
     assert UNUSED_LIBRARIES & set(loaded) == set()
     assert [name for name in loaded if name.startswith(UNUSED_MODULES)] == []
+
+
+def test_a_start_reads_no_certificate_authorities() -> None:
+    code = """
+import gc, ssl, warpseal.daemon.startup
+print({context.cert_store_stats()["x509"] for context in gc.get_objects() if isinstance(context, ssl.SSLContext)})
+"""
+    assert _run(code) == "{0}\n"
+
+
+def _run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_no_two_modules_import_each_other() -> None:

@@ -75,3 +75,46 @@ contract FalseMessenger {
         Warp(0x0200000000000000000000000000000000000005).sendWarpMessage(payload);
     }
 }
+
+/// Sends as the messenger of version 2 does: by an adapter, with its own address in the message.
+contract MessengerV2 {
+    struct Receipt {
+        uint256 nonce;
+        address relayer;
+    }
+
+    struct Message {
+        uint256 nonce;
+        address sender;
+        address origin;
+        bytes32 destination;
+        address recipient;
+        uint256 gasLimit;
+        address[] relayers;
+        Receipt[] receipts;
+        bytes body;
+    }
+
+    struct Fee {
+        address asset;
+        uint256 amount;
+    }
+
+    FalseMessenger private adapter = new FalseMessenger();
+    uint256 private nonce;
+    mapping(bytes32 => bytes32) public getMessageHash;
+    mapping(bytes32 => Fee) public getFeeInfo;
+
+    event SendCrossChainMessage(bytes32 indexed messageID, bytes32 indexed destination, Message message, Fee fee);
+
+    function send(bytes32 destination, address recipient, bytes calldata body) external {
+        Message memory message = Message(
+            ++nonce, msg.sender, address(this), destination, recipient, 200_000, new address[](1), new Receipt[](1), body
+        );
+        bytes32 source = Warp(0x0200000000000000000000000000000000000005).getBlockchainID();
+        bytes32 id = keccak256(abi.encode(address(this), source, destination, message.nonce));
+        getMessageHash[id] = keccak256(abi.encode(message));
+        emit SendCrossChainMessage(id, destination, message, Fee(address(0), 0));
+        adapter.sendWarp(abi.encode(message));
+    }
+}

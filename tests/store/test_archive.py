@@ -27,6 +27,17 @@ async def test_stored_shares_and_signatures_survive_a_restart(any_store_url: str
     assert entry.signatures == (signature(1, 2, 1, 3),)
 
 
+async def test_messages_and_those_with_a_signature_are_found_by_their_ids(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        store.archive.store_shares(message(1), [share(1)])
+        await store.archive.store_signature(message(2), signature(1))
+        await wait_for_entry(store, message(1), lambda entry: bool(entry.shares))
+        messages = [message(number) for number in (1, 2, 3)]
+        assert await store.archive.find_signed([entry.id for entry in messages]) == frozenset([message(2).id])
+        assert await store.archive.find_signed([]) == frozenset()
+        assert [await store.archive.find_message(entry.id) for entry in messages] == [message(1), message(2), None]
+
+
 async def test_a_signature_is_committed_when_its_wait_is_over_and_shares_may_follow(any_store_url: str) -> None:
     async with store_at(any_store_url, gather_s=3600.0) as store:
         store.archive.store_shares(message(1), [share(1)])

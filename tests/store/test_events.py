@@ -271,6 +271,21 @@ async def test_cursors_of_another_log_or_beyond_the_end_are_expired(any_store_ur
         assert await store.events.cursor_prefix() == prefix
 
 
+async def test_a_source_moves_with_its_events_from_the_position_that_its_reader_has_seen(any_store_url: str) -> None:
+    async with store_at(any_store_url) as store:
+        log = store.events
+        assert await log.position("source") is None
+        assert not await log.add_from_source("source", 1, 2, [new_event(0)])
+        assert await log.add_from_source("source", None, 5, [new_event(1)])
+        assert not await log.add_from_source("source", None, 7, [new_event(2)])
+        assert not await log.add_from_source("source", 4, 7, [new_event(2)], lambda connection: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            await log.add_from_source("source", 5, 7, [new_event(2)], lambda connection: 1 // 0)
+        assert (await log.position("source"), await log.position("other")) == (5, None)
+        assert await log.add_from_source("source", 5, 7, [new_event(2)])
+        assert (await log.position("source"), numbers_in(await read_all(store))) == (7, [1, 2])
+
+
 async def test_a_store_that_is_off_has_no_events() -> None:
     async with store_at("off") as store:
         assert not store.events.is_up

@@ -95,9 +95,11 @@ def tables(engine: Engine) -> set[str]:
         return set(inspect(connection).get_table_names())
 
 
+SCRIPT = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
+
+
 def test_the_newest_version_is_the_one_that_the_program_names() -> None:
-    script = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
-    assert script.get_heads() == [HEAD]
+    assert SCRIPT.get_heads() == [HEAD]
 
 
 @pytest.mark.parametrize("migrations", [MIGRATIONS, Migrations()], ids=["at-once", "version-by-version"])
@@ -227,7 +229,7 @@ def test_an_upgrade_of_an_empty_database_creates_the_schema(engine: Engine) -> N
     assert upgrade_all(engine, "here", lambda *_: None) == version(engine) == HEAD
 
 
-PREVIOUS = Migrations(head=f"{int(HEAD) - 1:04}")
+PREVIOUS = Migrations(head=str(SCRIPT.get_revision(HEAD).down_revision))
 
 
 def files(folder: Path) -> list[str]:

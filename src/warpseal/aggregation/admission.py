@@ -52,6 +52,8 @@ class RoundAdmission:
     def __init__(self) -> None:
         self.queues: Final[dict[SubnetID, _SubnetQueue]] = {}
         self._finishing = 0
+        # Requests without a result yet, except those that are made ahead.
+        self.callers = 0
         self._warned_at = -inf
         self._refused = 0
 
@@ -59,6 +61,11 @@ class RoundAdmission:
     def is_backed_up(self) -> bool:
         """Whether this machine is behind with verifications and commits."""
         return self._finishing >= _MAX_FINISHING
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no caller waits."""
+        return not self.callers
 
     @property
     def is_quiet(self) -> bool:

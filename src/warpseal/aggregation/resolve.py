@@ -65,6 +65,7 @@ class AggregationRequest(Struct, frozen=True):
     is_pinned: whether the shares and signatures of the message, present and later ones, are never evicted.
     stored_only: whether stored shares must suffice, so that no validator is asked.
     refusal: error of the caller if stored shares do not suffice; without it the look into the store is no outcome.
+    is_ahead: whether no caller waits for the message.
     defer_report: function that takes the report of the outcome, to be called unless a later request has the result.
     """
 
@@ -80,6 +81,7 @@ class AggregationRequest(Struct, frozen=True):
     stored_only: bool = False
     refusal: WarpsealError | None = None
     defer_report: Callable[[Callable[[], None]], None] | None = None
+    is_ahead: bool = False
 
 
 class ResolvedRequest(Struct, frozen=True):

@@ -58,6 +58,7 @@ from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
 log = logging.getLogger("warpseal.aggregation")
 
 _MIN_SLEEP_S: Final = 0.002
+_YIELD_S: Final = 0.005
 _MAX_LOGGED_NODES: Final = 20
 # Interval at which the nodes that are not connected and the inactive validators are looked up again.
 _REFRESH_S: Final = 0.25
@@ -69,6 +70,7 @@ class RoundDeps(Struct, frozen=True):
     """The resources that all rounds share. offenders: keys whose share was bad lately.
 
     signed_for: by message, the digest of the validator set for which it was signed last.
+    shortfalls: by message, why a quorum was missed last, since it was not signed.
     """
 
     ports: AggregationDeps
@@ -76,6 +78,7 @@ class RoundDeps(Struct, frozen=True):
     results: ResultCache
     offenders: MutableMapping[bytes, bool]
     signed_for: MutableMapping[MessageID, bytes]
+    shortfalls: MutableMapping[MessageID, QuorumShortfall]
     pool: CryptoPool
     settings: AggregationSettings
     random: Random
@@ -89,6 +92,7 @@ class Caller:
     The height of its request is its own and is part of the explanation of a failure. All times come from `clock`,
     which measures more finely than the clock of the event loop.
 
+    is_ahead: whether the message is signed before a caller asks.
     loaded_at: time at which the archive has responded.
     connected_at: time at which the required weight was connected.
     ready_at: time at which the result was being made.
@@ -97,6 +101,7 @@ class Caller:
     request: ResolvedRequest
     goal: QuorumGoal
     clock: Callable[[], float]
+    is_ahead: bool = False
     outcome: asyncio.Future[SignedResult] = field(init=False)
     stages: dict[str, float] = field(default_factory=dict)
     shortfall: QuorumShortfall | None = None
@@ -153,6 +158,14 @@ class OpenRounds:
             if runner.is_idle:
                 self._forget(runner)
                 runner.task.cancel()
+
+    def message_ids(self) -> frozenset[MessageID]:
+        """Return the messages for whose signatures a caller waits; those that look into the store only do not count."""
+        return frozenset(
+            runner.request.message.id
+            for runner in self._open.values()
+            if not all(goal.stored_only for goal in runner.callers)
+        )
 
     def _forget(self, runner: RoundRunner) -> None:
         if self._open.get(runner.request.round_key) is runner:
@@ -234,6 +247,10 @@ class RoundRunner:
             with ExitStack() as stack:
                 stack.callback(self._close)
                 while not self.is_idle:
+                    if not self._deps.admission.is_idle and all(caller.is_ahead for caller in self.callers.values()):
+                        # Callers of other rounds come first; one may join this round.
+                        await asyncio.sleep(_YIELD_S)
+                        continue
                     self._peers.refresh()
                     await self._execute_due(tasks, stack)
                     if not self.is_idle:
@@ -377,6 +394,7 @@ class RoundRunner:
 
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()
+        self._deps.shortfalls.pop(self._message_id, None)
         self._note_result(digest, is_stored=action.is_stored)
         self._deps.results.put(self._message_id, digest, action.result, action.made_for, now)
         for goal in action.goals:
@@ -410,6 +428,7 @@ class RoundRunner:
                 shortfall = replace(shortfall, retry_after_s=max(0.0, next_at - self._loop.time()))
             shortfalls[key] = shortfall
             if not goal.stored_only:
+                self._deps.shortfalls[self._message_id] = shortfall
                 self._deps.ports.on_shortfall(self.request.message, shortfall)
         shortfall = caller.shortfall = shortfalls[key]
         if goal.stored_only and (self._loaded.is_incomplete or action.is_late):

@@ -17,6 +17,7 @@ from cachetools import LRUCache, TTLCache
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
 from warpseal.aggregation.ports import AggregationDeps, ShareArchive
@@ -32,6 +33,7 @@ from warpseal.metrics.samples import CacheSample
 from warpseal.usage.response_times import bucket_of
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.quorum_shortfall import QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 __all__ = ["Aggregation", "AggregationDeps", "AggregationRequest", "SignatureAggregator"]
@@ -46,6 +48,9 @@ _MAX_OFFENDERS: Final = 65_536
 # A key whose share was bad is distrusted for this long.
 _SUSPECT_S: Final = 600.0
 _MAX_PINNED: Final = 16_384
+# Each has at most 50 missing validators.
+_MAX_SHORTFALLS: Final = 256
+_SHORTFALL_S: Final = 3_600.0
 
 
 class Aggregation(Struct, frozen=True):
@@ -93,6 +98,7 @@ class SignatureAggregator:
     executor: worker threads for sums and pairings.
     clock: clock that measures the stages; unix_clock dates the records.
     auditor: verifies pinned shares while its `run` runs; without it shares are verified only when they are needed.
+    admission: says whether a caller waits.
     recent: the aggregations that ended last, without those that were in memory; last_hour has their counts by minute.
     first_signed: the first signed message.
     """
@@ -128,6 +134,10 @@ class SignatureAggregator:
         offenders: TTLCache[bytes, bool] = TTLCache(
             _MAX_OFFENDERS, _SUSPECT_S, lambda: asyncio.get_running_loop().time()
         )
+        self._shortfalls: TTLCache[MessageID, QuorumShortfall] = TTLCache(
+            _MAX_SHORTFALLS, _SHORTFALL_S, lambda: asyncio.get_running_loop().time()
+        )
+        self.admission: Final = RoundAdmission()
         self._rounds = OpenRounds(
             RoundDeps(
                 deps,
@@ -135,9 +145,11 @@ class SignatureAggregator:
                 self._results,
                 offenders,
                 LRUCache(_MAX_PINNED),
+                self._shortfalls,
                 pool,
                 settings,
                 random or Random(),
+                self.admission,
             )
         )
 
@@ -148,6 +160,8 @@ class SignatureAggregator:
         """
         trace = _RequestTrace(self._clock)
         outcome, reason = _CANCELLED, ""
+        callers = 0 if request.is_ahead else 1
+        self.admission.callers += callers
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
@@ -157,6 +171,7 @@ class SignatureAggregator:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
         finally:
+            self.admission.callers -= callers
             report = partial(self._report, request, trace, outcome, reason)
             if request.defer_report is None:
                 report()
@@ -180,6 +195,14 @@ class SignatureAggregator:
                 seconds = {f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()}
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
 
+    def open_message_ids(self) -> frozenset[MessageID]:
+        """Return the messages that validators are asked to sign now."""
+        return self._rounds.message_ids()
+
+    def last_shortfall(self, message_id: MessageID) -> QuorumShortfall | None:
+        """Return why the last request of the last hour for a message was missed; None also if it was signed."""
+        return self._shortfalls.get(message_id)
+
     def caches(self) -> tuple[CacheSample, ...]:
         """Return lookups and size of the caches of shares and of results."""
         shares, results = self._shares.lookups, self._results.lookups
@@ -202,7 +225,7 @@ class SignatureAggregator:
             request.stored_only,
             is_height_fixed=request.height is not None and not request.is_epoch_height,
         )
-        caller = trace.caller = Caller(resolved, goal, self._clock)
+        caller = trace.caller = Caller(resolved, goal, self._clock, request.is_ahead)
         caller.stages["validators"] = self._clock() - trace.started_at
         if request.is_pinned:
             self._pinned.pin(message)

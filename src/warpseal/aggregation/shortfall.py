@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
+from warpseal.aggregation.members import IMPOSSIBLE, SIGNED, SUSPECT, LastReply, MemberRecord, MemberTable, NodeRecord
 from warpseal.aggregation.round import AggregationRound
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.resources.base import UNSET, or_unset
@@ -23,7 +23,7 @@ from warpseal.validators.balances import (
     describe_underfunded,
 )
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall, Verdict
 
 _SHOWN_VALIDATORS: Final = 50
 _MAX_ADVICE: Final = 5
@@ -128,7 +128,7 @@ def _missing_validator(
 ) -> MissingSigner:
     member = share.member
     if member is None:
-        without_node = MissingSigner(node_ids=(), weight=str(share.weight), reason=share.reason)
+        without_node = MissingSigner(node_ids=(), weight=str(share.weight), reason=share.reason, verdict=Verdict.NEVER)
         return without_node if share.validation is None else describe_underfunded(share.validation)
     validation = next((underfunded[node_id] for node_id in member.node_ids if node_id in underfunded), None)
     funds = {} if validation is None else balance_fields(validation)
@@ -141,6 +141,7 @@ def _missing_validator(
         public_key="0x" + member.public_key.hex(),
         weight=str(share.weight),
         reason=share.reason,
+        verdict=Verdict.NEVER if member.status is IMPOSSIBLE else Verdict.WAIT,
         error_code=or_unset(share.reply.code if share.reply else None),
         error_message=(share.reply.text if share.reply else None) or UNSET,
         **funds,

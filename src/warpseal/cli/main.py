@@ -67,10 +67,16 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
+    ("webhook", "add"): ("webhook.ADD", "send events to a URL"),
+    ("webhook", "list"): ("webhook.LIST", "list the webhooks and their last deliveries"),
+    ("webhook", "remove"): ("webhook.REMOVE", "send no more events to a URL"),
+    ("webhook", "test"): ("webhook.TEST", "send a request without events; resume a paused webhook"),
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
     ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
+    ("icm", "show"): ("icm.SHOW", "show the life of an ICM message, what hinders it, and what to do"),
+    ("icm", "list"): ("icm.LIST", "list ICM messages of the indexed EVM chains, or those that are stuck"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),
     ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
 }
@@ -79,7 +85,9 @@ GROUPS = {
     "index": "history of the primary chains and of EVM chains",
     "config": "config file",
     "message": "Warp messages and P-Chain transactions",
+    "icm": "ICM (Teleporter) messages between EVM chains",
     "key": "API keys of callers",
+    "webhook": "URLs to which events are sent",
     "store": "stored signatures: contents, backup, import, check",
 }
 """Help of the commands of two words, by their first word."""

@@ -55,12 +55,16 @@ def get_response(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = _TIMEOUT_S,
     body: bytes | None = None,
+    method: str | None = None,
 ) -> tuple[int, bytes]:
-    """Return the status and the body of a response. Raises StartupError if there is none. body: sent by POST."""
+    """Return the status and the body of a response. Raises StartupError if there is none.
+
+    method: by default POST with a body, else GET.
+    """
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        request = urllib.request.Request(url + path, body, dict(headers or {}))
+        request = urllib.request.Request(url + path, body, dict(headers or {}), method=method)
         with opener.open(request, timeout=timeout_s) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:

@@ -159,6 +159,10 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
     if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in invalid_keys:
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
         yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
+    chains = parsed.get("evm-chains", ())
+    is_indexed = bool(parsed.get("index-l1s-at")) or any(chain.index is not None for chain in chains)
+    if parsed.get("eager-icm") and not is_indexed and not invalid_keys & {"evm-chains", "index-l1s-at"}:
+        yield SettingError("eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at")
     for name in ("gateway-allow-methods", "gateway-deny-methods"):
         if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
             yield SettingError(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")

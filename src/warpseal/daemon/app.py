@@ -97,12 +97,13 @@ async def serve(
                 failures.append(first_error(errors))
                 stopping.set()
 
-        api_server, *other_servers = ports.servers.values()
+        api_servers = [server for name, server in ports.servers.items() if name in ("api", "grpc")]
+        other_servers = [server for name, server in ports.servers.items() if name not in ("api", "grpc")]
         api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
         with listening_file(config.peers.data_dir, api_url, metrics_url):
             announce(api_url, metrics_url)
             async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
-                serving_api = tasks.create_task(api_server.run())
+                serving_api = [tasks.create_task(server.run()) for server in api_servers]
                 serving_others = [tasks.create_task(server.run()) for server in other_servers]
                 background = (
                     tasks.create_task(ports.node_api.run()),
@@ -114,8 +115,9 @@ async def serve(
                     log.info("stopping", extra={"grace_period_s": config.api.grace_period_s})
                 # Requests that wait for the start are answered, and do not wait any more.
                 grace_s = 0.0 if failures else None
-                api_server.stop(grace_s=grace_s)
-                await serving_api
+                for server in api_servers:
+                    server.stop(grace_s=grace_s)
+                await asyncio.gather(*serving_api)
                 for server in other_servers:
                     server.stop(grace_s=grace_s)
                 await asyncio.gather(*serving_others)
@@ -130,7 +132,12 @@ async def serve(
 def open_listeners(config: Config) -> Iterator[Mapping[str, Listener]]:
     """Hold the ports of the configuration, by their names. Raises StartupError."""
     api = config.api
-    ports = {"api": api.api_port, "metrics": api.metrics_port, "metrics-api": api.metrics_api_port}
+    ports = {
+        "api": api.api_port,
+        "metrics": api.metrics_port,
+        "metrics-api": api.metrics_api_port,
+        "grpc": api.grpc_port,
+    }
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(closing(Listener(api.api_host, port, name=name)))

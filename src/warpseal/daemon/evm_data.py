@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpseal.api.data.evm_chains import EvmChainService, EvmChainServices
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.config.keys import Config
 from warpseal.daemon.forwarding_api import EvmApi
-from warpseal.daemon.services import Services, Upstreams
+from warpseal.daemon.services import Services, Upstreams, denies_calls
 from warpseal.events.index_events import IndexEvents
 from warpseal.forwarding.evm.forwarder import ForwardedChain
 from warpseal.forwarding.evm.reads import EvmChainReader, c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
+from warpseal.icm.obstacles import MessageObstacles
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.resources.chains import PrimaryChains
+from warpseal.runtime.lazy import LazyModule
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.warp.ids import ChainID, id_text
+
+if TYPE_CHECKING:
+    from warpseal.icm import signer as icm_signer
+else:
+    icm_signer = LazyModule("warpseal.icm.signer")
 
 
 class EvmDataServices:
@@ -75,13 +84,38 @@ class EvmDataServices:
         """Return the indexes by blockchain id as text."""
         return {id_text(chain.entry.blockchain_id): chain.index for chain in self.chains if chain.index is not None}
 
+    def build_obstacles(self, services: Services) -> MessageObstacles:
+        """Return the lookups of what hinders ICM messages."""
+        return MessageObstacles(
+            services.aggregator,
+            services.store.archive,
+            services.delivery.sign,
+            services.preflight.check,
+            self._upstreams.upstream.chain_rpc,
+            partial(denies_calls, self._config),
+            self._network_id,
+        )
+
     async def report_messages(self, services: Services) -> None:
-        """Add what the indexes have of ICM messages to the event log, until cancelled."""
-        store = services.store
+        """Add what the indexes have of ICM messages to the event log, and sign them ahead if configured."""
+        store, plan_tasks = services.store, None
         leadership = store.leadership("icm")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(leadership.run())
-            tasks.create_task(IndexEvents(store.events, leadership, self._message_indexes, self._network_id).run())
+            if subnet_ids := frozenset(self._config.delivery.eager_icm_subnet_ids):
+                deps = icm_signer.IcmSignerDeps(
+                    services.delivery.sign,
+                    services.delivery.signing_set,
+                    services.chains.subnet_of,
+                    services.aggregator.admission,
+                    store.database,
+                    leadership,
+                )
+                signer = icm_signer.IcmSigner(deps, subnet_ids, self._network_id)
+                tasks.create_task(signer.run())
+                plan_tasks = signer.plan_tasks
+            reader = IndexEvents(store.events, leadership, self._message_indexes, self._network_id, plan_tasks)
+            tasks.create_task(reader.run())
 
     def _message_indexes(self) -> Mapping[ChainID, EvmIndex]:
         return {chain.entry.blockchain_id: chain.index for chain in self.chains if chain.index and chain.has_icm}

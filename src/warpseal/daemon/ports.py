@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from starlette.types import ASGIApp
@@ -26,12 +27,20 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.status import DaemonStatus
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from warpseal.api.grpc import calls as grpc_calls
+    from warpseal.api.grpc import server as grpc_server
+else:
+    grpc_calls = LazyModule("warpseal.api.grpc.calls")
+    grpc_server = LazyModule("warpseal.api.grpc.server")
 
 
 class DaemonPorts(Struct, frozen=True):
-    """The servers by name (api, metrics, metrics-api if it has a port), and what `start_services` opens."""
+    """The servers by name (api, metrics; metrics-api and grpc if they have a port), and what `start_services` opens."""
 
-    servers: Mapping[str, HttpServer]
+    servers: Mapping[str, HttpServer | grpc_server.GrpcServer]
     signing: StartupGate[SigningServices]
     data: StartupGate[DataServices]
     node_api: NodeApi
@@ -67,7 +76,12 @@ def build_ports(
         "metrics": metrics_app(MetricsPage(metrics), settings, metrics),
         "metrics-api": metrics_api_app(data_api, probes, settings, metrics),
     }
-    servers = {name: HttpServer(apps[name], listener, settings) for name, listener in listeners.items()}
+    servers: dict[str, HttpServer | grpc_server.GrpcServer] = {
+        name: HttpServer(app, listeners[name], settings) for name, app in apps.items() if name in listeners
+    }
+    if "grpc" in listeners:
+        calls = grpc_calls.GrpcCalls(aggregator, data_api, probes, settings, config.aggregation.max_timeout_s)
+        servers["grpc"] = grpc_server.GrpcServer(calls, listeners["grpc"], settings, metrics)
     return DaemonPorts(
         servers=servers,
         signing=signing,

@@ -21,7 +21,6 @@ from warpseal.delivery.service import DeliveryDeps, DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.events.sources import EventSources
 from warpseal.forwarding.evm.methods import DenyList
-from warpseal.index.database import index_url
 from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
@@ -41,6 +40,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.store.locks import Leadership
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
 from warpseal.upstream.node import open_session
@@ -59,9 +59,11 @@ from warpseal.warp.quorum_shortfall import MissingSigner
 if TYPE_CHECKING:
     from warpseal.forwarding.evm import logs
     from warpseal.forwarding.evm.forwarder import ForwardedChain
+    from warpseal.index import database as index_database
     from warpseal.l1.follower import indexed_blocks
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
+    index_database = LazyModule("warpseal.index.database")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ class Services(Struct, frozen=True):
     background: tuple[Service, ...]
     min_balance_navax: int
     event_sources: EventSources
+    leadership: Leadership
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -192,7 +195,7 @@ async def build_services(
         follower_settings = replace(config.follower, follow_p_chain=config.follower.follow_p_chain and is_kept)
         indexed = None
         if PrimaryChain.P in config.indexer.chains:
-            blocks = indexed_blocks.IndexedBlocks(index_url(config.index, identity.folder), config.index)
+            blocks = indexed_blocks.IndexedBlocks(index_database.index_url(config.index, identity.folder), config.index)
             indexed = stack.enter_context(closing(blocks))
         follower = PChainFollower(upstream.blocks, store.l1, leadership, follower_settings, indexed=indexed)
         l1_deps = L1Deps(
@@ -223,7 +226,7 @@ async def build_services(
             heights=heights,
             statements=StatementChecker(platform, chains, eth_call, store.l1, executor=preflight_thread),
             eth_call=eth_call,
-            denies_calls=partial(_denies_calls, config),
+            denies_calls=partial(denies_calls, config),
         )
         eager = EagerSigner(
             EagerDeps(l1_messages.get, store.l1, leadership, chains.subnet_of, follower.subscribe),
@@ -250,10 +253,11 @@ async def build_services(
             background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
+            leadership=leadership,
         )
 
 
-def _denies_calls(config: Config, chain_id: ChainID) -> bool:
+def denies_calls(config: Config, chain_id: ChainID) -> bool:
     """Return whether the operator denies callers the method that a preflight uses for their calls."""
     of_chain = [
         name for chain in config.node.evm_chains if chain.blockchain_id == chain_id for name in chain.deny_methods

@@ -6,10 +6,9 @@ The services of EVM chains and of the validators endpoints are last.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +33,6 @@ from warpseal.daemon.services import Services, build_services, metric_sources, o
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
-from warpseal.index.database import index_url
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
@@ -47,6 +45,8 @@ from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.errors import StoreDown
+from warpseal.store.locks import Leadership
 from warpseal.store.url import OFF, StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.chain_validator_list import ChainValidatorList, LocalView, ValidatorRefresher
@@ -58,11 +58,15 @@ from warpseal.warp.validator_set import Validator
 if TYPE_CHECKING:
     from warpseal.daemon import evm_data
     from warpseal.daemon import usage as usage_recording
+    from warpseal.events import webhooks
+    from warpseal.index import database as index_database
     from warpseal.index import index as primary_index
     from warpseal.indexer import network as indexer_network
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
+    webhooks = LazyModule("warpseal.events.webhooks")
+    index_database = LazyModule("warpseal.index.database")
     primary_index = LazyModule("warpseal.index.index")
     indexer_network = LazyModule("warpseal.indexer.network")
 
@@ -73,6 +77,7 @@ _QUORUM_CHECK_S: Final = 0.1
 _QUORUM_WARNING_S: Final = 5.0
 _REPEATED_LINE_S: Final = 60.0
 _MAX_LOGGED_VALIDATORS: Final = 10
+_WEBHOOK_POLL_S: Final = 2.0
 
 
 async def start_services(config: Config, ports: DaemonPorts, start_indexer: Callable[[], None]) -> None:
@@ -127,7 +132,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             start_indexer()
             index_status = IndexStatus()
             forecasts = build_forecasts(config, services, upstream.platform, lambda: index_status.index, forecasting)
-            sources = dataclasses.replace(
+            sources = replace(
                 metric_sources(services, config),
                 indexed=index_status.samples,
                 refresh=index_status.evm.refresh_if_old,
@@ -158,6 +163,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                 deliver_l1_message=services.delivery.sign_l1,
                 verify=services.preflight.check,
                 first_signed=lambda: services.aggregator.first_signed,
+                find_message=services.store.archive.find_message,
                 primary_chains=partial(upstream.view.primary_chains, network_id),
                 readiness=services.subnet_tracker.readiness,
                 background=background,
@@ -170,6 +176,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             if usage is not None:
                 node_api.health.register(usage.check())
             services.store.confirm_start()
+
+            feed = None if services.store.status().url == OFF else EventFeed(services.store.events)
 
             async def data_services() -> DataServices:
                 prices = None
@@ -188,7 +196,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     metrics_database=metrics_database,
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
-                    events=None if services.store.status().url == OFF else EventFeed(services.store.events),
+                    events=feed,
+                    icm=None if evm_services is None else evm_services.build_obstacles(services),
                 )
 
             tasks.create_task(forecasts.run())
@@ -203,6 +212,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             tasks.create_task(node_monitor.run(node_api.health.trigger))
             tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
             tasks.create_task(contract_infos.run())
+            if feed is not None:
+                tasks.create_task(_send_webhooks(feed, services.leadership, config))
             tasks.create_task(
                 _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
             )
@@ -244,7 +255,7 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
             "make it writable, or set index-url"
         )
-    return index_url(config.index, folder) if config.indexer.chains else None
+    return index_database.index_url(config.index, folder) if config.indexer.chains else None
 
 
 async def _log_first_quorums(
@@ -336,6 +347,17 @@ async def _open_data_api(
             index_status.index = index
             gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
             await index.run()
+
+
+async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config) -> None:
+    """Send events to webhooks; the sender is loaded when this daemon leads and there is a webhook."""
+    has_webhooks = False
+    while not has_webhooks:
+        await asyncio.sleep(_WEBHOOK_POLL_S)
+        await leadership.wait_until_held()
+        with suppress(StoreDown):
+            has_webhooks = bool(await feed.log.exchange_webhooks())
+    await webhooks.WebhookSender(feed, leadership, config.data_api.webhook_policy).run()
 
 
 async def _serve_validators(config: Config, interfaces: NodeInterfaces, services: Services, upstream: Upstream) -> None:

@@ -49,10 +49,8 @@ CALL_NOTE: Final = (
     "valid = false in it."
 )
 
-# The words of an EVM; other refusals come from a node that could not execute the call.
-_EXECUTION_FAILED: Final = re.compile(
-    r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient"
-)
+EXECUTION_FAILED: Final = re.compile(r"revert|out of gas|gas required exceeds|invalid (opcode|jump)|stack|insufficient")
+"""The words of an EVM; other refusals come from a node that could not execute the call."""
 
 
 class _Candidate(NamedTuple):
@@ -353,9 +351,9 @@ class Preflight:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 output = await self._deps.eth_call(request.destination_id, request.call.transaction())
         except CallRefused as refused:
-            text = _printable(str(refused))
+            text = printable_text(str(refused))
             revert_data = _hex(refused.data) if refused.data else UNSET
-            succeeded = False if _EXECUTION_FAILED.search(text) else None
+            succeeded = False if EXECUTION_FAILED.search(text) else None
             return PreflightCall(succeeded=succeeded, note=CALL_NOTE, revert_data=revert_data, error=text)
         except (NodeUnavailable, TimeoutError):
             output = None
@@ -455,7 +453,7 @@ def _hex(raw: bytes) -> str:
     return "0x" + raw.hex()
 
 
-def _printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return a node's text, bounded and without control characters."""
     excerpt = text[:MAX_CALL_ERROR_CHARACTERS]
     return "".join(letter if letter.isprintable() else "?" for letter in excerpt)

@@ -209,7 +209,7 @@ class DeliveryService:
         if not request.wants_report:
             delivery = Delivery(aggregation, report, report.headers())
             if latest == destination:
-                again = replace(signing, timeout_s=original.timeout_s)
+                again = replace(signing, timeout_s=original.timeout_s, is_ahead=False)
                 digest, message = aggregation.members.digest, aggregation.signed_message
                 recent = _CachedDelivery(
                     latest, terms, proposed_height, again, message, digest, report, delivery.headers
@@ -223,6 +223,15 @@ class DeliveryService:
             again = replace(signing, height=height, timeout_s=self._next_timeout_s(deadline))
             following = await _next_message(height, lambda: self._aggregate(again))
         return Delivery(aggregation, report, report.headers(), True, following)
+
+    async def signing_set(self, source_chain_id: ChainID, destination_id: ChainID) -> CanonicalValidatorSet:
+        """Return the validators that sign messages of a chain for a destination now. Raises what `sign` raises."""
+        source_subnet_id = await self._deps.chains.subnet_of(source_chain_id)
+        destination = await self._deps.destinations.resolve(destination_id)
+        subnet_id, _ = choose_signing_subnet(
+            source_chain_id, source_subnet_id, destination_id, destination.subnet_id, destination.rules
+        )
+        return await self._deps.sets.at(subnet_id, destination.height, is_chosen=True, epoch=True)
 
     async def _aggregate(self, request: AggregationRequest) -> Aggregation:
         """Aggregate. Raises NodeUnavailable if nodes do not know a height that the caller did not choose."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import HOUR_S, Group, seconds, setting
+from warpseal.runtime.settings import HOUR_S, Group, list_of, seconds, setting
+from warpseal.validators.settings import subnet_id
+from warpseal.warp.ids import SubnetID
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,14 @@ class DeliverySettings:
         group=Group.LIMITS,
     )
 
+    eager_icm_subnet_ids: tuple[SubnetID, ...] = setting(
+        (),
+        "eager-icm",
+        list_of(subnet_id),
+        "subnets whose indexed chains' ICM messages are signed before a relayer asks",
+        "IDS",
+        group=Group.NETWORK,
+    )
     sets_timeout_s: float = 1.0
     advice_timeout_s: float = 0.5
     next_timeout_s: float = 5.0

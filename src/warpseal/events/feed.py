@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
+from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import Event
@@ -27,9 +28,11 @@ _MAX_RECENT: Final = 4_096
 _MAX_PAGE: Final = 128
 _POLL_S: Final = 0.25
 _RETRY_S: Final = 1.0
+# Many listeners that are behind must not take all reads of the store from others.
+_MAX_READS: Final = 8
 
 
-class EventFilter(Struct, frozen=True):
+class EventFilter(Struct, frozen=True, rename="camel"):
     """The events that a listener gets: of these types, chains and subnet. None: of all."""
 
     types: frozenset[str] | None = None
@@ -68,10 +71,11 @@ class EventFeed:
     """Used from one event loop."""
 
     def __init__(self, log: EventLog) -> None:
-        self._log = log
+        self.log = log
         # The newest events that were read, and the number up to which they go.
         self._recent: deque[EncodedEvent] = deque(maxlen=_MAX_RECENT)
         self._end = 0
+        self._reads = AsyncSemaphore(_MAX_READS)
         self._extending: SingleFlight[None, None] = SingleFlight()
 
     async def start(self, name: str, cursor: str | None) -> tuple[int, str]:
@@ -80,11 +84,12 @@ class EventFeed:
         name: the parameter that has the cursor. Raises InvalidRequest, CursorExpired, StoreDown.
         """
         if cursor is None:
-            last = await self._log.last()
-            return last, f"{await self._log.cursor_prefix()}{last}"
-        after = await self._log.parse_cursor(name, cursor)
+            last = await self.log.last()
+            return last, f"{await self.log.cursor_prefix()}{last}"
+        after = await self.log.parse_cursor(name, cursor)
         # The others need not learn of a wrong cursor.
-        await self._log.read(after, 1)
+        async with self._reads:
+            await self.log.read(after, 1)
         return after, cursor
 
     async def next_page(self, after: int, event_filter: EventFilter) -> EventPage:
@@ -116,7 +121,7 @@ class EventFeed:
                 loop.call_soon_threadsafe(has_events.set)
 
         # Before the first read, so that no commit in between is missed.
-        self._log.listen(on_events)
+        self.log.listen(on_events)
         try:
             while not (events := await self._read(self._end)):
                 with suppress(TimeoutError):
@@ -124,7 +129,7 @@ class EventFeed:
                         await has_events.wait()
                 has_events.clear()
         finally:
-            self._log.listen(lambda: None)
+            self.log.listen(lambda: None)
         self._recent.extend(events)
         self._end = events[-1].number
 
@@ -132,7 +137,8 @@ class EventFeed:
         """Read a page of the log; wait while the store is down."""
         while True:
             try:
-                prefix, rows = await self._log.cursor_prefix(), await self._log.read(after, _MAX_PAGE)
+                async with self._reads:
+                    prefix, rows = await self.log.cursor_prefix(), await self.log.read(after, _MAX_PAGE)
             except StoreDown:
                 await asyncio.sleep(_RETRY_S)
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -18,6 +19,7 @@ from warpseal.resources.chains import ChainFreshness, IndexedChainState, Primary
 from warpseal.resources.evm import EvmFreshness
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.errors import StoreDown
+from warpseal.warp.ids import ChainID, id_text, parse_id
 
 if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
@@ -32,6 +34,7 @@ class ChainReport(Struct, frozen=True):
 
     error: the reason why the index could not be read, empty without one.
     requests: the number of requests that wait for the indexer, by kind. pages: the number of pages read, by kind.
+    icm_since: the time from which on messages of ICM are known. icm_stuck: stuck ones by destination.
     """
 
     freshness: ChainFreshness | EvmFreshness | None = None
@@ -39,6 +42,8 @@ class ChainReport(Struct, frozen=True):
     error: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
     pages: Mapping[str, int] = field(default_factory=dict)
+    icm_since: int | None = None
+    icm_stuck: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_damaged(self) -> bool:
@@ -94,6 +99,7 @@ class ChainReport(Struct, frozen=True):
             trace_gap=None if evm is None else evm.trace_gap,
             requests=self.requests,
             documents=status.documents,
+            icm_stuck=self.icm_stuck,
         )
 
 
@@ -121,7 +127,17 @@ class EvmIndexStatus:
         self._read_at = asyncio.get_running_loop().time()
         indexes = self.indexes()
         reports = await asyncio.gather(*map(self._read, indexes.values()))
-        self.reports = dict(zip(indexes, reports, strict=True))
+        # A destination decides what is stuck, so that all of them are read before.
+        since = {
+            ChainID(parse_id(chain)): report.icm_since
+            for chain, report in zip(indexes, reports, strict=True)
+            if report.icm_since is not None
+        }
+        stuck = await asyncio.gather(*(self._read_stuck(index, since) for index in indexes.values()))
+        self.reports = {
+            chain: replace(report, icm_stuck=counts)
+            for chain, report, counts in zip(indexes, reports, stuck, strict=True)
+        }
 
     def states(self) -> dict[str, IndexedChainState]:
         """Return the chains with their heights, and what they wait for or why they stopped."""
@@ -142,14 +158,20 @@ class EvmIndexStatus:
     async def _read(self, index: EvmIndex) -> ChainReport:
         try:
             freshness, status = await index.freshness(), await index.status()
-            requests = await index.waiting_requests()
+            requests, icm_since = await index.waiting_requests(), await index.icm_since()
         except IndexDamaged as error:
             return ChainReport(error=f"{IndexDamaged.code}: {error}")
         except StoreDown as error:
             return ChainReport(error=f"the index cannot be read: {error.reason}")
         if status is None:
             return ChainReport(freshness, error="the indexer has not begun with this chain")
-        return ChainReport(freshness, status.at(self._now()), requests=requests)
+        return ChainReport(freshness, status.at(self._now()), requests=requests, icm_since=icm_since)
+
+    async def _read_stuck(self, index: EvmIndex, since: Mapping[ChainID, int]) -> Mapping[str, int]:
+        with suppress(StoreDown):
+            return {id_text(chain_id): count for chain_id, count in (await index.icm_stuck(since)).items()}
+        # The report says why.
+        return {}
 
 
 class IndexStatus:

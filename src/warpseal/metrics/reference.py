@@ -8,13 +8,11 @@ counters is written here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
 from msgspec import Struct
 from prometheus_client import Metric
-from prometheus_client.registry import Collector
 
 from warpseal.metrics.samples import MetricsSnapshot, build_metric
 
@@ -32,9 +30,8 @@ class ReferenceCounts(Struct):
     bad_shares: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceSeries(Collector):
-    """The series of one scrape."""
+class ReferenceSeries(Struct, frozen=True):
+    """The series of one scrape, a collector of prometheus_client."""
 
     counts: ReferenceCounts
     snapshot: MetricsSnapshot

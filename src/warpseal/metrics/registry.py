@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -185,7 +185,9 @@ class Metrics:
 
     def _page(self, snapshot: MetricsSnapshot) -> bytes:
         reference = ReferenceSeries(self._reference, snapshot)
-        collected = (generate_latest(collector) for collector in (self.registry, snapshot, reference))
+        # The function only calls their `collect`.
+        collectors: tuple[Any, ...] = (self.registry, snapshot, reference)
+        collected = map(generate_latest, collectors)
         return b"".join((*collected, reference.counter_text().encode()))
 
 

@@ -7,29 +7,52 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from msgspec import Struct, StructMeta
 from prometheus_client import Metric
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+from prometheus_client.samples import Sample as MetricRow
 
-_METRIC: Final = "metric"
+_ICM_TEXT: Final = "ICM messages between indexed chains that are pending for more than 5 minutes; absent without any"
 
 Labels = dict[str, str]
 
 
+class _MetricField(NamedTuple):
+    """A field whose value is a metric."""
+
+    default: Any
+    name: str
+    text: str
+    by: str
+
+
+class _SampleMeta(StructMeta):
+    """Makes structs whose fields may be metrics: a dataclass with metadata takes 0.7 ms of each start, this 0.05."""
+
+    metric_fields: dict[str, _MetricField]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        metrics = {field: value for field, value in namespace.items() if isinstance(value, _MetricField)}
+        defaults = {field: value.default for field, value in metrics.items()}
+        kind: Any = super().__new__(mcs, name, bases, {**namespace, **defaults}, **config)
+        kind.metric_fields = getattr(kind, "metric_fields", {}) | metrics
+        return kind
+
+
+class Sample(Struct, metaclass=_SampleMeta, frozen=True):
+    """What a scrape reads of one thing."""
+
+
 def metric(default: Any, name: str, text: str, by: str = "") -> Any:
-    """Return a dataclass field whose value is a metric. text: its help. A value of None has no row.
+    """Return a field of a Sample whose value is a metric. text: its help. A value of None has no row.
 
     by: the label of a value that is a mapping, with one row for each key, or of a text, with one row of value 1.
     """
-    options = {"default_factory": dict} if default is dict else {"default": default}
-    return field(metadata={_METRIC: (name, text, by)}, **options)
+    return _MetricField(default, name, text, by)
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatorSample:
+class ValidatorSample(Sample, frozen=True):
     """One wanted validator. latency_s: None before the first reply."""
 
     node_id: str
@@ -46,8 +69,7 @@ class ValidatorSample:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SubnetSample:
+class SubnetSample(Sample, frozen=True):
     """One followed subnet."""
 
     subnet_id: str
@@ -57,17 +79,16 @@ class SubnetSample:
     total_weight: int = metric(0, "warpseal_total_weight", "Weight of all validators of a followed subnet")
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSample:
+class NetworkSample(Sample, frozen=True):
     """All peers together; counters since the start. unanswered: requests that got no reply in time."""
 
     connections: int = metric(0, "warpseal_peer_connections", "Peers whose handshake is complete")
     dials: int = metric(0, "warpseal_peer_dials_total", "Dials of peers")
     dial_failures: Mapping[str, int] = metric(
-        dict, "warpseal_peer_dial_failures_total", "Dials that made no connection, by reason", by="reason"
+        {}, "warpseal_peer_dial_failures_total", "Dials that made no connection, by reason", by="reason"
     )
     endings: Mapping[str, int] = metric(
-        dict, "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason"
+        {}, "warpseal_peer_disconnects_total", "Connections that ended, by reason", by="reason"
     )
     newer_peers: int = metric(
         0, "warpseal_newer_peers", "Connected peers that run a newer version than the advertised one"
@@ -86,8 +107,7 @@ class NetworkSample:
     request_timeout_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSample:
+class CacheSample(Sample, frozen=True):
     """One cache: "shares", "answers", "validator_sets". Counters since the start; size_bytes is what it holds."""
 
     cache: str
@@ -96,8 +116,7 @@ class CacheSample:
     size_bytes: int = metric(0, "warpseal_cache_bytes", "Bytes that a cache holds")
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerSample:
+class FollowerSample(Sample, frozen=True):
     """One followed chain; `l1.follower.follower.FollowerStatus` adds what is no metric. None: not known.
 
     height: of the newest block that was read; node_height: of the node's newest block. remaining_blocks: of the
@@ -129,13 +148,12 @@ class FollowerSample:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSample:
+class IndexSample(Sample, frozen=True):
     """One indexed chain, as the indexer last reported it; one without blocks has None everywhere.
 
     rate, eta_s: None if there is nothing to catch up with. pages: read from the index by this process. waiting: what
-    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents and
-    requests.
+    the chain waits for, else "". Only EVM chains have an evm_chain_id, traced_height, trace_gap, documents,
+    requests and icm_stuck, the messages of ICM that are stuck, by destination.
     """
 
     chain: str
@@ -162,7 +180,7 @@ class IndexSample:
         by="reason",
     )
     pages: Mapping[str, int] = metric(
-        dict, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
+        {}, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
     )
     waiting: str = ""
     evm_chain_id: int | None = None
@@ -173,21 +191,21 @@ class IndexSample:
         "Block of an EVM chain up to which creations inside of transactions are complete; absent if none is traced",
     )
     documents: Mapping[str, int] = metric(
-        dict,
+        {},
         "warpseal_index_documents_total",
         "Metadata documents of an EVM chain that the indexer fetched, by outcome",
         by="status",
     )
     requests: Mapping[str, int] = metric(
-        dict,
+        {},
         "warpseal_index_requests_pending",
         "Requests of pages and clients that wait for the indexer of an EVM chain",
         by="kind",
     )
+    icm_stuck: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSample:
+class StoreSample(Sample, frozen=True):
     """The store; counters since the start. size_bytes, evictable_bytes: about half a minute old."""
 
     is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")
@@ -200,14 +218,13 @@ class StoreSample:
     evicted: int = metric(0, "warpseal_store_evicted_total", "Messages and addresses that the store has evicted")
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSample:
+class UsageSample(Sample, frozen=True):
     """Metered calls of one method on one path, since the start."""
 
     path: str
     method: str
     calls: Mapping[str, int] = metric(
-        dict, "warpseal_usage_calls_total", "Metered calls, by path, method and outcome", by="outcome"
+        {}, "warpseal_usage_calls_total", "Metered calls, by path, method and outcome", by="outcome"
     )
     credits: int = metric(0, "warpseal_usage_credits_total", "Credits of metered calls")
     credits_wasted: int = metric(0, "warpseal_usage_credits_wasted_total", "Credits of metered calls that were invalid")
@@ -216,8 +233,7 @@ class UsageSample:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class L1ValidatorSample:
+class L1ValidatorSample(Sample, frozen=True):
     """One L1 validator of a tracked subnet, among those whose balance runs out first."""
 
     subnet_id: str
@@ -230,13 +246,12 @@ class L1ValidatorSample:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class L1QuorumSample:
+class L1QuorumSample(Sample, frozen=True):
     """The quorum of a tracked L1. margins: by basis."""
 
     subnet_id: str
     margins: Mapping[str, float] = metric(
-        dict,
+        {},
         "warpseal_l1_quorum_margin_ratio",
         "Weight above the required one over the total, of validators that are active, and that answered in a day",
         by="basis",
@@ -248,8 +263,7 @@ class L1QuorumSample:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSources:
+class MetricSources(Struct, frozen=True):
     """The functions that a scrape calls on the event loop. A series exists only while its source returns it.
 
     refresh: called first.
@@ -271,9 +285,8 @@ class MetricSources:
     refresh: Callable[[], Awaitable[None]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsSnapshot(Collector):
-    """The values of all sources at one scrape."""
+class MetricsSnapshot(Sample, frozen=True):
+    """The values of all sources at one scrape, a collector of prometheus_client."""
 
     validators: tuple[ValidatorSample, ...]
     subnets: tuple[SubnetSample, ...]
@@ -294,13 +307,13 @@ class MetricsSnapshot(Collector):
         "Unix time at which the certificate of the daemon's identity expires; absent while there is none",
     )
     bad_shares: Mapping[str, int] = metric(
-        dict,
+        {},
         "warpseal_validator_bad_shares_total",
         "Shares of a validator that were found bad; absent without any",
         by="node_id",
     )
     health: Mapping[str, bool] = metric(
-        dict, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
+        {}, "warpseal_health_check_passes", "1 if a check of /ext/health passed when it last ran, else 0", by="check"
     )
 
     def collect(self) -> Iterator[Metric]:
@@ -318,6 +331,12 @@ class MetricsSnapshot(Collector):
         yield from _declared(ValidatorSample, self.validators, "node_id")
         yield from _declared(FollowerSample, self.followers, "chain")
         yield from _declared(IndexSample, self.indexed, "chain")
+        pending = [
+            ({"source": sample.chain, "destination": destination}, count)
+            for sample in self.indexed
+            for destination, count in sample.icm_stuck.items()
+        ]
+        yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
         yield from _declared(StoreSample, () if self.store is None else (self.store,))
         yield from _declared(UsageSample, self.usage, "path", "method")
         yield from _declared(L1ValidatorSample, self.l1_validators, "subnet_id", "node_id", "validation_id")
@@ -327,20 +346,18 @@ class MetricsSnapshot(Collector):
 def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None]]) -> Metric:
     """Return a metric with its rows that have a value. Its type is in its name: counters end with `_total`."""
     built = Metric(name.removesuffix("_total"), text, "counter" if name.endswith("_total") else "gauge")
-    built.samples = [Sample(name, labels, value) for labels, value in rows if value is not None]
+    built.samples = [MetricRow(name, labels, value) for labels, value in rows if value is not None]
     return built
 
 
-def _declared(kind: type[Any], samples: Iterable[Any], *names: str) -> Iterator[Metric]:
+def _declared(kind: _SampleMeta, samples: Iterable[Any], *names: str) -> Iterator[Metric]:
     """Yield the metrics that the fields of a sample type declare. names: the fields that are its labels."""
     # The rows of one sample share their labels: there may be a thousand validators.
     labelled = [({name: getattr(sample, name) for name in names}, sample) for sample in samples]
-    for declared in fields(kind):
-        if _METRIC in declared.metadata:
-            time.sleep(0)
-            name, text, by = declared.metadata[_METRIC]
-            rows = [(labels, getattr(sample, declared.name)) for labels, sample in labelled]
-            yield build_metric(name, text, _split(rows, by) if by else rows)
+    for field, (_, name, text, by) in kind.metric_fields.items():
+        time.sleep(0)
+        rows = [(labels, getattr(sample, field)) for labels, sample in labelled]
+        yield build_metric(name, text, _split(rows, by) if by else rows)
 
 
 def _split(rows: Iterable[tuple[Labels, Mapping[str, float] | str | None]], by: str) -> Iterator[tuple[Labels, float]]:

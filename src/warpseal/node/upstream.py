@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
-import aiohttp
 from msgspec import Struct
 
 from warpseal.node.blocks import CBlocksClient, ContainersClient, PBlocksClient, XChainClient
@@ -15,6 +14,7 @@ from warpseal.node.node_view import NodeViewClient
 from warpseal.node.platform import PlatformClient, height_call
 from warpseal.node.settings import NodeSettings
 from warpseal.node.state import StateClient
+from warpseal.runtime.http_session import aiohttp
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
 from warpseal.upstream.identity import ServedNetwork

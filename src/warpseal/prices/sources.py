@@ -16,13 +16,11 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
 from warpseal.prices.settings import PriceSettings, fill_template
 from warpseal.resources.outputs import Asset
-from warpseal.runtime.http_session import new_session, read_body
+from warpseal.runtime.http_session import aiohttp, new_session, read_body
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.single_flight import SingleFlight

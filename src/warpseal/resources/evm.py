@@ -109,6 +109,14 @@ class Holder(Struct, frozen=True):
     balance: int
 
 
+class IcmStatus(StrEnum):
+    """Whether a message was received, as far as the indexes know; or only that, if its source is not indexed."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DELIVERED_SOURCE_NOT_INDEXED = "delivered_source_not_indexed"
+
+
 class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
     """A block of an EVM chain. Amounts in wei. cumulativeTransactions: of the chain, this block included."""
 

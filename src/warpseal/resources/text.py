@@ -15,9 +15,9 @@ from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import id_text, node_id_text
 
 if TYPE_CHECKING:
-    from eth_hash import auto as eth_hash
+    from warpseal.chains import keccak
 else:
-    eth_hash = LazyModule("eth_hash.auto")
+    keccak = LazyModule("warpseal.chains.keccak")
 
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
@@ -66,7 +66,7 @@ def account_text(raw: bytes) -> str:
         return hex_text(raw)
     digits = raw.hex().encode()
     # eth_utils would import pydantic, which takes as long as half of the daemon's start.
-    marks = eth_hash.keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
+    marks = keccak.keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
     # All digits at once, as one number: pages have thousands of addresses.
     lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(marks.translate(_CASE_BIT_FROM_8))
     return "0x" + (int.from_bytes(digits) - lowered).to_bytes(len(digits)).decode()

@@ -1,13 +1,15 @@
-"""Shares and signatures by message. No method raises because the store is down."""
+"""Messages, with their shares and signatures. No method but `find_message` raises because the store is down."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+from sqlalchemy import Row, Select
 
 from warpseal.store import archive_rows
 from warpseal.store.database import Database
@@ -51,6 +53,23 @@ class Archive:
         if used_at is not None and time.time() - used_at > _USE_INTERVAL_S:
             self._queue.mark_used(message_id)
         return entry
+
+    async def find_signed(self, message_ids: Iterable[MessageID]) -> frozenset[MessageID] | None:
+        """Return the messages that have a signature of any validator set; None while the store is down or slow."""
+        possible = [message_id for message_id in message_ids if self.may_hold(message_id)]
+        if not possible:
+            return frozenset()
+        with suppress(StoreDown):
+            return frozenset(MessageID(row[0]) for row in await self._fetch(archive_rows.select_signed(possible)))
+        return None
+
+    async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        """Return a stored message. Raises StoreDown."""
+        rows = await self._fetch(archive_rows.select_message(message_id)) if self.may_hold(message_id) else ()
+        return UnsignedMessage.parse(rows[0][0]) if rows else None
+
+    async def _fetch(self, query: Select[tuple[bytes]]) -> Sequence[Row[Any]]:
+        return await self._database.fetch(query, self._database.settings.load_timeout_s)
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Double,
     Integer,
     LargeBinary,
+    Select,
     and_,
     bindparam,
     func,
@@ -86,6 +87,17 @@ def load_message(connection: Connection, message_id: MessageID) -> tuple[Archive
         for public_key, signature, verified in LOAD_SHARES.fetch(connection, (key,))
     )
     return ArchiveEntry(signatures, shares), None if pinned else used_at
+
+
+def select_signed(message_ids: Sequence[MessageID]) -> Select[tuple[bytes]]:
+    """Select the ids of the messages that have a signature."""
+    has_signature = select(SIGNATURES.c.key).where(SIGNATURES.c.message_key == MESSAGES.c.key).exists()
+    return select(MESSAGES.c.message_id).where(MESSAGES.c.message_id.in_(message_ids), has_signature)
+
+
+def select_message(message_id: MessageID) -> Select[tuple[bytes]]:
+    """Select the bytes of a message."""
+    return select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)
 
 
 def split_keys(joined: bytes) -> tuple[bytes, ...]:

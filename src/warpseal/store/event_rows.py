@@ -6,14 +6,15 @@ log until the commit. A reader that has all events up to a number therefore miss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
+from warpseal.store.schema import WEBHOOKS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.statements import Prepared
 from warpseal.store.values import Event, EventType
@@ -45,6 +46,10 @@ class StoredEvent(NamedTuple):
 
     number: int
     body: bytes
+
+
+WebhookChanges = Mapping[str, tuple[bytes | None, bytes | None]]
+"""By id the body before and after; None: the webhook is added or removed."""
 
 
 def event_name(kind: EventType, *identity: bytes) -> bytes:
@@ -91,6 +96,18 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
     if deleted:
         _DELETE.run(connection, [(deleted[-1],)])
     return len(deleted) == MAX_DELETED
+
+
+def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
+    """Change webhooks, and return the bodies of all by id; one that another process has changed stays as it is."""
+    for webhook_id, (before, after) in changes.items():
+        same = (WEBHOOKS.c.id == webhook_id) & (WEBHOOKS.c.body == before)
+        if before is None:
+            connection.execute(WEBHOOKS.insert().values(id=webhook_id, body=after))
+        else:
+            change = WEBHOOKS.delete() if after is None else WEBHOOKS.update().values(body=after)
+            connection.execute(change.where(same))
+    return {row.id: row.body for row in connection.execute(select(WEBHOOKS))}
 
 
 _ADD: Final = Prepared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, select, update
@@ -11,7 +12,7 @@ from warpseal.errors import InvalidRequest
 from warpseal.store.api_keys import ensure_secret, load_secrets
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
-from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, add_events
+from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, WebhookChanges, add_events, exchange_webhooks
 from warpseal.store.schema import EVENT_SOURCES
 from warpseal.store.statements import inserter
 
@@ -59,16 +60,17 @@ class EventLog:
 
         def add(connection: Connection) -> bool:
             # First, because it locks the row: a second daemon waits here, and then sees the new position.
-            move = update(EVENT_SOURCES).where(EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before)
-            if before is not None:
-                moved = connection.execute(move.values(position=position))
-            else:
+            if before is None:
                 new = inserter(connection.dialect.name)(EVENT_SOURCES).values(source=source, position=position)
-                moved = connection.execute(new.on_conflict_do_nothing())
-            if moved.rowcount == 1:
+                row = connection.execute(new.on_conflict_do_nothing().returning(EVENT_SOURCES.c.source)).first()
+            else:
+                is_seen = EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before
+                move = update(EVENT_SOURCES).where(*is_seen).values(position=position)
+                row = connection.execute(move.returning(EVENT_SOURCES.c.source)).first()
+            if row is not None:
                 write(connection)
                 add_events(connection, events)
-            return moved.rowcount == 1
+            return row is not None
 
         is_added = await self._database.write(add)
         if events:
@@ -109,6 +111,11 @@ class EventLog:
         if f"{log_id}-" != await self.cursor_prefix():
             raise await self._expired()
         return int(digits)
+
+    async def exchange_webhooks(self, changes: WebhookChanges | None = None) -> dict[str, bytes]:
+        """Change webhooks as the function of this name does; return the bodies of all by id. Raises StoreDown."""
+        run = self._database.write if changes else self._database.read
+        return await run(partial(exchange_webhooks, changes=changes or {}))
 
     async def _expired(self) -> CursorExpired:
         rows = await self._database.read(lambda connection: READ.fetch(connection, (0, 1)))

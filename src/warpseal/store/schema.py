@@ -248,3 +248,11 @@ ICM_TASKS: Final = Table(
     Index("icm_tasks_due", "due_at"),
     Index("icm_tasks_of_route", "destination", "source", "set_digest"),
 )
+
+# body: JSON of a Webhook (events/webhooks.py), with how far its deliveries are.
+WEBHOOKS: Final = Table(
+    "webhooks",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)

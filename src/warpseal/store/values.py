@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from warpseal.warp.ids import NodeID, SubnetID, ValidationID
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 
@@ -116,11 +116,23 @@ Origin = BootstrapOrigin | RegistrationOrigin
 
 
 class EagerTask(Struct, frozen=True):
-    """An L1 transaction to be aggregated without a request, not before `due_at_unix_s`; attempts: so far."""
+    """A message to be signed without a request, not before `due_at_unix_s`; attempts: so far.
 
-    tx_id: bytes
+    key: the id of the L1 transaction, or of the ICM message as its messenger counts it.
+    """
+
+    key: bytes
     due_at_unix_s: float
     attempts: int
+
+
+class IcmTask(EagerTask, frozen=True):
+    """The unsigned bytes of an ICM message, until it is received or a time has come."""
+
+    source: ChainID
+    destination: ChainID
+    message: bytes
+    ends_at_unix_s: float
 
 
 class AddressKind(StrEnum):

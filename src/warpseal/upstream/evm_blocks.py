@@ -15,6 +15,7 @@ from warpseal.chains.evm.blocks import (
     EvmHeader,
     EvmReceipt,
     MalformedBlock,
+    RawJson,
     decode_block,
     decode_receipt,
     decode_receipts,
@@ -51,10 +52,10 @@ class RawReceipts(NamedTuple):
         receipts = [receipt for result in results if (receipt := decode_receipt(result)) is not None]
         return tuple(receipts) if len(receipts) == len(results) else None
 
-    def to_json(self) -> bytes:
+    def to_json(self) -> RawJson:
         """Return the list of the receipts as JSON; the node lacks none."""
-        results = [bytes(result) for response in self.responses if (result := response.result) is not None]
-        return results[0] if self.is_whole else b"[%b]" % b",".join(results)
+        results = [result for response in self.responses if (result := response.result) is not None]
+        return results[0] if self.is_whole else b"[%b]" % b",".join(map(bytes, results))
 
 
 NO_RECEIPTS: Final = RawReceipts()

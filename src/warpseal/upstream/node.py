@@ -15,12 +15,11 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 from yarl import URL
 
-from warpseal.runtime.http_session import new_session, read_body
+from warpseal.runtime.http_session import aiohttp, new_session, read_body
 from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 
-from warpseal.runtime.http_session import read_body
+from warpseal.runtime.http_session import aiohttp, read_body
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.jsonrpc import MALFORMED
 

@@ -32,7 +32,7 @@ class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="came
 
 
 class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """A validator whose signature is missing, and why.
+    """A validator whose signature is missing, and why. verdict: of a round: whether this validator may still sign.
 
     error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1 validator without
     enough balance. connections: if none of its nodes is connected.
@@ -41,6 +41,7 @@ class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel")
     node_ids: tuple[str, ...]
     weight: str
     reason: str
+    verdict: Verdict | UnsetType = UNSET
     public_key: str | UnsetType = UNSET
     error_code: int | UnsetType = UNSET
     error_message: str | UnsetType = UNSET

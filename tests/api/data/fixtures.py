@@ -30,6 +30,7 @@ from warpseal.api.http.middleware import ErrorMiddleware, RequestLog
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.events.feed import EventFeed
+from warpseal.icm.obstacles import MessageObstacles
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
@@ -96,6 +97,7 @@ class DataApiSetup:
     aliases: ChainAliases | None = None
     forecasts: ForecastService | None = None
     events: EventFeed | None = None
+    icm: MessageObstacles | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> ASGIApp:
@@ -104,7 +106,7 @@ class DataApiSetup:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
             services = replace(services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases)
-            gate.open(replace(services, forecasts=self.forecasts, events=self.events))
+            gate.open(replace(services, forecasts=self.forecasts, events=self.events, icm=self.icm))
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access, stopping=self.stopping)
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(

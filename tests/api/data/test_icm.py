@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.api.data import samples as s
 from tests.api.data.fixtures import DataApiSetup, client_of
@@ -18,14 +19,16 @@ from tests.chains.evm.icm_logs import MESSENGER, Message
 from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import ABSENT, COIN, PEOPLE, RELAYERS, A, B, IcmHistory, block_of
 from tests.index.evm.icm_rows import icm_writers, join
-from tests.index.evm.test_icm_pages import QUERIES, expected
+from tests.index.evm.test_icm_pages import QUERIES, STUCK_S, expected
 from warpseal.api.data import icm_endpoints
 from warpseal.api.data.operations import ICM as ICM_TAG
 from warpseal.api.data.operations import OPERATIONS
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.evm import icm_queries
 from warpseal.index.evm.records import IcmQuery
+from warpseal.resources.evm import IcmStatus
 from warpseal.resources.text import account_text, hex_text
 from warpseal.upstream.endpoint import EvmIndexing
 from warpseal.warp.ids import ChainID, id_text
@@ -98,6 +101,23 @@ async def test_pages_of_all_chains_are_those_of_the_model(folder: Path, history:
             entries = sorted((entry for id_ in (A, B) for entry in expected(history, id_, query)), reverse=True)
             assert [item["messageId"] for page in pages for item in page] == [hex_text(id_) for _, id_ in entries]
             assert all(len(page) <= size for page in pages)
+
+
+async def test_lists_by_status_and_by_being_stuck_are_those_of_the_model(
+    folder: Path, history: IcmHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(icm_queries, "STUCK_S", STUCK_S)
+    since = dict.fromkeys((A, B), made_block(0).time)
+    queries = [IcmQuery(status=IcmStatus.DELIVERED), IcmQuery(is_stuck=True, destination=B), IcmQuery(is_stuck=False)]
+    async with icm_setup(folder) as setup, client_of(setup) as client:
+        for query in queries:
+            texts = {"status": query.status, "isStuck": str(query.is_stuck).lower(), **parameters_of(query)}
+            texts.pop("isStuck" if query.is_stuck is None else "status")
+            pages = await walk(client, f"{ICM}/messages", "messages", {**texts, "pageSize": 3}, alone=True)
+            whole = replace(query, known_since=since)
+            entries = sorted((entry for id_ in (A, B) for entry in expected(history, id_, whole)), reverse=True)
+            assert [item["messageId"] for page in pages for item in page] == [hex_text(id_) for _, id_ in entries]
+            assert entries
 
 
 async def test_messages_say_whether_they_were_delivered_and_executed(folder: Path, history: IcmHistory) -> None:
@@ -277,6 +297,8 @@ async def test_values_that_name_nothing_are_refused_and_other_networks_have_no_m
     wrong: list[tuple[str, str]] = [
         *((name, text) for name in ("blockchainId", "sourceBlockchainId", "destinationBlockchainId")
           for text in ("unknown", "9" * 400, "0x12", "\0", "12")),
+        *(("status", text) for text in ("stuck", "PENDING")),
+        *(("isStuck", text) for text in ("1", "yes")),
         *((name, text) for name in ("from", "to") for text in ("0x12", id_text(A), "é" * 40)),
         ("pageSize", "101"),
         ("pageToken", "x"),

@@ -151,6 +151,9 @@ async def test_chains_show_their_rate_and_why_they_are_behind() -> None:
         ChainSummary("index", "2q9f", "7", "9", 2, stopped="wrong_gas", internal_height="6", internal_gap="7"),
     ]
     html, _ = await load(msgspec.structs.replace(DOCUMENT, chains=chains))
+    # Messages can be searched where an EVM chain is indexed.
+    assert '<section id="icm" hidden>' in html
+    assert '<section id="icm"' not in (await load(msgspec.structs.replace(DOCUMENT, chains=chains[:2])))[0]
     table = html.partition('<div id="chains">')[2].partition("</table>")[0]
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", table)]
     assert cells == [

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.chains.evm.icm_logs import Message
 from tests.index.evm.fixtures import small_settings
 from tests.index.evm.histories import made_block
-from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B, IcmHistory, block_of
+from tests.index.evm.icm_histories import ABSENT, PEOPLE, A, B, IcmHistory, block_of, expected_sends
 from tests.index.evm.icm_rows import icm_writers, join
 from warpseal.chains.evm.icm_events import IcmReceive, IcmSend
 from warpseal.index.evm import icm_queries
@@ -19,6 +19,7 @@ from warpseal.index.evm.icm_queries import MAX_CHANGES
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmKeys, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.resources.evm import IcmStatus
 from warpseal.resources.queries import TimeRange
 from warpseal.warp.ids import ChainID
 
@@ -44,6 +45,19 @@ QUERIES = [
     IcmQuery(recipient=PEOPLE[2], destination=B),
     IcmQuery(sender=PEOPLE[1], recipient=PEOPLE[2], chain=A),
     IcmQuery(sender=PEOPLE[1], recipient=PEOPLE[1], source=ABSENT),
+]
+STUCK_S = 20
+SINCE = {A: made_block(0).time, B: made_block(9).time}
+STATE_QUERIES = [
+    *(IcmQuery(status=status) for status in IcmStatus),
+    *(IcmQuery(is_stuck=is_stuck) for is_stuck in (True, False)),
+    *(IcmQuery(is_stuck=True, status=status) for status in IcmStatus),
+    *(IcmQuery(is_stuck=is_stuck, destination=B, sender=PEOPLE[0]) for is_stuck in (True, False)),
+    IcmQuery(is_stuck=True, destination=ABSENT),
+    IcmQuery(is_stuck=True, address=PEOPLE[1], times=TIMES[2]),
+    IcmQuery(is_stuck=False, source=ABSENT),
+    IcmQuery(status=IcmStatus.PENDING, destination=A),
+    IcmQuery(status=IcmStatus.DELIVERED, address=PEOPLE[1], times=TIMES[0]),
 ]
 
 
@@ -82,11 +96,26 @@ def positions(history: IcmHistory, chain_id: ChainID) -> dict[bytes, IcmPosition
 
 def expected(history: IcmHistory, chain_id: ChainID, query: IcmQuery) -> list[tuple[IcmPosition, bytes]]:
     chain = history.chains[chain_id]
+    rows = expected_sends(history, chain)
+    outcomes, states = ({row[0]: row[place] for row in rows} for place in (-2, -1))
+
+    def status_of(id_: bytes) -> IcmStatus:
+        if id_ not in outcomes:
+            return IcmStatus.DELIVERED_SOURCE_NOT_INDEXED
+        return IcmStatus.DELIVERED if outcomes[id_] else IcmStatus.PENDING
+
+    def is_stuck(id_: bytes, time: int) -> bool:
+        destination = (chain.outgoing.get(id_) or chain.incoming[id_]).message.destination
+        if states.get(id_) not in ("open", "failed") or destination not in query.known_since:
+            return False
+        return query.known_since[destination] <= time < history.chains[destination].blocks[-1].time - STUCK_S
 
     def is_wanted(id_: bytes, time: int) -> bool:
         message = (chain.outgoing.get(id_) or chain.incoming[id_]).message
         return (
-            (query.times.since or 0) <= time <= (2**63 if query.times.until is None else query.times.until)
+            query.status in (None, status_of(id_))
+            and query.is_stuck in (None, is_stuck(id_, time))
+            and (query.times.since or 0) <= time <= (2**63 if query.times.until is None else query.times.until)
             and query.chain in (None, message.source, message.destination)
             and query.source in (None, message.source)
             and query.destination in (None, message.destination)
@@ -131,6 +160,26 @@ async def test_pages_are_those_of_the_model(
                     messages = await read_all(index, replace(query, indexed=INDEXED), size)
                     assert messages == expected(history, chain_id, query), (query, size)
     assert all(any(expected(history, chain_id, query) for chain_id in (A, B)) for query in (QUERIES[0], *QUERIES[-3:]))
+
+
+@pytest.mark.parametrize("most", [2_000, 3])
+async def test_messages_are_listed_by_status_and_by_being_stuck(
+    any_index_url: str, history: IcmHistory, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent before it is known what its destination received is not stuck."""
+    monkeypatch.setattr(icm_queries, "MAX_SCANNED", most)
+    monkeypatch.setattr(icm_queries, "STUCK_S", STUCK_S)
+    write(any_index_url, history)
+    filled = set()
+    for chain_id in (A, B):
+        async with open_index(any_index_url, chain_id) as index:
+            for number, query in enumerate(STATE_QUERIES):
+                whole = replace(query, indexed=INDEXED, known_since=SINCE)
+                for size in (2, 100):
+                    messages = await read_all(index, whole, size)
+                    assert messages == expected(history, chain_id, whole), (whole, size)
+                    filled |= {number} if messages else set()
+    assert len(filled) >= len(STATE_QUERIES) - 3
 
 
 async def test_receives_of_indexed_sources_end_no_page(any_index_url: str, history: IcmHistory) -> None:
@@ -199,3 +248,32 @@ async def test_only_the_newest_changes_of_a_message_are_read(any_index_url: str,
         stored_message = await index.find_icm_message(message.id)
     assert isinstance(stored_message, SentMessage)
     assert stored_message.reward == reward
+
+
+@pytest.mark.parametrize("first_block", [0, 25])
+async def test_messages_are_stuck_if_their_destination_went_on_without_them(
+    any_index_url: str, history: IcmHistory, monkeypatch: pytest.MonkeyPatch, first_block: int
+) -> None:
+    write(any_index_url, history)
+    monkeypatch.setattr(icm_queries, "STUCK_S", 20)
+    start = made_block(0).time
+    for chain_id, other in ((A, B), (B, A)):
+        chain, arrivals = history.chains[chain_id], history.chains[other].incoming
+        until = history.chains[other].blocks[-1].time - 20
+        places, stuck = positions(history, chain_id), 0
+        for id_, entry in chain.outgoing.items():
+            is_open = arrivals[id_].outcome == "failed" if id_ in arrivals else "receipt" not in entry.changes
+            is_between = start + 2 * first_block <= places[id_].time < until
+            stuck += entry.message.destination == other and is_open and is_between
+        assert stuck > 1 or first_block
+        async with open_index(any_index_url, chain_id) as index:
+            assert await index.icm_since() == start
+            # What a destination may have received before its messages are known is not stuck.
+            counts = await index.icm_stuck(dict.fromkeys((other, ABSENT), start + 2 * first_block))
+            assert counts == ({other: stuck} if stuck else {})
+            assert await index.icm_stuck({}) == {}
+            with monkeypatch.context() as patch:
+                patch.setattr(icm_queries, "_MAX_STUCK", 1)
+                assert max((await index.icm_stuck({other: start})).values()) <= 1
+    async with open_index(any_index_url, ABSENT) as index:
+        assert (await index.icm_since(), await index.icm_stuck({A: start})) == (None, {})

@@ -27,11 +27,12 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import MissingResults
 from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.fetcher import AddressPolicy, open_fetcher
+from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.resources.evm import MetadataStatus, NftToken
+from warpseal.upstream.address_policy import AddressPolicy
 from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode
 
 FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)

@@ -15,10 +15,14 @@ from typing import Any, Final
 
 import pytest
 import zstandard
+from eth_abi.abi import encode
+from eth_hash.auto import keccak
+from msgspec.structs import replace
 
 from tests import paths
-from tests.chains.evm.icm_logs import PRECOMPILE, SENT, WARP, Message
+from tests.chains.evm.icm_logs import PRECOMPILE, SENT, SENT_V2, WARP, Message
 from tests.eventually import until
+from tests.icm.fixtures import silent_obstacles
 from tests.index.evm.icm_histories import A, B
 from tests.index.evm.icm_rows import assert_consistent, reading, stored_receives, stored_sends
 from tests.indexer.evm.anvil_chain import AnvilChain, open_anvil_chain
@@ -26,12 +30,19 @@ from tests.indexer.evm.indexing import INDEX, Indexing, indexing
 from tests.indexer.evm_chains import rlp
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.settings import EvmRpcSettings
+from warpseal.icm.obstacles import MessageObstacles
+from warpseal.icm.resources import IcmExecution, IcmRetry
+from warpseal.icm.retry import JoinedMessage
 from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
-from warpseal.index.evm.records import IcmOptions
+from warpseal.index.evm.records import IcmOptions, ReceivedMessage
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.verify import IndexFinding
+from warpseal.node.settings import NodeSettings
+from warpseal.node.upstream import connect_upstream
+from warpseal.resources.base import UNSET
+from warpseal.resources.text import hex_text
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
@@ -39,7 +50,6 @@ from warpseal.warp.message import AddressedCall, UnsignedMessage, unwrap_log_dat
 
 MESSENGER: Final = bytes.fromhex("68d42653c8455969edae4f89281f4b9ed3e9080d")
 DEPLOYER: Final = "0xb845be8fca46b198ad68b60112f0c9b7910b5086"
-OPTIONS: Final = IcmOptions(12_345, (MESSENGER,), is_indexed=lambda chain_id: True)
 SEND: Final = "sendCrossChainMessage((bytes32,address,(address,uint256),uint256,address[],bytes))"
 MESSAGE: Final = "(uint256,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
 
@@ -65,13 +75,14 @@ def as_bytes(quantity: str | None) -> bytes:
 
 @dataclass
 class IcmNode:
-    """A chain with the messenger. receiver, coin, liar: contracts of ours."""
+    """A chain with the messenger. receiver, coin, liar, messenger_v2: contracts of ours."""
 
     id: ChainID
     chain: AnvilChain
     receiver: bytes = b""
     coin: bytes = b""
     liar: bytes = b""
+    messenger_v2: bytes = b""
 
     @property
     def account(self) -> bytes:
@@ -92,6 +103,7 @@ class IcmNode:
         self.receiver = await self.chain.deploy("Receiver")
         self.coin = await self.chain.deploy("Coin")
         self.liar = await self.chain.deploy("FalseMessenger")
+        self.messenger_v2 = await self.chain.deploy("MessengerV2")
 
     async def run(self, to: bytes, signature: str, *arguments: Any) -> dict[str, Any]:
         """Call a contract in a block of its own; return the receipt."""
@@ -117,7 +129,8 @@ class IcmNode:
 
 def sent(receipt: dict[str, Any]) -> tuple[bytes, AddressedCall]:
     """Return the id and the call of the message that a transaction sent."""
-    (first,) = [log for log in receipt["logs"] if log["topics"][0] == "0x" + SENT.hex()]
+    topics = ("0x" + SENT.hex(), "0x" + SENT_V2.hex())
+    (first,) = [log for log in receipt["logs"] if log["topics"][0] in topics]
     (warp,) = [log for log in receipt["logs"] if log["topics"][0] == "0x" + WARP.hex()]
     raw = unwrap_log_data(bytes.fromhex(warp["data"][2:]))
     assert raw is not None
@@ -167,6 +180,40 @@ async def verify(folder: Path, node: IcmNode) -> dict[str, IndexFinding]:
         return {finding.subject: finding for finding in await verifier.run(200, seed=1)}
 
 
+def failed_message(source: IcmNode, destination: IcmNode, message_id: bytes, height: int) -> JoinedMessage:
+    """Return the first message, whose execution failed at a height, as indexes have it."""
+    side: dict[str, Any] = {
+        "message_id": message_id,
+        "messenger": MESSENGER,
+        "source": source.id,
+        "destination": destination.id,
+        "nonce": 1,
+        "sender": source.account,
+        "recipient": destination.receiver,
+        "gas_limit": 200_000,
+        "tail": b"",
+        "body": b"first",
+        "tx_hash": bytes(32),
+        "height": height,
+        "time": 0,
+        "tx_fee": 0,
+    }
+    receive = ReceivedMessage(
+        **side, deliverer=destination.account, redeemer=destination.account, is_executed=False, has_failed=True
+    )
+    return JoinedMessage(receive, receive)
+
+
+async def execution_and_retry(obstacles: MessageObstacles, message: JoinedMessage) -> tuple[IcmExecution, IcmRetry]:
+    """Return why a message failed, and what to do."""
+    block = await obstacles.describe(message, (), None)
+    assert block is not UNSET
+    assert block.state == "failed"
+    assert block.execution is not UNSET
+    assert block.retry is not UNSET
+    return block.execution, block.retry
+
+
 async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified(tmp_path: Path) -> None:
     async with two_chains() as (a, b), AsyncExitStack() as stack:
         # Sent with a fee that is added to, sent again, received, failed, retried; received at once; never received.
@@ -178,9 +225,30 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         await a.run(MESSENGER, f"retrySendCrossChainMessage({MESSAGE})", nonce_1)
         await b.run(b.receiver, "setFails(bool)", True)
         await b.receive(a, first)
+        failed = failed_message(a, b, first_id, await b.chain.mine() - 1)
+        upstream = connect_upstream(NodeSettings((), (), evm_chains=(entry(b),)), a.chain.session)
+        obstacles = silent_obstacles(upstream.chain_rpc)
+        failing = await execution_and_retry(obstacles, failed)
         await b.run(b.receiver, "setFails(bool)", False)
         await b.receive(a, second)
-        await b.run(MESSENGER, f"retryMessageExecution(bytes32,{MESSAGE})", a.id, nonce_1)
+        curable = await execution_and_retry(obstacles, failed)
+        for (execution, retry), succeeds in ((failing, False), (curable, True)):
+            assert (execution.succeeds, execution.gas_limit) == (succeeds, "200000")
+            # Of the time when it failed, also if it would succeed now.
+            assert "not now" in str(execution.error)
+            assert execution.revert_data == hex_text(keccak(b"Error(string)")[:4] + encode(["string"], ["not now"]))
+            assert ("would fail again" in retry.text) == (not succeeds)
+        execution, retry = curable
+        assert execution.gas_required is not UNSET
+        assert 5_000 < int(execution.gas_required) < 30_000
+        assert f"more than {execution.gas_required} gas" in retry.text
+        to_account = JoinedMessage(replace(failed.side, recipient=a.account), failed.received)
+        assert (await execution_and_retry(obstacles, to_account))[0].error == "the recipient has no code"
+        # The contract takes the call of the advice.
+        assert retry.call is not UNSET
+        call = {"from": hex_text(b.account), "to": retry.call.to, "data": retry.call.data, "gas": hex(10**6)}
+        await b.chain.rpc("eth_sendTransaction", call)
+        await b.chain.mine()
         assert await b.chain.call(b.receiver, "received()", "uint256") == 2
         # A message back carries the receipts of both.
         back_id, back = await b.send(a, b"back")
@@ -190,13 +258,17 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         for log in (*lie.sent()[:1], *lie.fee_added(7), *lie.executed()):
             await a.run(a.liar, "log(bytes32[],bytes)", list(log.topics), log.data)
         await a.run(a.liar, "sendWarp(bytes)", lie.payload)
+        send_v2 = await a.run(a.messenger_v2, "send(bytes32,address,bytes)", b.id, b.receiver, b"version 2")
+        v2_id, call_v2 = sent(send_v2)
 
-        index = await stack.enter_async_context(indexing(tmp_path, [entry(a), entry(b)], icm=OPTIONS))
+        options = IcmOptions(12_345, (MESSENGER, a.messenger_v2), is_indexed=lambda chain_id: True)
+        index = await stack.enter_async_context(indexing(tmp_path, [entry(a), entry(b)], icm=options))
         await until_joined(tmp_path, index, (a, b))
         assert_consistent(str(tmp_path))
         with reading(str(tmp_path), A) as connection:
             rows = {row[0]: (row[-3], row[-2], row[-1]) for row in stored_sends(connection, A)}
             assert stored_receives(connection, A)[0][0] == back_id
+            ((adapter,),) = bulk.fetch(connection, "SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender")
             ((unknown, raw),) = bulk.fetch(
                 connection, "SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain"
             )
@@ -204,7 +276,9 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
             first_id: (["fee", "resent", "receipt"], "executed", ""),
             second_id: (["receipt"], "executed", ""),
             lost_id: ([], "", "open"),
+            v2_id: ([], "", "open"),
         }
+        assert adapter == call_v2.source_address
         assert (unknown, raw) == (3, 1)
         for node in (a, b):
             findings = await verify(tmp_path, node)

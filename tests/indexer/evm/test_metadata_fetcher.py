@@ -36,19 +36,11 @@ from tests.indexer.evm.metadata_servers import (
     twin_servers,
 )
 from tests.peers.test_connection import certificate
-from warpseal.indexer.evm.fetcher import (
-    AddressPolicy,
-    DocumentFetcher,
-    FetchedDocument,
-    FetchFailed,
-    FetchLane,
-    IpAddress,
-    is_global_address,
-    open_fetcher,
-)
-from warpseal.indexer.evm.metadata_settings import MetadataSettings, allowed_host, gateway_url
+from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchedDocument, FetchFailed, FetchLane, open_fetcher
+from warpseal.indexer.evm.metadata_settings import MetadataSettings, gateway_url
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.settings import InvalidSetting
+from warpseal.upstream.address_policy import AddressPolicy, IpAddress, allowed_host, is_global_address
 
 UNREACHABLE = MetadataStatus.UNREACHABLE_TOKEN_URI
 THROTTLED = MetadataStatus.THROTTLED_TOKEN_URI

@@ -67,11 +67,19 @@ def assert_wrong_root(disproven: DisprovenBlock | None, number: int) -> None:
     assert (disproven.number, disproven.error.reason) == (number, "wrong_receipts_root")
 
 
-async def test_many_receipts_are_proven_in_another_process(prover: BlockProver) -> None:
-    blocks = unproven_blocks(wrong=7)
-    assert sum(len(block.receipts) for block in blocks) > INLINE_BYTES
-    assert_wrong_root(await prover.find_disproven(blocks, NoThread()), 7)
-    assert await prover.find_disproven(unproven_blocks(), NoThread()) is None
+@pytest.mark.parametrize("area_bytes", [1 << 22, 1])
+async def test_many_receipts_are_proven_in_another_process(
+    prover: BlockProver, monkeypatch: pytest.MonkeyPatch, area_bytes: int
+) -> None:
+    """Also if they are more than an area of the shared memory takes, and if there are more calls than areas."""
+    monkeypatch.setattr("warpseal.indexer.evm.prover._AREA_BYTES", area_bytes)
+    assert sum(memoryview(block.receipts).nbytes for block in unproven_blocks()) > INLINE_BYTES
+    calls = (prover.find_disproven(unproven_blocks(wrong=wrong), NoThread()) for wrong in (7, None, 3, None, 9))
+    first, right, second, other, last = await asyncio.gather(*calls)
+    assert right is None
+    assert other is None
+    for disproven, number in ((first, 7), (second, 3), (last, 9)):
+        assert_wrong_root(disproven, number)
     assert prover.starts == 1
 
 

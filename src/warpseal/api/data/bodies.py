@@ -15,9 +15,10 @@ from warpseal.api.data.staking_resources import (
     PendingValidatorDetails,
     RemovedValidatorDetails,
 )
+from warpseal.icm.resources import WarpsealBlock
 from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType
 from warpseal.resources.blocks import PrimaryNetworkBlock
-from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, NftToken
+from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, IcmStatus, NftToken
 from warpseal.resources.transactions import CChainTransaction, PChainTransaction, XChainTransaction
 
 
@@ -253,14 +254,6 @@ class SdkNftHolders(_Page, frozen=True, gc=False, kw_only=True):
     events_inconsistent: bool | UnsetType = UNSET
 
 
-class IcmStatus(StrEnum):
-    """Whether a message was received, as far as the indexes know; or only that, if its source is not indexed."""
-
-    PENDING = "pending"
-    DELIVERED = "delivered"
-    DELIVERED_SOURCE_NOT_INDEXED = "delivered_source_not_indexed"
-
-
 class IcmReceipt(Resource, frozen=True, gc=False, kw_only=True):
     """A receipt that the message carries: for a message of the other direction, and the account that gets its fee."""
 
@@ -311,6 +304,7 @@ class _Message(Resource, frozen=True, gc=False, kw_only=True):
     source_transaction: IcmSourceTransaction | UnsetType = UNSET
     destination_transaction: IcmDestinationTransaction | UnsetType = UNSET
     status: IcmStatus
+    warpseal: WarpsealBlock | UnsetType = UNSET
 
 
 class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):

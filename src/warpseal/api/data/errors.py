@@ -97,13 +97,13 @@ class BlockNotFound(WarpsealError):
 
 
 class MessageNotFound(WarpsealError):
-    """No indexed chain has sent or received an ICM message with this id, as far as the indexes go back."""
+    """No indexed chain has an ICM message with this id, as far as the indexes go back, or the store no Warp message."""
 
     code = "message_not_found"
     http_status = 404
 
-    def __init__(self, message_id: str) -> None:
-        super().__init__(f"no indexed chain has an ICM message {message_id}", message_id=message_id)
+    def __init__(self, message_id: str, reason: str = "no indexed chain has an ICM message") -> None:
+        super().__init__(f"{reason} {message_id}", message_id=message_id)
 
 
 class TokenNotFound(WarpsealError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -23,13 +24,7 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
     if feed is None:
         raise EventsNotEnabled
     values: dict[str, Any] = context.parameters()
-    after, types = values.get(AFTER.name), values.get(EVENT_TYPES.name)
-    event_filter = EventFilter(
-        None if types is None else frozenset(types),
-        values.get("sourceBlockchainId"),
-        values.get("destinationBlockchainId"),
-        values.get("subnetId"),
-    )
+    after, event_filter = values.get(AFTER.name), build_filter(values)
     last_id = context.request.headers.get(_LAST_EVENT_ID)
     number, cursor = await (feed.start(AFTER.name, after) if not last_id else feed.start(_LAST_EVENT_ID, last_id))
 
@@ -41,3 +36,14 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
 
     # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
     return streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
+
+
+def build_filter(values: Mapping[str, Any]) -> EventFilter:
+    """Return the filter that the values of EVENT_FILTERS are."""
+    types = values.get(EVENT_TYPES.name)
+    return EventFilter(
+        None if types is None else frozenset(types),
+        values.get("sourceBlockchainId"),
+        values.get("destinationBlockchainId"),
+        values.get("subnetId"),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
@@ -21,7 +21,6 @@ from warpseal.api.data.bodies import (
     IcmReceipt,
     IcmRewardDetails,
     IcmSourceTransaction,
-    IcmStatus,
 )
 from warpseal.api.data.errors import IndexBehind, IndexNotEnabled, MessageNotFound
 from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
@@ -30,8 +29,10 @@ from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.operations import TELEPORTER
 from warpseal.api.data.parameters import (
     DESTINATION,
+    IS_STUCK,
     MESSAGE_CHAIN,
     MESSAGE_NETWORK,
+    MESSAGE_STATUS,
     RECIPIENT,
     SENDER,
     SOURCE,
@@ -43,8 +44,19 @@ from warpseal.api.data.parameters import (
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
 from warpseal.errors import InvalidRequest
-from warpseal.index.evm.records import MAX_PAGE_BYTES, IcmKey, IcmPosition, IcmQuery, ReceivedMessage, SentMessage
+from warpseal.icm.resources import WarpsealBlock
+from warpseal.icm.retry import JoinedMessage
+from warpseal.index.evm.records import (
+    MAX_PAGE_BYTES,
+    IcmKey,
+    IcmPosition,
+    IcmQuery,
+    MessageChange,
+    ReceivedMessage,
+    SentMessage,
+)
 from warpseal.resources.base import UNSET, UnsetType
+from warpseal.resources.evm import IcmStatus
 from warpseal.resources.queries import PageRequest
 from warpseal.resources.text import account_text, hex_text
 from warpseal.warp.ids import ChainID, id_text
@@ -53,13 +65,6 @@ if TYPE_CHECKING:
     from warpseal.index.evm.reader import EvmIndex
 
 _NO_REWARD: Final = IcmRewardDetails(address=hex_text(bytes(20)), name="", symbol="", decimals=0, value="0")
-
-
-class _Message(NamedTuple):
-    """A message at its source, or where it was received if the source is not indexed. received: None: not known."""
-
-    side: SentMessage | ReceivedMessage
-    received: ReceivedMessage | None
 
 
 async def list_messages(context: RequestContext) -> Response:
@@ -78,8 +83,10 @@ async def get_message(context: RequestContext) -> Response:
     message_id = read_id("messageId", context.request.path_params["messageId"])
     chains = await _message_chains(context)
     indexes = _indexes(chains)
-    replies = await asyncio.gather(*(index.find_icm_message(message_id) for index in indexes.values()))
-    sides = [reply for reply in replies if reply is not None]
+    obstacles = context.services.icm
+    sides = await _find_sides(indexes, message_id)
+    if not sides and obstacles is not None and (other_id := await obstacles.find_icm_id(message_id)) is not None:
+        sides = await _find_sides(indexes, other_id)
     if not sides:
         for chain in chains:
             freshness = chain.freshness
@@ -89,7 +96,33 @@ async def get_message(context: RequestContext) -> Response:
     # The source knows more than a destination that was indexed before it.
     side = next((side for side in sides if isinstance(side, SentMessage)), sides[0])
     (message,) = await _join_sides(indexes, [side])
-    return await context.respond(_describe(context, message))
+    block: WarpsealBlock | UnsetType = UNSET
+    if obstacles is not None and not message.is_executed:
+        block = await obstacles.describe(message, *await _read_facts(chains, message))
+    return await context.respond(_describe(context, message, block))
+
+
+async def _find_sides(
+    indexes: Mapping[ChainID, EvmIndex], message_id: bytes
+) -> Sequence[SentMessage | ReceivedMessage]:
+    replies = await asyncio.gather(*(index.find_icm_message(message_id) for index in indexes.values()))
+    return [reply for reply in replies if reply is not None]
+
+
+async def _read_facts(
+    chains: Sequence[EvmContext], message: JoinedMessage
+) -> tuple[Sequence[MessageChange], int | None]:
+    """Return the changes of a message at its source, and the gas limit of the last block of its destination."""
+    changes: Sequence[MessageChange] = ()
+    block_gas = None
+    for chain in chains:
+        chain_id, freshness = chain.chain.entry.blockchain_id, chain.freshness
+        if chain_id == message.side.source and isinstance(message.side, SentMessage):
+            changes = await chain.index().icm_changes(message.side.key)
+        if chain_id == message.side.destination and freshness is not None:
+            block = await chain.index().block(freshness.height)
+            block_gas = None if block is None else int(block.gas_limit)
+    return changes, block_gas
 
 
 async def _list_messages(context: RequestContext, address: bytes | None) -> Response:
@@ -106,6 +139,9 @@ async def _list_messages(context: RequestContext, address: bytes | None) -> Resp
         address=address,
         times=time_range_in(values),
         indexed=frozenset(indexes),
+        status=None if MESSAGE_STATUS.name not in values else IcmStatus(values[MESSAGE_STATUS.name]),
+        is_stuck=values.get(IS_STUCK.name),
+        known_since=await _read_known_since(indexes) if IS_STUCK.name in values else {},
     )
     network = values.get(MESSAGE_NETWORK.name)
     keys: Sequence[IcmKey] = ()
@@ -115,11 +151,22 @@ async def _list_messages(context: RequestContext, address: bytes | None) -> Resp
     places = [(key.position.chain, key.position.key) for key in keys]
     sides = await _read_sides(indexes, places)
     joined = await _join_sides(indexes, [sides[place] for place in places if place in sides])
-    messages = tuple(_describe(context, message) for message in joined)
+    if criteria.status is not None:
+        # The row of a delivery may name another message, while its destination is indexed again.
+        joined = [message for message in joined if _status_of(message) is criteria.status]
+    obstacles = context.services.icm
+    blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
+    messages = tuple(_describe(context, message, block) for message, block in zip(joined, blocks, strict=True))
     body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
     return await context.respond(
         body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
     )
+
+
+async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
+    """Return the time from which on each chain knows what it received."""
+    times = await asyncio.gather(*(index.icm_since() for index in indexes.values()))
+    return {chain_id: time for chain_id, time in zip(indexes, times, strict=True) if time is not None}
 
 
 async def _message_chains(context: RequestContext) -> Sequence[EvmContext]:
@@ -179,7 +226,7 @@ async def _read_sides(
 
 async def _join_sides(
     indexes: Mapping[ChainID, EvmIndex], sides: Sequence[SentMessage | ReceivedMessage]
-) -> Sequence[_Message]:
+) -> Sequence[JoinedMessage]:
     """Return messages with their receives."""
     places = {
         side.message_id: (side.destination, side.receive)
@@ -190,23 +237,27 @@ async def _join_sides(
     messages = []
     for side in sides:
         if isinstance(side, ReceivedMessage):
-            messages.append(_Message(side, side))
+            messages.append(JoinedMessage(side, side))
             continue
         receive = receives.get(places[side.message_id]) if side.message_id in places else None
         # The index of the destination may have been made again, so that the key is that of another message, or none.
         if not isinstance(receive, ReceivedMessage) or receive.message_id != side.message_id:
             receive = None
-        messages.append(_Message(side, receive))
+        messages.append(JoinedMessage(side, receive))
     return messages
 
 
-def _describe(context: RequestContext, message: _Message) -> IcmMessage | DeprecatedIcmMessage:
+def _status_of(message: JoinedMessage) -> IcmStatus:
+    if not isinstance(message.side, SentMessage):
+        return IcmStatus.DELIVERED_SOURCE_NOT_INDEXED
+    return IcmStatus.PENDING if message.received is None else IcmStatus.DELIVERED
+
+
+def _describe(
+    context: RequestContext, message: JoinedMessage, block: WarpsealBlock | UnsetType
+) -> IcmMessage | DeprecatedIcmMessage:
     side, received = message
     sent = side if isinstance(side, SentMessage) else None
-    if sent is None:
-        status = IcmStatus.DELIVERED_SOURCE_NOT_INDEXED
-    else:
-        status = IcmStatus.PENDING if received is None else IcmStatus.DELIVERED
     evm = context.services.evm
     fields: dict[str, Any] = {
         "message_id": hex_text(side.message_id),
@@ -218,7 +269,7 @@ def _describe(context: RequestContext, message: _Message) -> IcmMessage | Deprec
         "sender": account_text(side.sender),
         "to": account_text(side.recipient),
         "data": UNSET if side.body is None else hex_text(side.body),
-        "message_executed": received is not None and received.is_executed,
+        "message_executed": message.is_executed,
         "receipts": tuple(
             IcmReceipt(received_message_nonce=str(nonce), relayer_reward_address=account_text(account))
             for nonce, account in decode_tail(side.tail)[1]
@@ -227,7 +278,8 @@ def _describe(context: RequestContext, message: _Message) -> IcmMessage | Deprec
         "reward_details": _NO_REWARD if sent is None else _describe_reward(context, sent),
         "source_transaction": UNSET if sent is None else IcmSourceTransaction(**_transaction(sent)),
         "destination_transaction": _describe_receive(received),
-        "status": status,
+        "status": _status_of(message),
+        "warpseal": block,
     }
     contract = account_text(side.messenger)
     if context.operation not in TELEPORTER:

@@ -54,7 +54,7 @@ class Operation(Struct, frozen=True):
     list_resources: Callable[[], tuple[type[Resource], ...]]
     units: int
     tag: str = PRIMARY_NETWORK
-    method: Literal["GET", "POST"] = "GET"
+    method: Literal["GET", "POST", "DELETE"] = "GET"
 
     @property
     def parameters(self) -> tuple[p.Parameter, ...]:
@@ -210,7 +210,8 @@ ICM_MESSAGES: Final = Operation(
     "/v1/icm/messages",
     "ICM (Teleporter) messages between the indexed EVM chains and others, newest first.",
     lambda: (
-        *(p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_NETWORK),
+        *(p.MESSAGE_CHAIN, p.SOURCE, p.DESTINATION, p.SENDER, p.RECIPIENT, p.MESSAGE_STATUS, p.IS_STUCK),
+        p.MESSAGE_NETWORK,
         *(p.START_TIMESTAMP, p.END_TIMESTAMP),
         *_paged(),
     ),
@@ -304,6 +305,12 @@ EVENTS: Final = Operation(
     10,
     EVENT_LOG,
 )
+
+WEBHOOKS: Final = replace(
+    EVENTS, name="webhooks", path="/v1/webhooks", list_parameters=lambda: (p.WEBHOOK_URL, *p.EVENT_FILTERS)
+)
+WEBHOOK: Final = replace(WEBHOOKS, path="/v1/webhooks/{webhookId}", method="DELETE")
+WEBHOOK_TEST: Final = replace(WEBHOOKS, path="/v1/webhooks/{webhookId}:test", method="POST")
 
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR, FORECAST),

@@ -21,6 +21,7 @@ from warpseal.api.signing.request_fields import unknown_field
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
+from warpseal.resources.evm import IcmStatus
 from warpseal.resources.queries import TimeRange
 from warpseal.store.values import EventType
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN
@@ -100,6 +101,12 @@ def _integer(low: int, high: int) -> Callable[[str, str], int]:
         return int(text)
 
     return read
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidRequest(name, f"{_shown(text)} is neither true nor false")
+    return text == "true"
 
 
 def _enum_member(kind: Iterable[StrEnum]) -> Read:
@@ -355,6 +362,8 @@ EVENT_FILTERS: Final = (
     _filter("subnetId", "Only events about this subnet or L1, or messages that it signs.", _read_id_text),
 )
 
+WEBHOOK_URL: Final = replace(AFTER, name="url", description="Where events are sent.", required=True)
+
 USAGE_FILTERS: Final = (
     _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),
     _filter("requestPath", "Only this route, with any alias of its chain, such as /ext/bc/C/rpc."),
@@ -370,6 +379,13 @@ SOURCE: Final = _filter("sourceBlockchainId", f"Only messages from this chain: {
 DESTINATION: Final = _filter("destinationBlockchainId", f"Only messages to this chain: {_CHAIN_NAME}")
 SENDER: Final = _filter("from", "Only messages of this sender, an account or contract.", read_account)
 RECIPIENT: Final = _filter("to", "Only messages to this recipient, an account or contract.", read_account)
+MESSAGE_STATUS: Final = _enum("status", "Only messages with this status.", IcmStatus)
+IS_STUCK: Final = Parameter(
+    "isStuck",
+    "Only messages that are stuck, or only others: not received, or not executed, five minutes later.",
+    {"type": "boolean"},
+    _boolean,
+)
 MESSAGE_NETWORK: Final = replace(NETWORK, description="Only messages of this network: mainnet, fuji or testnet.")
 
 _ADDRESS: Final = b"\x00"

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from warpseal.api.data import operations
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
-from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess
+from warpseal.api.http.access import ApiAccess, MetricsApiAccess, UsageAccess, require_token
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         staking_endpoints,
         tps_endpoint,
         usage_endpoint,
+        webhook_endpoints,
     )
 else:
     chain_endpoints = LazyModule("warpseal.api.data.chain_endpoints")
@@ -49,6 +50,7 @@ else:
     staking_endpoints = LazyModule("warpseal.api.data.staking_endpoints")
     tps_endpoint = LazyModule("warpseal.api.data.tps_endpoint")
     usage_endpoint = LazyModule("warpseal.api.data.usage_endpoint")
+    webhook_endpoints = LazyModule("warpseal.api.data.webhook_endpoints")
 
 C = TypeVar("C")
 FindHandler = Callable[[], Callable[[C], Awaitable[Response]]]
@@ -78,13 +80,13 @@ class DataApi:
         self.access = ApiAccess(gate, data, monotonic)
         self._metrics_access = MetricsApiAccess(data, monotonic)
         self._usage_access = usage_access or UsageAccess()
-        self._gate = gate
+        self.gate = gate
         self._api_settings = settings
         self._now = now
         self._stopping = stopping or asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, of the forecast, of ICM messages and of events."""
+        """Return the routes of endpoints 3 to 16, of the forecast, of ICM messages, of events and of webhooks."""
         return [
             self._route(operations.TRANSACTIONS, _of_primary(lambda: chain_endpoints.list_transactions)),
             self._route(operations.BLOCKS, _of_primary(lambda: chain_endpoints.list_blocks)),
@@ -110,6 +112,9 @@ class DataApi:
             self._route(operations.TELEPORTER_MESSAGES_OF_ADDRESS, lambda: icm_endpoints.list_messages_of_address),
             self._route(operations.RPC_USAGE, lambda: usage_endpoint.get_usage, self._admit_usage),
             self._route(operations.EVENTS, lambda: self._listen),
+            self._route(operations.WEBHOOKS, lambda: webhook_endpoints.list_or_add, self._admit_admin, "POST"),
+            self._route(operations.WEBHOOK_TEST, lambda: webhook_endpoints.test, self._admit_admin),
+            self._route(operations.WEBHOOK, lambda: webhook_endpoints.remove, self._admit_admin),
         ]
 
     def metrics_routes(self) -> list[Route]:
@@ -123,22 +128,32 @@ class DataApi:
 
     @cached_property
     def _contexts(self) -> request_context.ContextFactory:
-        return request_context.ContextFactory(self._gate, self._api_settings, self.settings, self._now)
+        return request_context.ContextFactory(self.gate, self._api_settings, self.settings, self._now)
+
+    @cached_property
+    def event_streams(self) -> EventStreams:
+        """The streams of events, by gRPC as well."""
+        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
+        return EventStreams(self._stopping, *limits)
 
     @cached_property
     def _listen(self) -> Callable[[request_context.RequestContext], Awaitable[Response]]:
-        limits = event_endpoints.MAX_LISTENERS, event_endpoints.MAX_LISTENERS_PER_CLIENT
-        return partial(event_endpoints.listen, EventStreams(self._stopping, *limits))
+        return partial(event_endpoints.listen, self.event_streams)
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)
         self._usage_access.check(request)
+
+    async def _admit_admin(self, request: Request, units: int) -> None:
+        await self.access.admit(request, units)
+        require_token(request, self._usage_access.admin_token)
 
     def _route(
         self,
         operation: operations.Operation,
         find_handler: FindHandler[request_context.RequestContext],
         admit: Admit | None = None,
+        *other_methods: str,
     ) -> Route:
         admit = admit or self.access.admit
 
@@ -146,7 +161,7 @@ class DataApi:
             await admit(request, operation.units)
             return await find_handler()(await self._contexts.create(request, operation))
 
-        return Route(operation.path, endpoint, methods=[operation.method])
+        return Route(operation.path, endpoint, methods=[operation.method, *other_methods])
 
 
 def _of_primary(

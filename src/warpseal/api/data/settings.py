@@ -22,6 +22,7 @@ from warpseal.runtime.settings import (
     text,
     url,
 )
+from warpseal.upstream.address_policy import AddressPolicy, ExemptServer, allowed_host, display_hosts
 
 ANY_ORIGIN: Final = "*"
 
@@ -71,6 +72,15 @@ class DataApiSettings:
         "SECONDS",
         group=Group.INDEX,
     )
+    webhook_allowed_hosts: tuple[tuple[str, int | None], ...] = setting(
+        (),
+        "webhook-allowed-hosts",
+        list_of(allowed_host),
+        "servers of webhooks that may be at private addresses and other ports: host, or host:port",
+        "HOSTS",
+        group=Group.HTTP,
+        display=display_hosts,
+    )
     compat: Compat = setting(
         Compat.AUTO,
         "compat",
@@ -114,3 +124,8 @@ class DataApiSettings:
         "BOOL",
         group=Group.HTTP,
     )
+
+    @property
+    def webhook_policy(self) -> AddressPolicy:
+        """The servers that webhooks may be on."""
+        return AddressPolicy(frozenset(ExemptServer(host, port, "/") for host, port in self.webhook_allowed_hosts))

@@ -55,12 +55,16 @@ class ApiAccess:
         """
 
         async def guarded(request: Request) -> Response:
-            if self._settings.require_api_key:
-                key = await self._key(request)
-                log_fields(request.scope)["api_key"] = key.name if key else None
+            await self.check_key(request)
             return await endpoint(request)
 
         return guarded
+
+    async def check_key(self, request: Request) -> None:
+        """Check the key if the settings require one. Raises ApiKeyRequired, ApiKeyRefused, StoreDown."""
+        if self._settings.require_api_key:
+            key = await self._key(request)
+            log_fields(request.scope)["api_key"] = key.name if key else None
 
     async def check(self, request: Request) -> None:
         """Check the key of a request, and that the caller has a unit left. Counts nothing, raises as `admit` does."""
@@ -153,6 +157,14 @@ def _key_text(request: Request) -> str | None:
     return next((str(value, "latin-1") for value in sent), None)
 
 
+def require_token(request: Request, admin_token: str) -> None:
+    """Raise AdminTokenRequired or AdminTokenRefused without the admin token; a daemon without one refuses all."""
+    if admin_token and "authorization" not in request.headers:
+        raise AdminTokenRequired
+    if not admin_token or not has_token(request.scope, admin_token):
+        raise AdminTokenRefused
+
+
 class UsageAccess(Struct, frozen=True):
     """The callers that may read the usage. admin_token: empty: requests from this machine are the administrator's."""
 
@@ -168,11 +180,5 @@ class UsageAccess(Struct, frozen=True):
         """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator and is not."""
         if self.readers is not UsageReaders.ADMIN:
             return
-        if not self.admin_token:
-            is_admin = is_from_this_machine(request.scope)
-        elif "authorization" not in request.headers:
-            raise AdminTokenRequired
-        else:
-            is_admin = has_token(request.scope, self.admin_token)
-        if not is_admin:
-            raise AdminTokenRefused
+        if self.admin_token or not is_from_this_machine(request.scope):
+            require_token(request, self.admin_token)

@@ -58,13 +58,7 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
     status, text = status_of(error, dialect), error_text(error)
     if dialect is Dialect.NODE:
         return PlainTextResponse(f"{text}\n", status, _headers(error))
-    detail = ErrorDetail(**error.detail)
-    if detail.validators and not shows_addresses:
-        signers = [
-            replace(signer, connections=without_addresses(signer.connections) if signer.connections else UNSET)
-            for signer in detail.validators
-        ]
-        detail = replace(detail, validators=tuple(signers))
+    detail = error_detail(error, shows_addresses=shows_addresses)
     phrase = HTTPStatus(status).phrase
     body: Error | MetricsApiError | KebabError
     if dialect is Dialect.V1:
@@ -79,6 +73,18 @@ def error_response(error: WarpsealError, dialect: Dialect, *, shows_addresses: b
     # The text may quote half of a surrogate pair, which msgspec does not encode.
     encoded = json.dumps(with_kebab_names(content) if dialect is Dialect.KEBAB else content, separators=(",", ":"))
     return Response(encoded, status, _headers(error), "application/json")
+
+
+def error_detail(error: WarpsealError, *, shows_addresses: bool) -> ErrorDetail:
+    """Return the detail of an error for a caller."""
+    detail = ErrorDetail(**error.detail)
+    if detail.validators and not shows_addresses:
+        signers = [
+            replace(signer, connections=without_addresses(signer.connections) if signer.connections else UNSET)
+            for signer in detail.validators
+        ]
+        detail = replace(detail, validators=tuple(signers))
+    return detail
 
 
 @lru_cache(_MAX_CACHED_NAMES)
@@ -130,10 +136,17 @@ def error_text(error: WarpsealError) -> str:
     return str(error) or (type(error).__doc__ or error.code).partition("\n")[0]
 
 
+def retry_after_s(error: WarpsealError) -> int | None:
+    """Return the seconds after which the caller may try again, within their bounds; None: the error names none."""
+    if error.retry_after_s is None:
+        return None
+    return min(error.max_retry_after_s, max(MIN_RETRY_AFTER_S, ceil(error.retry_after_s)))
+
+
 def _headers(error: WarpsealError) -> dict[str, str]:
     headers = {}
-    if error.retry_after_s is not None:
-        seconds = min(error.max_retry_after_s, max(MIN_RETRY_AFTER_S, ceil(error.retry_after_s)))
+    seconds = retry_after_s(error)
+    if seconds is not None:
         headers["retry-after"] = str(seconds)
     if isinstance(error, MethodNotAllowed):
         headers["allow"] = ", ".join(error.allowed)

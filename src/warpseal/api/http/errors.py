@@ -171,8 +171,8 @@ class AdminTokenRequired(WarpsealError):
 
 
 class AdminTokenRefused(WarpsealError):
-    """The admin token is wrong; or the daemon has none, and the request comes from another machine."""
+    """The admin token is wrong; or the daemon has none, and the path needs one, or the caller is on another machine."""
 
     code = "admin_token_refused"
     http_status = 403
-    default_text = "only the administrator may read this"
+    default_text = "only the administrator may do this: admin-token names the token"

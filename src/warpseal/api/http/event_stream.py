@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,10 +24,11 @@ _HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosni
 
 
 class EventStreams:
-    """The open streams of one path, at most `limit` in all and `limit_per_client` of one address.
+    """The open streams of events, at most `limit` in all and `limit_per_client` of one address.
 
-    stopping: set when the daemon stops, which ends the streams. write_timeout_s: for how long a client may leave a
-    write unread. heartbeat_s: after so long without events, a heartbeat is sent.
+    open: the places of streams, which those of gRPC take as well. stopping: set when the daemon stops, which ends the
+    streams. write_timeout_s: for how long a client may leave a write unread. heartbeat_s: after so long without events,
+    a heartbeat is sent.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class EventStreams:
         heartbeat_s: float = _HEARTBEAT_S,
     ) -> None:
         self._stopping = stopping
-        self._open = InFlight(limit, limit_per_client)
+        self.open = InFlight(limit, limit_per_client)
         self._write_timeout_s = write_timeout_s
         self._heartbeat_s = heartbeat_s
 
@@ -56,24 +57,13 @@ class EventStreams:
             return response
         del response.headers["content-length"]
 
-        async def write(send: Send) -> None:
-            loop = asyncio.get_running_loop()
-            part, silent_until = heartbeat(), 0.0
-            while True:
-                if part:
-                    async with asyncio.timeout(self._write_timeout_s):
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
-                    silent_until = loop.time() + self._heartbeat_s
-                try:
-                    async with asyncio.timeout_at(silent_until):
-                        part = await next_events()
-                except TimeoutError:
-                    part = heartbeat()
-
         async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-            with self._open.slot(client_address(scope)):
+            async def write(part: bytes) -> None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+
+            with self.open.slot(client_address(scope)):
                 await send({"type": "http.response.start", "status": 200, "headers": response.raw_headers})
-                writing = asyncio.create_task(write(send))
+                writing = asyncio.create_task(self.push(write, next_events, heartbeat, self._write_timeout_s))
                 leaving = asyncio.create_task(_disconnected(receive))
                 ends = (writing, leaving, asyncio.create_task(self._stopping.wait()))
                 try:
@@ -93,6 +83,30 @@ class EventStreams:
                         end.cancel()
 
         return _AppResponse(stream)
+
+    async def push(
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        next_events: Callable[[], Awaitable[bytes]],
+        heartbeat: Callable[[], bytes],
+        write_timeout_s: float | None,
+    ) -> NoReturn:
+        """Write a heartbeat, then events, and heartbeats in silence, until cancelled.
+
+        Raises TimeoutError if a write takes too long, and what `next_events` raises.
+        """
+        loop = asyncio.get_running_loop()
+        part, silent_until = heartbeat(), 0.0
+        while True:
+            if part:
+                async with asyncio.timeout(write_timeout_s):
+                    await write(part)
+                silent_until = loop.time() + self._heartbeat_s
+            try:
+                async with asyncio.timeout_at(silent_until):
+                    part = await next_events()
+            except TimeoutError:
+                part = heartbeat()
 
 
 class _AppResponse(Response):

@@ -13,9 +13,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
-from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from warpseal.api.http.client_network import IdleConnections
 from warpseal.api.http.error_response import Dialect, dialect_of, error_response
@@ -27,6 +24,7 @@ from warpseal.api.http.errors import (
     UnknownTransferCoding,
 )
 from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.uvicorn_parts import Config, HttpToolsProtocol, RequestResponseCycle, ServerState
 from warpseal.errors import WarpsealError
 from warpseal.runtime.request_id import new_request_id, request_id
 

@@ -23,16 +23,18 @@ from warpseal.warp.ids import id_text
 
 log = logging.getLogger("warpseal.api")
 
-HEADER: Final = b"x-request-id"
+REQUEST_ID: Final = "x-request-id"
 CLIENT_GONE: Final = 499
 """Logged as the status of a request whose client disconnected before the response."""
 
 _FIELDS: Final = "warpseal.log"
 _NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/liveness", "/ext/health/readiness")
-_PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", *_NODE_PROBES})
+_GRPC_PROBE: Final = "/grpc.health.v1.Health/Check"
+_PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", _GRPC_PROBE, *_NODE_PROBES})
 _SHOWN_CHARACTERS: Final = 200
 _FORWARDED: Final = b"forwarded"
 _X_FORWARDED: Final = b"x-forwarded-"
+_HEADER: Final = REQUEST_ID.encode()
 
 
 def log_fields(scope: Scope) -> dict[str, Any]:
@@ -68,7 +70,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        current = _given_id(scope) or new_request_id()
+        current = find_request_id(scope) or new_request_id()
         token = request_id.set(current)
         started = perf_counter()
         status = CLIENT_GONE
@@ -77,7 +79,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (HEADER, current.encode("ascii"))]
+                message["headers"] = [*message.get("headers", ()), (_HEADER, current.encode("ascii"))]
             await send(message)
 
         try:
@@ -86,18 +88,20 @@ class RequestLog:
             endpoint = scope.get("endpoint")
             route = endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)
             self._metrics.observe_http(route or "unknown", status)
-            _write_line(scope, status, perf_counter() - started)
+            log_request(scope, status, perf_counter() - started)
             request_id.reset(token)
 
 
-def _given_id(scope: Scope) -> str | None:
+def find_request_id(scope: Scope) -> str | None:
+    """Return the id that the caller chose for a request."""
     for name, value in scope["headers"]:
-        if name == HEADER:
+        if name == _HEADER:
             return parse_request_id(value)
     return None
 
 
-def _write_line(scope: Scope, status: int, duration_s: float) -> None:
+def log_request(scope: Scope, status: int, duration_s: float) -> None:
+    """Log the line of a request. status: that of HTTP."""
     # A probe that fails is asked every few seconds; what it says changes is logged where it changes.
     level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
     if not log.isEnabledFor(level):
@@ -139,10 +143,8 @@ class ErrorMiddleware:
             if started or not is_shutdown(scope):
                 raise
             await self._respond(ShuttingDown(), scope, receive, send)
-        except Exception as error:  # The edge of every request: its client gets a response, its error a log line.
-            if not isinstance(error, WarpsealError):
-                log.error("internal error, request failed", exc_info=error)
-                error = InternalError(f"internal error; see the log of request {request_id.get()} for details")
+        except Exception as error:  # noqa: BLE001 - the edge: the client gets a response, the error a log line
+            error = as_warpseal_error(error)
             if not started:
                 await self._respond(error, scope, receive, send)
 
@@ -151,6 +153,14 @@ class ErrorMiddleware:
         dialect = self._dialect or dialect_of(scope["path"])
         response = error_response(error, dialect, shows_addresses=is_from_this_machine(scope))
         await response(scope, receive, send)
+
+
+def as_warpseal_error(error: Exception) -> WarpsealError:
+    """Return the error of a request for its caller; any other exception is logged."""
+    if isinstance(error, WarpsealError):
+        return error
+    log.error("internal error, request failed", exc_info=error)
+    return InternalError(f"internal error; see the log of request {request_id.get()} for details")
 
 
 def is_shutdown(scope: Scope) -> bool:

@@ -7,14 +7,13 @@ from email.utils import formatdate
 from typing import Any, Final
 
 from starlette.types import ASGIApp
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from warpseal.api.http.client_network import IdleConnections
 from warpseal.api.http.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHttp
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.trusted_proxies import TrustedProxies
+from warpseal.api.http.uvicorn_parts import Config, ServerState
 
 SHUTDOWN_EVENT: Final = "shutdown_event"
 """Key of the ASGI scope's state: an event that is set when the grace period is over."""

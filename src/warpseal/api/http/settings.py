@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.trusted_proxies import IpNetwork, proxy_network
-from warpseal.runtime.settings import HOUR_S, Group, boolean, integer, list_of, seconds, setting, text, url
+from warpseal.runtime.settings import (
+    HOUR_S,
+    Group,
+    boolean,
+    integer,
+    list_of,
+    optional_path,
+    seconds,
+    setting,
+    text,
+    url,
+)
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
@@ -58,6 +70,22 @@ class ApiSettings:
         _PORT,
         "port for the Metrics API alone, on api-host; 0: a free port, which is logged; unset: on api-port only",
         "PORT",
+        group=Group.HTTP,
+    )
+    grpc_port: int | None = setting(
+        None,
+        "grpc-port",
+        _PORT,
+        "port of the gRPC API, on api-host; 0: a free port, which is logged; unset: no gRPC",
+        "PORT",
+        group=Group.HTTP,
+    )
+    grpc_tls_file: Path | None = setting(
+        None,
+        "grpc-tls-file",
+        optional_path,
+        "PEM file with the certificate chain and the private key of the gRPC API; unset: no TLS",
+        "FILE",
         group=Group.HTTP,
     )
     max_requests_in_flight: int = setting(

@@ -55,12 +55,16 @@ class TrustedProxies:
             return app
 
         async def with_client(scope: Scope, receive: Receive, send: Send) -> None:
-            client = self._forwarded_client(scope)
-            if client is not None:
-                scope[_CLIENT] = client
+            self.set_client(scope)
             await app(scope, receive, send)
 
         return with_client
+
+    def set_client(self, scope: Scope) -> None:
+        """Have `client_of` return the client behind the proxies."""
+        client = self._forwarded_client(scope)
+        if client is not None:
+            scope[_CLIENT] = client
 
     def _forwarded_client(self, scope: Scope) -> Client | None:
         """Return the client of a request through a trusted proxy; None if it came through none."""

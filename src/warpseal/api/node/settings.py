@@ -34,7 +34,7 @@ class NodeApiSettings:
         "",
         "admin-token",
         secret,
-        "bearer token for /ext/admin, and for usage-readers admin; unset: this machine only (never a flag)",
+        "bearer token for /ext/admin, webhooks, usage-readers admin; unset: this machine, no webhooks (never a flag)",
         "TOKEN",
         group=Group.HTTP,
         is_secret=True,

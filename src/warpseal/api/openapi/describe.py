@@ -15,7 +15,7 @@ import msgspec
 from warpseal.api.http.error_response import kebab_name
 
 JSON: Final = "application/json"
-METHODS: Final = ("get", "post", "put")
+METHODS: Final = ("get", "post", "put", "delete")
 COMPONENT: Final = "#/components/schemas/{name}"
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _KEBAB: Final = "Kebab"
@@ -161,6 +161,7 @@ _PATH_PARAMETERS: Final = {
     "address": describe_text("An account or a contract: 0x and 40 hexadecimal digits, in any case."),
     "tokenId": describe_text("A token's id, decimal."),
     "messageId": describe_text("A message's id in its messengers, hex or base58-check."),
+    "webhookId": describe_text("A webhook's id."),
     "txHash": describe_text("A P-Chain transaction's id, base58-check or hex."),
     "asset": describe_text("The name of a file."),
 }

@@ -19,6 +19,9 @@ from warpseal.api.data.operations import (
     PRIMARY_NETWORK,
     SUBNETS,
     USAGE,
+    WEBHOOK,
+    WEBHOOK_TEST,
+    WEBHOOKS,
     Operation,
 )
 from warpseal.api.data.parameters import Parameter
@@ -66,6 +69,7 @@ from warpseal.api.signing.bodies import (
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
+from warpseal.events.webhooks import Webhook, WebhookDelivery, WebhookList
 from warpseal.l1.explain import Explanation
 from warpseal.version import __version__
 
@@ -107,6 +111,7 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_signing_paths(),
         **_service_paths(),
         **history,
+        **_webhook_paths(),
         **describe_node_paths(),
         **describe_gateway_paths(),
         **describe_pages(),
@@ -138,6 +143,7 @@ _RESOURCES: Final = dict.fromkeys(
         *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
         *(Health, Readiness),
         *(VerifyRequest, PreflightAnswer),
+        *(Webhook, WebhookDelivery, WebhookList),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
     )
@@ -195,6 +201,24 @@ def _signing_paths() -> Paths:
         OperationRow("post", _V1_VERIFY, "verifySignedMessage", verify, preflight, body=verify_body),
     )
     return describe_paths(_SIGNING, operations)
+
+
+def _webhook_paths() -> Paths:
+    """Return the descriptions of the webhooks."""
+    add = "Send events to a URL from now on; only this response has the secret that signs the requests."
+    test = "Send a request without events; if that succeeds, a webhook that fails or is paused continues."
+    fields = {parameter.name: parameter.schema for parameter in WEBHOOKS.parameters}
+    body = {"type": "object", "properties": fields, "required": ["url"]}
+    operations = (
+        OperationRow("get", WEBHOOKS.path, "listWebhooks", "All webhooks.", {200: WebhookList, **_ERRORS}),
+        OperationRow("post", WEBHOOKS.path, "addWebhook", add, {201: Webhook, **_ERRORS}, body=body),
+        OperationRow("delete", WEBHOOK.path, "removeWebhook", "Send no more events.", {200: Webhook, **_ERRORS}),
+        OperationRow("post", WEBHOOK_TEST.path, "testWebhook", test, {200: WebhookDelivery, **_ERRORS}),
+    )
+    paths = describe_paths(EVENT_LOG, operations)
+    for described in (operation for item in paths.values() for operation in item.values()):
+        described |= {"security": [{ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
+    return paths
 
 
 def _service_paths() -> Paths:

@@ -6,7 +6,8 @@ in which errors are found, because the text of a 400 names the first one.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from warpseal.aggregation.errors import NothingToSign, UnusableJustification
 from warpseal.aggregation.service import AggregationRequest
@@ -46,6 +47,13 @@ def parse_aggregation_request(
     aggregation resolves its message.
     """
     fields = read_fields(body, ignore_unknown=settings.ignore_unknown_fields)
+    return build_aggregation_request(fields, settings, chains)
+
+
+def build_aggregation_request(
+    fields: Mapping[str, Any], settings: ApiSettings, chains: PrimaryChains | None = None
+) -> AggregationRequest | DeliveryRequest:
+    """Return the request with the fields that `read_fields` returns. Raises as `parse_aggregation_request` does."""
     message, justification = _subject(
         fields.get("message", ""), fields.get("justification", ""), settings.max_message_bytes
     )

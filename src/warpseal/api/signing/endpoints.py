@@ -53,7 +53,8 @@ from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import NodeID, SubnetID, id_text
+from warpseal.warp.ids import MessageID, NodeID, SubnetID, id_text
+from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 UNCHECKED_HEADER: Final = "X-Warpseal-Unchecked"
@@ -78,7 +79,7 @@ class SigningServices:
     readiness: of the Primary Network and each tracked subnet. background: state of what signing does not need.
     missing_connection: why a node is not connected. underfunded: the L1 validators of a tracked subnet without enough
     balance. refresh_status: reads the old parts of the background state again. primary_chains: raises NodeUnavailable.
-    first_signed: the first message that was signed since the start.
+    first_signed: the first message that was signed since the start. find_message: of the store; raises StoreDown.
     """
 
     network_id: int
@@ -95,16 +96,20 @@ class SigningServices:
     verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] = field(kw_only=True)
     primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
     first_signed: Callable[[], bytes | None] = field(kw_only=True)
+    find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]] = field(kw_only=True)
 
 
 class AggregatorEndpoints:
-    """Parses a request, calls a service once, encodes its result."""
+    """Parses a request, calls a service once, encodes its result.
+
+    in_flight: the places of requests, which those by gRPC take as well.
+    """
 
     def __init__(self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics) -> None:
         self._gate = gate
         self._settings = settings
         self._metrics = metrics
-        self._in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
+        self.in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
         self._chains: PrimaryChains | None = None
         self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
 
@@ -135,27 +140,27 @@ class AggregatorEndpoints:
 
     async def l1_message(self, request: Request) -> Response:
         """GET /v1/signatureAggregator/{network}/aggregateSignatures/{txHash}."""
-        with self._counted():
+        with self.counted():
             params = request.path_params
             query = params["tx_hash"], request.query_params.multi_items(), self._settings
             try:
                 l1_query = parse_l1_query(*query)
             except UnresolvedChain:
-                l1_query = parse_l1_query(*query, await self._primary_chains())
+                l1_query = parse_l1_query(*query, await self.primary_chains())
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
-            with self._in_flight.slot(client_address(request.scope)):
+            with self.in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)
                 response = await cancel_on_disconnect(work, request.scope)
         return response
 
     async def verify(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/verify."""
-        with self._in_flight.slot(client_address(request.scope)):
+        with self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
                 preflight = parse_preflight_request(body, self._settings)
             except UnresolvedChain:
-                preflight = parse_preflight_request(body, self._settings, await self._primary_chains())
+                preflight = parse_preflight_request(body, self._settings, await self.primary_chains())
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
@@ -169,18 +174,18 @@ class AggregatorEndpoints:
         return await services.verify(preflight)
 
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
-        with self._counted(), self._in_flight.slot(client_address(request.scope)):
+        with self.counted(), self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
                 parsed = self._parse(body)
             except UnresolvedChain:
-                parsed = parse_aggregation_request(body, self._settings, await self._primary_chains())
+                parsed = parse_aggregation_request(body, self._settings, await self.primary_chains())
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
             message = (parsed.aggregation if isinstance(parsed, DeliveryRequest) else parsed).message
             if message is not None:
                 log_fields(request.scope)["message_id"] = message.id
-            signed = await cancel_on_disconnect(self._aggregate_admitted(parsed, network), request.scope)
+            signed = await cancel_on_disconnect(self.sign(parsed, network), request.scope)
         aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
             height=aggregation.height, signers=aggregation.signers, cached=aggregation.cached
@@ -193,14 +198,20 @@ class AggregatorEndpoints:
             return parse_aggregation_request(body, self._settings)
         return self._parse_cached(body)
 
-    async def _primary_chains(self) -> PrimaryChains:
+    async def primary_chains(self) -> PrimaryChains:
+        """Return the ids of the network's X- and C-Chain, which a request may name by letter."""
         if self._chains is None:
             self._chains = await (await self._gate.wait()).primary_chains()
         return self._chains
 
-    async def _aggregate_admitted(
-        self, request: AggregationRequest | DeliveryRequest, network: str | None
+    async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        """Return a stored message. Raises StoreDown."""
+        return await (await self._gate.wait()).find_message(message_id)
+
+    async def sign(
+        self, request: AggregationRequest | DeliveryRequest, network: str | None = None
     ) -> Aggregation | Delivery[Aggregation]:
+        """Return the signed message as soon as the services are there. network: as the path names it."""
         if isinstance(request, DeliveryRequest):
             services, timeout_s = await self._admit(request.aggregation.timeout_s, network)
             if timeout_s != request.aggregation.timeout_s:
@@ -209,20 +220,27 @@ class AggregatorEndpoints:
         services, timeout_s = await self._admit(request.timeout_s, network)
         return await services.aggregate(_with_timeout(request, timeout_s))
 
-    async def _l1_response(self, query: L1Query, network: str, scope: Scope) -> Response:
+    async def sign_l1(self, query: L1Query, network: str | None = None) -> L1SignedMessage | Delivery[L1SignedMessage]:
+        """Return the signed message of a transaction as soon as the services are there."""
         services, timeout_s = await self._admit(query.request.timeout_s, network)
         request = _with_timeout(query.request, timeout_s)
+        if query.delivery is None:
+            return await services.l1_message(request)
+        return await services.deliver_l1_message(replace(query.delivery, l1=request))
+
+    async def _l1_response(self, query: L1Query, network: str, scope: Scope) -> Response:
         if query.is_explain:
+            services, timeout_s = await self._admit(query.request.timeout_s, network)
+            request = _with_timeout(query.request, timeout_s)
             explained = replace(query.delivery or L1DeliveryRequest(request), l1=request)
             return json_response(await services.explain_l1_message(explained), 200)
-        if query.delivery is None:
-            signed = await services.l1_message(request)
-            content = SignedL1Message(signed_message=signed.signed_message.hex())
+        result = await self.sign_l1(query, network)
+        if isinstance(result, Delivery):
+            signed, content, headers = result.result, _signed_message(result, SignedL1Message), result.headers
+        else:
+            signed, content = result, SignedL1Message(signed_message=result.signed_message.hex())
             height_header = {HEIGHT_SOURCE_HEADER: signed.height_source}
             headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(height_header)
-        else:
-            delivery = await services.deliver_l1_message(replace(query.delivery, l1=request))
-            signed, content, headers = delivery.result, _signed_message(delivery, SignedL1Message), delivery.headers
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
@@ -246,7 +264,7 @@ class AggregatorEndpoints:
         return services, timeout_s
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def counted(self) -> Iterator[None]:
         """Count a request, and its duration or its error."""
         self._metrics.aggregation_requested()
         started = perf_counter()

@@ -96,7 +96,12 @@ def read_fields(body: bytes, *, ignore_unknown: bool) -> dict[str, Any]:
     Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
     daemon's default. Raises UndecodableBody, InvalidTimeout, UnknownField or ConflictingSpellings.
     """
-    return read_object(body, BODY_FIELDS, _CONVERTERS, ignore_unknown=ignore_unknown)
+    return convert_fields(_decode(body), ignore_unknown=ignore_unknown)
+
+
+def convert_fields(pairs: Iterable[tuple[str, Any]], *, ignore_unknown: bool = False) -> dict[str, Any]:
+    """Return the fields of a request from their names and JSON values. Raises as `read_fields` does."""
+    return BODY_FIELDS.collect(pairs, lambda name, value: _CONVERTERS[name](name, value), ignore_unknown=ignore_unknown)
 
 
 def read_object(

@@ -162,6 +162,85 @@
     target.classList.add("done");
     setTimeout(() => target.classList.remove("done"), 1500);
   });
+  // The life of one ICM message. Anyone may have sent it: all of it is set as text.
+  let lookups = 0;
+  const addPart = (parent, name, text, kind = "") => {
+    const part = document.createElement(name);
+    part.textContent = text;
+    part.className = kind;
+    parent.append(part);
+    return part;
+  };
+  const addId = (parent, id) => {
+    addPart(parent, "code", id.length > 20 ? `${id.slice(0, 8)}…${id.slice(-5)}` : id).title = id;
+  };
+  const weightShare = (weight, total) => `${(Number(weight) / Number(total) * 100).toFixed(1)}\u00a0%`;
+  const signatureText = ({ state = "not known", signedWeight, requiredWeight, totalWeight }) => {
+    const words = state.replaceAll("_", " ");
+    return signedWeight && requiredWeight ? `${words}, ${weightShare(signedWeight, totalWeight)} of ${weightShare(requiredWeight, totalWeight)}` : words;
+  };
+  // Name, color, Unix seconds if they are known, and a text of each step.
+  const stepsOf = (message, facts) => {
+    const { sourceTransaction: sent, destinationTransaction: received, messageExecuted, receiptDelivered } = message;
+    const signature = facts.signature ?? {}, isSigned = received || signature.state === "signed", hasFailed = facts.state === "failed";
+    return [
+      ["sent", sent ? "ok" : "soft", sent?.timestamp, sent ? "" : "its source is not indexed"],
+      ["signed", isSigned ? "ok" : signature.state === "impossible" ? "bad" : "warn", undefined, received ? "" : signatureText(signature)],
+      ["received", received ? "ok" : "warn", received?.timestamp, received ? "" : "not yet"],
+      ["executed", messageExecuted ? "ok" : hasFailed ? "bad" : "soft", hasFailed ? facts.since : undefined, messageExecuted ? "" : hasFailed ? "failed" : received ? "no" : "not yet"],
+      ["receipt", receiptDelivered ? "ok" : "soft", undefined, receiptDelivered ? "" : "not yet"],
+    ];
+  };
+  const showMessage = (life, message) => {
+    const facts = message.warpseal ?? {}, card = addPart(life, "div", "", "card"), steps = addPart(card, "ol", "", "steps");
+    for (const [name, kind, second, text] of stepsOf(message, facts)) {
+      const step = addPart(steps, "li", "", kind);
+      addPart(step, "b", `${kind === "ok" ? "✓ " : ""}${name}`);
+      if (text) addPart(step, "span", text);
+      if (second !== undefined) addPart(step, "time", "").dateTime = new Date(second * 1000).toISOString();
+    }
+    if (facts.retry) addPart(card, "p", facts.retry.text);
+    const { missing = [], totalWeight } = facts.signature ?? {};
+    const list = addPart(card, "ul", "");
+    for (const { nodeIds, weight, reason, state } of missing) {
+      const item = addPart(list, "li", "");
+      for (const nodeId of nodeIds) addId(item, nodeId);
+      addPart(item, "span", ` ${weightShare(weight, totalWeight)}, ${(state ?? reason).replaceAll("_", " ")}`);
+    }
+    const route = addPart(card, "p", "", "numbers soft");
+    for (const [name, account, chain] of [["from", message.from, message.sourceBlockchainId], ["to", message.to, message.destinationBlockchainId]]) {
+      const side = addPart(route, "span", `${name} `);
+      addId(side, account);
+      side.append(" on ");
+      addId(side, chain);
+    }
+    for (const [name, transaction] of [["sent in", message.sourceTransaction], ["received in", message.destinationTransaction]]) {
+      if (transaction) addId(addPart(route, "span", `${name} `), transaction.txHash);
+    }
+    showTimes(life);
+    addCopyButtons(life);
+  };
+  const lookUp = async (id) => {
+    const life = byId("life"), lookup = ++lookups;
+    life.replaceChildren();
+    if (!id) return;
+    addPart(life, "p", "…", "soft");
+    const shown = document.createElement("div");
+    try {
+      const response = await fetch(`/v1/icm/messages/${encodeURIComponent(id)}`), message = await response.json();
+      if (response.ok) showMessage(shown, message);
+      else addPart(shown, "p", message.message, "bad");
+    } catch (error) {
+      shown.replaceChildren();
+      addPart(shown, "p", `No answer that can be shown: ${error.message}`, "bad");
+    }
+    // A later search may have been answered before.
+    if (lookup === lookups) life.replaceChildren(shown);
+  };
+  if (byId("icm")) {
+    byId("icm").hidden = false;
+    byId("message").addEventListener("change", ({ target }) => lookUp(target.value.trim()));
+  }
   for (const section of document.querySelectorAll("#state, main > section:not(#validators)")) addCopyButtons(section);
   byId("tools").hidden = false;
   live.hidden = false;

@@ -55,6 +55,7 @@ _MAX_RECENT: Final = 10
 """Aggregations that are shown until the reader unfolds the rest."""
 _SHORT_ID: Final = 20
 _FORWARDED: Final = "gateway"
+_INDEXED: Final = "index"
 _STAGES: Final = ("validators", "connect", "collect", "verify")
 _CHAIN_HEADS: Final = ("Chain", "Kind", "Height", "Height of the node", "Blocks a second", "Caught up in", "Notes")
 _COLUMNS: Final = (
@@ -130,6 +131,10 @@ def _page(
     yield f'<div id="state">{sections["state"]}</div></header><main>'
     for name, head in (("subnets", "Subnets"), ("forecasts", "Forecast")):
         yield f'<section><h2>{head}</h2><div id="{name}">{sections[name]}</div></section>'
+    if any(chain.kind == _INDEXED and chain.evm_chain_id is not None for chain in document.chains):
+        yield '<section id="icm" hidden><h2>ICM message</h2><div class="tools"><input id="message" type="search"'
+        yield ' placeholder="Id of a message" aria-label="Id of an ICM message" maxlength="80"></div>'
+        yield '<div id="life" aria-live="polite"></div></section>'
     yield f'<section><h2>Recent aggregations</h2><div id="hour">{sections["hour"]}</div>'
     yield f'<div id="aggregations">{sections["aggregations"]}</div></section>'
     for name, head in (("nodes", "Upstream nodes"), ("chains", "Chains")):

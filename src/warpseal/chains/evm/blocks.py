@@ -6,6 +6,7 @@ Source of truth: the Ethereum JSON-RPC specification; avalanchego `graft/coreth/
 
 from __future__ import annotations
 
+from binascii import unhexlify
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -14,7 +15,7 @@ from msgspec import Struct, field
 
 T = TypeVar("T")
 
-RawJson = bytes | msgspec.Raw
+RawJson = bytes | msgspec.Raw | memoryview
 """JSON, or the part of a larger text of JSON, which is decoded without a copy."""
 
 ADDRESS_BYTES: Final = 20
@@ -121,12 +122,10 @@ def parse_quantity(text: str, bits: int = 64) -> int:
 def parse_bytes(text: str, length: int | None = None) -> bytes:
     """Return the bytes that a node writes in hex with 0x, `length` of them if given. Raises MalformedBlock."""
     try:
-        raw = bytes.fromhex(text[2:])
+        raw = unhexlify(text[2:])
     except ValueError:
         raise MalformedBlock(f"not hex: {text[:80]!r}") from None
-    size = len(raw)
-    # The lengths differ if there is white space in the text.
-    if text[:2] != "0x" or len(text) != 2 + 2 * size or (size != length and length is not None):
+    if text[:2] != "0x" or (length is not None and len(raw) != length):
         raise MalformedBlock(f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}")
     return raw
 

@@ -19,6 +19,7 @@ from warpseal.chains.evm.blocks import (
     EvmHeader,
     EvmReceipt,
     MalformedBlock,
+    RawJson,
     decode_receipts,
     parse_bytes,
     parse_quantity,
@@ -149,7 +150,7 @@ class UnprovenBlock(NamedTuple):
     """A block whose receipts are to be checked against its receiptsRoot. receipts: the JSON of all of them."""
 
     number: int
-    receipts: bytes
+    receipts: RawJson
     receipts_root: str
 
 

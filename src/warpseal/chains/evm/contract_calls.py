@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from eth_hash.auto import keccak
-
+from warpseal.chains.keccak import keccak
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from eth_hash.auto import keccak
 from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import (
@@ -22,6 +21,7 @@ from warpseal.chains.evm.blocks import (
 )
 from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
 from warpseal.chains.evm.icm_events import ICM_READERS, IcmReader
+from warpseal.chains.keccak import keccak
 from warpseal.runtime.lazy import LazyModule
 
 if TYPE_CHECKING:

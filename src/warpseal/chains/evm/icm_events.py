@@ -9,10 +9,10 @@ each in exactly one way. Source of truth: icm-contracts `ITeleporterMessenger.so
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,10 +27,10 @@ from warpseal.warp.ids import ChainID
 from warpseal.warp.message import WARP_PRECOMPILE, AddressedCall, Hash, UnsignedMessage, unwrap_log_data
 
 if TYPE_CHECKING:
-    from eth_hash import auto as eth_hash
+    from warpseal.chains import keccak
 else:
     # Signing decodes messages and needs no hash of it.
-    eth_hash = LazyModule("eth_hash.auto")
+    keccak = LazyModule("warpseal.chains.keccak")
 
 MESSENGER_V1: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 """Where version 1.0.0 is deployed on every chain; other deployments have other addresses."""
@@ -44,7 +44,7 @@ NO_ACCOUNT: Final = bytes(ADDRESS_BYTES)
 _NUMBER_BITS: Final = 63
 _PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
 # nonce, sender, (version 2: the messenger,) destination, recipient, gas limit; offsets of relayers, receipts and body.
-_HEADS: Final = (struct.Struct("32s12s20s32s12s20s32s32s32s32s"), struct.Struct("32s12s20s12s20s32s12s20s32s32s32s32s"))
+_HEADS: Final = (struct.Struct("32s12x20s32s12x20s32s96s"), struct.Struct("32s12x20s12x20s32s12x20s32s96s"))
 _NO_LISTS: Final = bytes(2 * HASH_BYTES)
 _WARP_HEAD_BYTES: Final = 42
 # Of an addressed call: codec version, type, and the length of the sender.
@@ -173,58 +173,32 @@ IcmEvents = tuple[IcmEvent, ...]
 def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFields | None:
     """Return the message that begins at `start` and ends with the data; None for all but its only encoding."""
     head = _HEADS[is_v2]
-    if len(data) < start + head.size:
-        return None
-    nonce, pad, sender, *origin, destination, recipient_pad, recipient, gas, _, _, _ = head.unpack_from(data, start)
     lists_at = start + head.size
-    body_at = lists_at + len(_NO_LISTS)
-    tail = b"" if data[lists_at:body_at] == _NO_LISTS else _read_tail(data, lists_at)
-    if tail is None:
+    if len(data) < lists_at:
         return None
-    if tail:
-        body_at = lists_at + len(tail)
-    offsets = _offsets(head.size, tail) if tail else _NO_LIST_OFFSETS[is_v2]
-    size = int.from_bytes(data[body_at : body_at + HASH_BYTES])
-    body_at += HASH_BYTES
+    *values, _ = head.unpack_from(data, start)
+    tail = b"" if data.startswith(_NO_LISTS, lists_at) else _read_tail(data, lists_at)
+    if tail is None or data[start:lists_at] != _pack_head(is_v2, values, tail):
+        return None
+    body_at = lists_at + (len(tail) or len(_NO_LISTS)) + HASH_BYTES
+    size = int.from_bytes(data[body_at - HASH_BYTES : body_at])
     end = body_at + size
-    if (
-        len(data) - end != -size % HASH_BYTES
-        or any(data[end:])
-        or data[lists_at - len(offsets) : lists_at] != offsets
-        or pad != _PADDING
-        or recipient_pad != _PADDING
-        or (is_v2 and origin[0] != _PADDING)
-    ):
+    if len(data) - end != -size % HASH_BYTES or data.count(0, end) != len(data) - end:
         return None
+    origin = values.pop(2) if is_v2 else None
+    nonce, sender, destination, recipient, gas = values
     return MessageFields(
-        int.from_bytes(nonce),
-        sender,
-        origin[1] if is_v2 else None,
-        ChainID(destination),
-        recipient,
-        int.from_bytes(gas),
-        tail,
-        data[body_at:end],
+        int.from_bytes(nonce), sender, origin, destination, recipient, int.from_bytes(gas), tail, data[body_at:end]
     )
 
 
 def encode_message(fields: MessageFields) -> bytes:
     """Return the bytes from which `decode_message` reads the fields: without the offset before them in a payload."""
-    addresses = [fields.sender, *([fields.origin] if fields.origin is not None else [])]
-    return b"".join(
-        (
-            fields.nonce.to_bytes(HASH_BYTES),
-            *(_PADDING + address for address in addresses),
-            fields.destination,
-            _PADDING + fields.recipient,
-            fields.gas_limit.to_bytes(HASH_BYTES),
-            _offsets(_HEADS[fields.origin is not None].size, fields.tail),
-            fields.tail or _NO_LISTS,
-            len(fields.body).to_bytes(HASH_BYTES),
-            fields.body,
-            bytes(-len(fields.body) % HASH_BYTES),
-        )
-    )
+    nonce, sender, origin, destination, recipient, gas, tail, body = fields
+    senders = (sender,) if origin is None else (sender, origin)
+    values = nonce.to_bytes(HASH_BYTES), *senders, destination, recipient, gas.to_bytes(HASH_BYTES)
+    head, padding = _pack_head(origin is not None, values, tail), bytes(-len(body) % HASH_BYTES)
+    return b"".join((head, tail or _NO_LISTS, len(body).to_bytes(HASH_BYTES), body, padding))
 
 
 def encode_call(caller: bytes, fields: MessageFields) -> bytes:
@@ -243,7 +217,7 @@ def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes]
 
 def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
     """Return the 32 bytes by which the contracts identify a message; not the id of its Warp message."""
-    return eth_hash.keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
+    return keccak.keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
 
 
 class IcmReader:
@@ -388,14 +362,19 @@ def _read_tail(data: bytes, start: int) -> bytes | None:
     return data[start:end] if is_padded else None
 
 
-def _offsets(head_size: int, tail: bytes) -> bytes:
+# Nearly all messages have no lists.
+@lru_cache(maxsize=64)
+def _offsets(head_bytes: int, relayers: int, list_bytes: int) -> bytes:
     """Return the offsets of relayers, receipts and body."""
-    receipts = head_size + HASH_BYTES * (1 + int.from_bytes(tail[:HASH_BYTES]))
-    body = head_size + (len(tail) or len(_NO_LISTS))
-    return b"".join(offset.to_bytes(HASH_BYTES) for offset in (head_size, receipts, body))
+    offsets = head_bytes, head_bytes + HASH_BYTES * (1 + relayers), head_bytes + list_bytes
+    return b"".join(offset.to_bytes(HASH_BYTES) for offset in offsets)
 
 
-_NO_LIST_OFFSETS: Final = tuple(_offsets(head.size, b"") for head in _HEADS)
+def _pack_head(is_v2: bool, values: Sequence[bytes], tail: bytes) -> bytes:
+    """Return the words before the lists. values: all but the offsets."""
+    head = _HEADS[is_v2]
+    offsets = _offsets(head.size, int.from_bytes(tail[:HASH_BYTES]), len(tail or _NO_LISTS))
+    return head.pack(*values, offsets)
 
 
 def _fee(words: bytes) -> tuple[bytes, int]:
@@ -413,15 +392,14 @@ def _kind_of(message: bytes) -> PayloadKind:
     with suppress(MalformedMessage):
         Hash.parse(payload)
         return PayloadKind.HASH
-    try:
+    with suppress(MalformedMessage):
         call = AddressedCall.parse(payload)
-    except MalformedMessage:
-        return PayloadKind.UNKNOWN
-    for kind, parse in _L1_PAYLOADS.items():
-        with suppress(MalformedMessage):
-            parse(call.payload)
-            return kind
-    return PayloadKind.ADDRESSED_CALL
+        for kind, parse in _L1_PAYLOADS.items():
+            with suppress(MalformedMessage):
+                parse(call.payload)
+                return kind
+        return PayloadKind.ADDRESSED_CALL
+    return PayloadKind.UNKNOWN
 
 
 _L1_PAYLOADS: Final[dict[PayloadKind, Callable[[bytes], object]]] = {

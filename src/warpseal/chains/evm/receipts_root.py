@@ -7,7 +7,7 @@ blocks after Helicon have the root of other blocks' receipts (ACP-194).
 from __future__ import annotations
 
 from binascii import unhexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +20,7 @@ from warpseal.chains.evm.blocks import (
     ReceiptLog,
     parse_quantity,
 )
+from warpseal.chains.keccak import keccak
 
 _TYPE_BITS: Final = 7
 # RLP: a string or a list of at most 55 bytes has its length in its first byte.
@@ -47,7 +48,7 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
     _check_hex([topic for log in logs for topic in log.topics], HASH_BYTES)
     _check_hex([receipt.logs_bloom for receipt in receipts], BLOOM_BYTES)
     leaves = [(_encode_number(index).hex(), _encode_receipt(receipt)) for index, receipt in enumerate(receipts)]
-    return _keccak(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
+    return keccak(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
 
 
 def _check_hex(values: Sequence[str], length: int) -> None:
@@ -85,7 +86,7 @@ def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
 
 
 def _hash_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
-    return _HASH_PREFIX + _keccak(_encode_node(leaves, depth))
+    return _HASH_PREFIX + keccak(_encode_node(leaves, depth))
 
 
 # Keys of few nibbles; all blocks have the same ones.
@@ -161,17 +162,4 @@ def _encode_length(size: int, kind: int) -> bytes:
     return bytes([kind + _SHORT_BYTES + len(length)]) + length
 
 
-def _load_keccak() -> Callable[[bytes], bytes]:
-    """Return Keccak-256. For values of a receipt's size, safe-pysha3 takes a third of the time of pycryptodome."""
-    try:
-        from sha3 import keccak_256
-    except ImportError:
-        # It has packages for Linux only.
-        from eth_hash.auto import keccak
-
-        return keccak
-    return lambda raw: bytes(keccak_256(raw).digest())
-
-
-_keccak: Final = _load_keccak()
 _BLOOM_PREFIX: Final = _encode_length(BLOOM_BYTES, _STRING)

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-import aiohttp
 import msgspec
 
 from warpseal.forwarding.settings import EvmRpcSettings
+from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure

@@ -5,33 +5,34 @@ Messages are drawn at random, to be compared with what their messengers say.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import zip_longest
 from random import Random
 from typing import Final, NamedTuple
 
-from eth_hash.auto import keccak
-from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.blocks import HASH_BYTES
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import (
+    NO_ACCOUNT,
     ChangeKind,
     IcmReceive,
     IcmSend,
     MessageFields,
-    Outcome,
     PayloadKind,
     encode_message,
     message_id,
 )
+from warpseal.chains.keccak import keccak
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
-from warpseal.index.evm.icm_writer import read_icm_rows
-from warpseal.index.evm.keys import block_key, height_of, unpack
-from warpseal.index.evm.resources import read_addresses
+from warpseal.index.evm.icm_queries import icm_messages
+from warpseal.index.evm.icm_writer import ids_of, read_icm_rows, receive_row, send_row
+from warpseal.index.evm.keys import block_key, unpack
+from warpseal.index.evm.records import ReceivedMessage
 from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
@@ -46,9 +47,11 @@ _HAS_RETRY: Final = (
     " WHERE m.message = r.key AND c.kind = 4)"
 )
 _MAX_WORD: Final = 2 ** (8 * HASH_BYTES) - 1
-_CHANGES: Final = (
-    "SELECT c.kind, c.amount FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
-    " WHERE m.message = ? ORDER BY c.key"
+# The newest fee: `SentMessage` has only that of the last changes.
+_CONTENT: Final = (
+    "SELECT s.gas_limit, s.warp_sender, coalesce((SELECT c.amount FROM icm_message_changes m JOIN icm_changes c"
+    f" ON c.key = m.change WHERE m.message = s.key AND c.kind = {ChangeKind.FEE} ORDER BY c.key DESC LIMIT 1), s.fee)"
+    " FROM icm_sends s WHERE s.key = ?"
 )
 # What each derived table must have, and what it has.
 _EQUAL: Final = {
@@ -167,17 +170,6 @@ class SampledMessage(NamedTuple):
     results: dict[str, ExpectedResult]
 
 
-class StoredMessage(NamedTuple):
-    """A row as an event. has_content: gas limit, tail and body are stored.
-
-    The origin of a sent message is None only if the messenger is its Warp sender, so that it has version 1.
-    """
-
-    event: IcmSend | IcmReceive
-    tx_fee: int
-    has_content: bool = True
-
-
 def sample_messages(connection: Connection, count: int, random: Random) -> list[int]:
     """Draw at most `count` keys, half of sends and half of receives."""
     sample = set[int]()
@@ -191,9 +183,9 @@ def sample_messages(connection: Connection, count: int, random: Random) -> list[
 
 def read_message(connection: Connection, key: int) -> SampledMessage:
     """Return a message as it is now."""
-    ((event, _, _),) = _stored_messages(connection, key, key + 1)
-    id_ = event.message_id
-    if isinstance(event, IcmReceive):
+    message = icm_messages(ReadSession(connection), 0.0, [key])[key]
+    id_ = message.message_id
+    if isinstance(message, ReceivedMessage):
         # Of a messenger that counts from the first block of the chain on.
         text = (
             "SELECT count(*) FROM icm_receives r JOIN icm_receives o USING (source, messenger)"
@@ -201,27 +193,31 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
             " WHERE r.key = ? AND m.first = 0 AND c.icm_first = 0"
         )
         ((received,),) = bulk.fetch(connection, text, key)
-        redeemer = int.from_bytes(event.redeemer)
+        redeemer = int.from_bytes(message.redeemer)
         results = {
             "messageReceived": ExpectedResult(id_, 1, 1),
             "getRelayerRewardAddress": ExpectedResult(id_, redeemer, redeemer),
             # An event does not say whether a receipt was taken from the queue: its size has only a bound.
-            "getReceiptQueueSize": ExpectedResult(event.source, 0, received or _MAX_WORD),
+            "getReceiptQueueSize": ExpectedResult(message.source, 0, received or _MAX_WORD),
         }
-        return SampledMessage(event.messenger, id_, results)
-    changes = bulk.fetch(connection, _CHANGES, key)
-    has_receipt = any(change.kind == ChangeKind.RECEIPT for change in changes)
-    fees = [event.fee, *(unpack(bytes(change.amount)) for change in changes if change.kind == ChangeKind.FEE)]
-    fee = 0 if has_receipt else int.from_bytes(event.fee_asset) << 8 * HASH_BYTES | fees[-1]
-    low, high = (0, 0) if has_receipt else (1, _MAX_WORD)
-    if event.message.origin is None and not has_receipt:
-        # Of version 2 only whether there is one.
-        low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encode_message(event.message)))
+        return SampledMessage(message.messenger, id_, results)
+    low, high, fee = 0, 0, 0
+    if not message.has_receipt:
+        ((gas_limit, warp_sender, reward),) = bulk.fetch(connection, _CONTENT, key)
+        fee = int.from_bytes(message.asset) << 8 * HASH_BYTES | unpack(bytes(reward))
+        low, high = 1, _MAX_WORD
+        if warp_sender is None:
+            # Of version 2 only whether there is one.
+            fields = MessageFields(
+                message.nonce, message.sender, None, message.destination, message.recipient, unpack(bytes(gas_limit)),
+                message.tail, message.body or b"",
+            )  # fmt: skip
+            low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encode_message(fields)))
     results = {
         "getMessageHash": ExpectedResult(id_, low, high),
         "getFeeInfo": ExpectedResult(id_, fee, fee, 2 * HASH_BYTES),
     }
-    return SampledMessage(event.messenger, id_, results)
+    return SampledMessage(message.messenger, id_, results)
 
 
 def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
@@ -233,68 +229,30 @@ def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
     text = "SELECT i.id, m.first FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
     firsts = {bytes(raw): key for raw, key in bulk.fetch(connection, text)}
     text = f"SELECT key FROM icm_changes WHERE key >= ? AND key < ? AND kind = {ChangeKind.RESENT}"
-    resent = {row.key - start for row in bulk.fetch(connection, text, start, end)}
-    rows = {row.event.position: row for row in _stored_messages(connection, start, end)}
+    resent = {row.key for row in bulk.fetch(connection, text, start, end)}
+    stored = read_icm_rows(connection, (start, end))
+    stored_rows: list[IcmSendRow | IcmReceiveRow] = [*stored.sends, *stored.receives]
+    rows = {row.key: row for row in stored_rows}
     events = {
-        event.position: event
+        start | event.position: event
         for event in block.icm
-        if isinstance(event, IcmSend | IcmReceive)
-        and firsts.get(event.messenger, end) <= start + event.position
-        and event.position not in resent
+        if isinstance(event, IcmSend | IcmReceive) and firsts.get(event.messenger, end) <= start | event.position
     }
-    for position in sorted(rows.keys() | events.keys()):
-        row, event = rows.get(position), events.get(position)
+    raw_ids = {raw for event in events.values() for raw in ids_of(event)}
+    keys = defaultdict(lambda: -1, {**ReadSession(connection).keys_of(raw_ids), NO_ACCOUNT: 0})
+    for key in sorted(rows.keys() | events.keys() - resent):
+        row, event = rows.get(key), events.get(key)
         if row is None or event is None:
-            return f"message {position}: {'the node' if row is None else 'the index'} alone has it"
-        message = event.message._replace(origin=row.event.message.origin)
-        if not row.has_content:
-            message = message._replace(gas_limit=0, tail=b"", body=b"")
-        if row.event != replace(event, message=message) or row.tx_fee != block.tx_fees[event.tx_index]:
-            return f"message {position}: the index has {row.event}, the node {event}"
+            return f"message {key - start}: {'the node' if row is None else 'the index'} alone has it"
+        fee = block.tx_fees[event.tx_index]
+        if isinstance(event, IcmSend):
+            expected: IcmSendRow | IcmReceiveRow = send_row(key, event, keys, fee)
+        else:
+            expected = receive_row(key, event, keys, fee, has_content=row.body is not None)
+        columns = expected._asdict()
+        if other := [name for name, value in row._asdict().items() if value != columns.get(name)]:
+            return f"message {key - start}: the index and the node have another {', '.join(other)}"
     return ""
-
-
-def _stored_messages(connection: Connection, low: int, high: int) -> list[StoredMessage]:
-    """Return the messages whose keys are from `low` on and below `high`."""
-    rows, here = read_icm_rows(connection, (low, high)), _chain_id(connection)
-    parties = {0}
-    for send in rows.sends:
-        parties |= {send.messenger, send.destination, send.sender, send.recipient, send.fee_asset}
-        parties.add(send.warp_sender or 0)
-    for receive in rows.receives:
-        parties |= {receive.messenger, receive.source, receive.sender, receive.recipient}
-        parties |= {receive.deliverer, receive.redeemer}
-    ids = read_addresses(ReadSession(connection), parties)
-    messages = []
-    for send in rows.sends:
-        key, messenger, destination = send.key, ids[send.messenger], ChainID(ids[send.destination])
-        warp_sender = messenger if send.warp_sender is None else ids[send.warp_sender] if send.warp_sender else b""
-        sent = IcmSend(
-            key - block_key(height_of(key)), send.tx_index, messenger,
-            message_id(messenger, here, destination, send.nonce),
-            _fields(send, destination, ids, None if send.warp_sender is None else messenger),
-            ids[send.fee_asset], unpack(bytes(send.fee)), warp_sender,
-        )  # fmt: skip
-        messages.append(StoredMessage(sent, unpack(bytes(send.tx_fee))))
-    for receive in rows.receives:
-        key, messenger, source = receive.key, ids[receive.messenger], ChainID(ids[receive.source])
-        received = IcmReceive(
-            key - block_key(height_of(key)), receive.tx_index, messenger,
-            message_id(messenger, source, here, receive.nonce), source, _fields(receive, here, ids),
-            ids[receive.deliverer], ids[receive.redeemer], Outcome(receive.outcome),
-        )  # fmt: skip
-        messages.append(StoredMessage(received, unpack(bytes(receive.tx_fee)), receive.body is not None))
-    return messages
-
-
-def _fields(
-    row: IcmSendRow | IcmReceiveRow, destination: ChainID, ids: dict[int, bytes], origin: bytes | None = None
-) -> MessageFields:
-    """Return the fields of a message; those that are not stored are empty."""
-    gas_limit, tail, body = (bytes(raw or b"") for raw in (row.gas_limit, row.tail, row.body))
-    return MessageFields(
-        row.nonce, ids[row.sender], origin, destination, ids[row.recipient], unpack(gas_limit), tail, body
-    )
 
 
 def _chain_id(connection: Connection) -> ChainID:

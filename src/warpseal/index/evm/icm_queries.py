@@ -6,12 +6,12 @@ says how far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
-from warpseal.index.evm.queries import MAX_SCANNED, read_state
+from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
 from warpseal.index.evm.records import (
     IcmBatch,
     IcmKey,
@@ -19,18 +19,23 @@ from warpseal.index.evm.records import (
     IcmOccurrence,
     IcmPosition,
     IcmQuery,
+    MessageChange,
     ReceivedMessage,
     SentMessage,
 )
 from warpseal.index.evm.resources import read_addresses, read_contracts
-from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources.evm import IcmStatus
 from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
 
 MAX_CHANGES: Final = 100
 """The newest changes of a message that are read: any account may add to its fee."""
+STUCK_S: Final = 300
+"""A message is stuck if its destination went on for longer than this without it."""
+_MAX_STUCK: Final = 10_000
 _MAX_EQUAL_PREFIXES: Final = 16
 _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
@@ -62,9 +67,30 @@ _SENT: Final = (
     f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}"
     " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
 )
+_CHANGES: Final = (
+    "SELECT c.key, c.kind, c.amount FROM (SELECT change FROM icm_message_changes WHERE message = ? ORDER BY change DESC"
+    f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change"
+    f" UNION ALL SELECT key, {int(ChangeKind.FEE)}, fee FROM icm_sends WHERE key = ? ORDER BY 1"
+)
+_STATES: Final = (
+    "SELECT s.key, s.destination, o.state, d.receive FROM icm_sends s"
+    " LEFT JOIN icm_open o ON o.destination = s.destination AND o.send = s.key"
+    " LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
+)
+_OPEN: Final = "SELECT send FROM icm_open WHERE destination = ? AND send >= ? AND send < ? ORDER BY send DESC LIMIT ?"
 _RECEIVED: Final = (
     f"SELECT r.*, r.outcome = {int(Outcome.EXECUTED)} OR EXISTS"
     " (SELECT 1 FROM icm_message_changes m WHERE m.message = r.key) FROM icm_receives r WHERE r.key IN {keys}"
+)
+# Destinations without an open message are left out: there may be a hundred, and each one is asked about in its turn.
+_OPEN_DESTINATIONS: Final = (
+    "SELECT i.id, c.destination, c.time FROM icm_cursors c JOIN ids i ON i.key = c.destination"
+    " WHERE EXISTS (SELECT 1 FROM icm_open o WHERE o.destination = c.destination)"
+)
+# The newest ones are looked at, also of those that have only a receipt: a hostile chain may send any number of those.
+_STUCK: Final = (
+    "SELECT count(*) FROM (SELECT state FROM icm_open WHERE destination = ? AND send >= ? AND send < ?"
+    f" ORDER BY send DESC LIMIT ?) o WHERE state <> {int(IcmState.RECEIPT)}"
 )
 # What happened behind a key, in order: each kind is read in the order of its rows.
 _OCCURRENCES: Final = (
@@ -95,8 +121,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     chain = ChainID(bytes(state.chain.chain_id))
 
     def first_key(time: int) -> int:
-        ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-        return block_key(first)
+        return _first_key(session, state, time)
 
     end = block_key(state.height + 1)
     if before is not None and before.chain == chain:
@@ -107,7 +132,9 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
     if query.times.until is not None:
         end = min(end, first_key(query.times.until + 1))
     start = 0 if query.times.since is None else first_key(query.times.since)
-    sizes, read_to = _PageReader(session, query, chain, (start, end), limit).read()
+    routes = [] if query.is_stuck is None else _stuck_routes(session, state, query.known_since)
+    stuck = {destination: bounds for _, destination, bounds in routes}
+    sizes, read_to = _PageReader(session, query, chain, (start, end), limit, stuck).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:
         keys, read_to = keys[:limit], keys[limit - 1]
@@ -146,9 +173,11 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
             "nonce": row.nonce,
             "sender": ids[row.sender],
             "recipient": ids[row.recipient],
+            "gas_limit": None if row.gas_limit is None else unpack(bytes(row.gas_limit)),
             "tail": b"" if row.tail is None else bytes(row.tail),
             "body": None if row.body is None else bytes(row.body),
             "tx_hash": bytes(hashes[tx_key_of(row.key, row.tx_index)]),
+            "height": height_of(row.key),
             "time": times[height_of(row.key)],
             "tx_fee": unpack(bytes(row.tx_fee)),
         }
@@ -158,8 +187,9 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
-            gas_limit=unpack(bytes(send.gas_limit)),
-            adapter=None if send.warp_sender is None else ids[send.warp_sender],
+            key=send.key,
+            warp_sender=b"" if send.warp_sender == 0 else ids[send.warp_sender or send.messenger],
+            is_v2=bool(send.warp_sender),
             asset=ids[send.fee_asset],
             asset_name=(asset and asset.name) or "",
             asset_symbol=(asset and asset.symbol) or "",
@@ -174,8 +204,16 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
             deliverer=ids[receive.deliverer],
             redeemer=ids[receive.redeemer],
             is_executed=is_executed,
+            has_failed=receive.outcome == Outcome.FAILED and not is_executed,
         )
     return messages
+
+
+def icm_changes(session: ReadSession, _: float, key: int) -> Sequence[MessageChange]:
+    """Return the sending of a message with its fee, and its newest changes; oldest first."""
+    rows = session.rows(_CHANGES, key, key)
+    times = _times(session, [row[0] for row in rows])
+    return [MessageChange(ChangeKind(kind), times[height_of(at)], unpack(bytes(amount))) for at, kind, amount in rows]
 
 
 def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentMessage | ReceivedMessage | None:
@@ -189,6 +227,43 @@ def find_icm_message(session: ReadSession, now: float, searched: bytes) -> SentM
     }
     messages = [entry for entry in icm_messages(session, now, sorted(keys)).values() if entry.message_id == searched]
     return min(messages, key=lambda entry: isinstance(entry, ReceivedMessage), default=None)
+
+
+def icm_since(session: ReadSession) -> int | None:
+    """Return the time of the first block whose messages are known; None without one, or if messages are not kept."""
+    rows = session.rows("SELECT b.time FROM chain c JOIN blocks b ON b.number = c.icm_first")
+    return rows[0][0] if rows else None
+
+
+def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
+    """Return the numbers of stuck messages by destination, `_MAX_STUCK` at most; destinations without any are left out.
+
+    since: the time from which on it is known what each destination received.
+    """
+    state = read_state(session)
+    counts: dict[ChainID, int] = {}
+    for chain_id, destination, bounds in () if state is None else _stuck_routes(session, state, since):
+        ((count,),) = session.rows(_STUCK, destination, *bounds, _MAX_STUCK)
+        counts |= {chain_id: count} if count else {}
+    return counts
+
+
+def _stuck_routes(
+    session: ReadSession, state: ChainState, since: Mapping[ChainID, int]
+) -> Sequence[tuple[ChainID, int, tuple[int, int]]]:
+    """Return id and key of destinations, and between which keys their open messages are stuck.
+
+    An earlier one than a destination's messages are known may have been received.
+    """
+    return [
+        (
+            chain_id,
+            destination,
+            (_first_key(session, state, since[chain_id]), _first_key(session, state, time - STUCK_S)),
+        )
+        for raw, destination, time in session.rows(_OPEN_DESTINATIONS)
+        if (chain_id := ChainID(bytes(raw))) in since
+    ]
 
 
 def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
@@ -205,34 +280,57 @@ def icm_after(session: ReadSession, now: float, position: int, limit: int) -> Ic
 
 
 class _PageReader:
-    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last."""
+    """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last.
+
+    stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query does not need them.
+    """
 
     def __init__(
-        self, session: ReadSession, query: IcmQuery, chain: ChainID, bounds: tuple[int, int], limit: int
+        self,
+        session: ReadSession,
+        query: IcmQuery,
+        chain: ChainID,
+        bounds: tuple[int, int],
+        limit: int,
+        stuck: Mapping[int, tuple[int, int]],
     ) -> None:
         self._session = session
         self._query = query
         self._chain = chain
         self._bounds = bounds
         self._limit = limit
+        self._stuck = stuck
         names = (*query.indexed, query.chain, query.source, query.destination)
         accounts = (query.sender, query.recipient, query.address)
         self._keys = session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
+        self._parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
+        self._has_states = query.status is not None or query.is_stuck is not None
+        # Usually these filters leave out few messages.
+        self._scanned = min(limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
 
     def read(self) -> tuple[dict[int, int], int]:
         """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
+        while True:
+            sizes, read_to = self._read_scanned()
+            if self._scanned == MAX_SCANNED or not read_to or sum(key >= read_to for key in sizes) > self._limit:
+                return sizes, read_to
+            self._scanned = min(4 * self._scanned, MAX_SCANNED)
+
+    def _read_scanned(self) -> tuple[dict[int, int], int]:
         query, sizes = self._query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
+        if query.status is IcmStatus.DELIVERED_SOURCE_NOT_INDEXED:
+            destinations = None
+        if query.is_stuck or query.status not in (None, IcmStatus.DELIVERED_SOURCE_NOT_INDEXED):
+            sources = None
         excluded = {self._key(raw) for raw in query.indexed}
         if sources and sources <= excluded:
             sources = None
-        parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
         ends = [0]
-        if parties:
-            sends = receives = self._read_candidates(
-                ends, MAX_SCANNED, "message", ("recent_icm_addresses", "older_icm_addresses"), "address", parties[0]
-            )
+        if self._parties:
+            tables, party = ("recent_icm_addresses", "older_icm_addresses"), self._parties[0]
+            sends = receives = self._read_candidates(ends, self._scanned, "message", tables, "address", party)
         else:
             sends = self._read_sends(ends, destinations)
             receives = self._read_receives(ends, sources, excluded)
@@ -246,7 +344,19 @@ class _PageReader:
                 is_wanted = (not others or others == {other}) and other not in hidden
                 if is_wanted and self._is_of_parties(sender, recipient):
                     sizes[key] = size
+        if self._has_states:
+            self._leave_out_states(sizes, excluded)
         return sizes, max(ends)
+
+    def _leave_out_states(self, sizes: dict[int, int], indexed: Set[int]) -> None:
+        """Leave out the sends that have another status or are stuck, as the query says."""
+        status, is_stuck = self._query.status, self._query.is_stuck
+        for key, destination, state, receive in self._session.by_keys(_STATES, sizes):
+            is_delivered = receive is not None and destination in indexed
+            since, before = self._stuck.get(destination, (0, 0))
+            is_late = state is not None and state != IcmState.RECEIPT and since <= key < before
+            if is_stuck not in (None, is_late) or (status and is_delivered != (status is IcmStatus.DELIVERED)):
+                del sizes[key]
 
     def _other_sides(self, own: ChainID | None, other: ChainID | None) -> set[int] | None:
         """Return the keys of which that of the chain on the other side must be, none: any; None: no message matches.
@@ -270,10 +380,24 @@ class _PageReader:
     def _read_sends(self, ends: list[int], destinations: set[int] | None) -> Sequence[int]:
         if destinations is None:
             return ()
-        count = self._limit + 1
+        if self._query.is_stuck:
+            return self._read_stuck(ends, destinations)
+        count = self._scanned if self._has_states else self._limit + 1
         if destinations:
             return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
         return self._read_candidates(ends, count, "key", ("icm_sends",))
+
+    def _read_stuck(self, ends: list[int], destinations: set[int]) -> Sequence[int]:
+        """Return what may be stuck, from the few messages that are open."""
+        keys: list[int] = []
+        start, end = self._bounds
+        for destination, (since, before) in self._stuck.items():
+            if not destinations or destination in destinations:
+                rows = self._session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
+                if len(rows) == MAX_SCANNED:
+                    ends.append(rows[-1][0])
+                keys += [row[0] for row in rows]
+        return keys
 
     def _read_receives(self, ends: list[int], sources: set[int] | None, excluded: set[int]) -> Sequence[int]:
         if sources is None:
@@ -281,8 +405,9 @@ class _PageReader:
         if sources:
             table, count, source = "icm_arrivals", self._limit + 1, next(iter(sources))
             return self._read_candidates(ends, count, "receive", (table,), "source", source)
-        # Nearly all may be of indexed sources, so that their rows are not looked up.
-        rows = self._session.rows(_NEWEST_RECEIVES, *self._bounds, MAX_SCANNED)
+        # Nearly all may be of indexed sources, so that their rows are not looked up. The page ends where the sends do.
+        start, end = self._bounds
+        rows = self._session.rows(_NEWEST_RECEIVES, max(start, *ends), end, MAX_SCANNED)
         if len(rows) == MAX_SCANNED:
             ends.append(rows[-1][0])
         return [key for key, source in rows if source not in excluded]
@@ -304,6 +429,12 @@ class _PageReader:
 
     def _key(self, raw: bytes) -> int:
         return self._keys.get(raw, _NO_KEY)
+
+
+def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
+    """Return the first key of the first block at a time or after it."""
+    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
+    return block_key(first)
 
 
 def _times(session: ReadSession, keys: Iterable[int]) -> dict[int, int]:

@@ -7,11 +7,11 @@ be written first: a delivery without its message waits in `icm_unmatched`. Both 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from enum import IntEnum
 from hashlib import sha256
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -38,6 +38,7 @@ from warpseal.index.evm.rows import (
     IcmReceiveRow,
     IcmRows,
     IcmSendRow,
+    IcmState,
     WarpSendRow,
 )
 from warpseal.index.evm.schema import (
@@ -89,24 +90,14 @@ _REOPEN: Final = (
 )
 
 
-class IcmState(IntEnum):
-    """Why a send is in `icm_open`. RECEIPT: without a delivery, but its source has the receipt."""
-
-    OPEN = 0
-    RECEIPT = 1
-    FAILED = 2
-
-
 class _Batch(Struct):
     """The events that count of some blocks, and what has to be read for them.
 
-    events: each with its key, the prefix of its id, and the fee of its transaction. warp_kinds: of Warp messages, by
-    key. ids: addresses and blockchains. sends, failures: prefixes of the messages that they may be about.
-    raised: messengers with a larger nonce.
+    events: each with its key, the prefix of its id, and the fee of its transaction. ids: addresses and blockchains.
+    sends, failures: prefixes of the messages that they may be about. raised: messengers with a larger nonce.
     """
 
     events: list[tuple[int, int, int, IcmSend | IcmReceive | IcmChange | WarpSend]] = []
-    warp_kinds: dict[int, PayloadKind] = {}
     ids: set[bytes] = set()
     sends: set[int] = set()
     failures: set[int] = set()
@@ -206,16 +197,15 @@ class IcmWriter:
         for block in blocks:
             start = block_key(block.number)
             for event in block.icm:
-                key, prefix = start | event.position, 0
+                key = start | event.position
                 if isinstance(event, WarpSend):
-                    kind = event.kind
-                    if kind is PayloadKind.TELEPORTER:
+                    if event.kind is PayloadKind.TELEPORTER:
                         if not is_send_accepted:
-                            kind = PayloadKind.ADDRESSED_CALL
+                            event = replace(event, kind=PayloadKind.ADDRESSED_CALL)
                         elif event.message.startswith(header):
                             # The columns of its send give it, unless its network or its chain is another one.
                             continue
-                    batch.warp_kinds[key] = kind
+                    prefix = 0 if event.kind is PayloadKind.TELEPORTER else prefix_of(sha256(event.message).digest())
                     ids.add(event.sender)
                 elif isinstance(event, NewMessenger):
                     if event.registry not in registries:
@@ -232,30 +222,25 @@ class IcmWriter:
                         chain.unknown_logs += 1
                         continue
                     prefix = prefix_of(event.message_id)
-                    if isinstance(event, IcmSend):
-                        message = event.message
-                        ids.update((messenger, message.destination, message.sender, message.recipient, event.fee_asset))
-                        if event.warp_sender:
-                            ids.add(event.warp_sender)
-                        # Nonces rise, so that few sends can be those of an earlier message.
-                        if message.nonce <= nonces[messenger]:
-                            batch.sends.add(prefix)
-                        else:
-                            nonces[messenger] = message.nonce
-                            batch.raised.add(messenger)
-                    elif isinstance(event, IcmReceive):
-                        message = event.message
-                        parties = message.sender, message.recipient, event.deliverer, event.redeemer
-                        ids.update((messenger, event.source, *parties))
-                    else:
+                    if isinstance(event, IcmChange):
                         ids.update((messenger, event.account))
                         (batch.failures if event.kind is ChangeKind.EXECUTED else batch.sends).add(prefix)
+                    else:
+                        ids.update(ids_of(event))
+                    if isinstance(event, IcmSend):
+                        # Nonces rise, so that few sends can be those of an earlier message.
+                        if event.message.nonce <= nonces[messenger]:
+                            batch.sends.add(prefix)
+                        else:
+                            nonces[messenger] = event.message.nonce
+                            batch.raised.add(messenger)
                 batch.events.append((key, prefix, block.tx_fees[event.tx_index], event))
         return batch
 
     def _rows(self, connection: Connection, batch: _Batch) -> IcmRows:
         """Write ids, failures and nonces, and return the rows of events whose addresses are loaded."""
-        keys, rows = self._session.keys, IcmRows([], [], [], [], {}, set())
+        assert self._options is not None
+        keys, rows, is_indexed = self._session.keys, IcmRows([], [], [], [], {}, set()), self._options.is_indexed
         sends = {(row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)}
         failed = bulk.fetch_by_keys(connection, _FAILED, batch.failures)
         failures = {(row.prefix, row.messenger): row.receive for row in failed}
@@ -265,13 +250,13 @@ class IcmWriter:
         for key, prefix, fee, event in batch.events:
             tx_index = event.tx_index
             if isinstance(event, WarpSend):
-                kind = batch.warp_kinds[key]
-                rows.warp_sends.append(WarpSendRow(key, tx_index, keys[event.sender], kind, event.message))
-                if kind is not PayloadKind.TELEPORTER:
-                    ids.append((prefix_of(sha256(event.message).digest()), key))
+                rows.warp_sends.append(WarpSendRow(key, tx_index, keys[event.sender], event.kind, event.message))
+                if event.kind is not PayloadKind.TELEPORTER:
+                    ids.append((prefix, key))
             elif isinstance(event, IcmReceive):
-                rows.receives.append(self._receive_row(key, prefix, event, fee))
-                if rows.receives[-1].body is not None:
+                has_content = not is_indexed(event.source)
+                rows.receives.append(receive_row(key, event, keys, fee, has_content=has_content))
+                if has_content:
                     ids.append((prefix, key))
                 if event.outcome is Outcome.FAILED:
                     failures[prefix, keys[event.messenger]] = key
@@ -283,7 +268,7 @@ class IcmWriter:
                 else:
                     sends[name] = key
                     ids.append((prefix, key))
-                    send = _send_row(key, event, keys, fee)
+                    send = send_row(key, event, keys, fee)
                     rows.sends.append(send)
                     rows.new[prefix] = send
             elif event.kind is ChangeKind.EXECUTED:
@@ -308,18 +293,6 @@ class IcmWriter:
             bulk.fetch(connection, text, self._nonces[raw], keys[raw])
         return rows
 
-    def _receive_row(self, key: int, prefix: int, event: IcmReceive, fee: int) -> IcmReceiveRow:
-        assert self._options is not None
-        message, keys = event.message, self._session.keys
-        content: tuple[bytes | None, ...] = (None, None, None)
-        if not self._options.is_indexed(event.source):
-            content = pack(message.gas_limit), message.tail or None, message.body
-        return IcmReceiveRow(
-            key, event.tx_index, prefix, keys[event.messenger], keys[event.source], message.nonce,
-            keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer], event.outcome,
-            pack(fee), *content,
-        )  # fmt: skip
-
 
 class IcmDerivedRows:
     """Derives the rows that follow from the facts of one chain. capacity: see RecentRows."""
@@ -331,7 +304,10 @@ class IcmDerivedRows:
         """Add the rows that follow from those of the next blocks."""
         if rows is NO_ICM:
             return
-        bulk.insert(connection, ICM_ROUTES, sorted((send.destination, send.key) for send in rows.sends))
+        routes = sorted((send.destination, send.key) for send in rows.sends)
+        bulk.insert(connection, ICM_ROUTES, routes)
+        is_open = IcmState.OPEN.value
+        bulk.insert(connection, ICM_OPEN, [(*route, is_open) for route in routes])
         bulk.insert(connection, ICM_ARRIVALS, sorted((receive.source, receive.key) for receive in rows.receives))
         bulk.insert(connection, ICM_MESSAGE_CHANGES, sorted((change.message, change.key) for change in rows.changes))
         addresses = {(address, send.key) for send in rows.sends for address in (send.sender, send.recipient)}
@@ -339,7 +315,6 @@ class IcmDerivedRows:
             if receive.body is not None:
                 addresses.update(((receive.sender, receive.key), (receive.recipient, receive.key)))
         self._addresses.put(connection, sorted(addresses))
-        bulk.insert(connection, ICM_OPEN, sorted((send.destination, send.key, IcmState.OPEN) for send in rows.sends))
         receipts = [change.message for change in rows.changes if change.kind == ChangeKind.RECEIPT]
         if receipts:
             bulk.run(connection, _SET_RECEIPT, receipts)
@@ -417,11 +392,34 @@ def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterable[Any]:
         yield from bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
 
 
-def _send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
+def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:
+    """Return the addresses and blockchains of which the row of a message has the keys."""
+    message = event.message
+    parties = event.messenger, message.sender, message.recipient
+    if isinstance(event, IcmSend):
+        return *parties, message.destination, event.fee_asset, event.warp_sender or event.messenger
+    return *parties, event.source, event.deliverer, event.redeemer
+
+
+def send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
+    """Return the row of a sent message. keys: of its addresses and its destination. fee: of the transaction."""
     message = event.message
     warp_sender = keys[event.warp_sender] if event.warp_sender else 0
     return IcmSendRow(
         key, event.tx_index, keys[event.messenger], keys[message.destination], message.nonce, keys[message.sender],
         keys[message.recipient], pack(message.gas_limit), keys[event.fee_asset], pack(event.fee), pack(fee),
         None if warp_sender and message.origin is None else warp_sender, message.tail or None, message.body,
+    )  # fmt: skip
+
+
+def receive_row(
+    key: int, event: IcmReceive, keys: Mapping[bytes, int], fee: int, *, has_content: bool
+) -> IcmReceiveRow:
+    """Return the row of a received message. has_content: its source is not indexed. For the others see `send_row`."""
+    message = event.message
+    content = (pack(message.gas_limit), message.tail or None, message.body) if has_content else (None, None, None)
+    return IcmReceiveRow(
+        key, event.tx_index, prefix_of(event.message_id), keys[event.messenger], keys[event.source], message.nonce,
+        keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer],
+        event.outcome.value, pack(fee), *content,
     )  # fmt: skip

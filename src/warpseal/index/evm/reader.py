@@ -17,6 +17,7 @@ from warpseal.index.evm.records import (
     IcmKeys,
     IcmPosition,
     IcmQuery,
+    MessageChange,
     MissingResults,
     ReceivedMessage,
     ReindexOutcome,
@@ -41,6 +42,7 @@ from warpseal.resources.evm import (
 from warpseal.resources.queries import PageRequest
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import ChainID
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,9 +148,24 @@ class EvmIndex:
         """Return ICM messages by their keys, as far as they are there."""
         return await self._query(icm_queries.icm_messages, keys)
 
+    async def icm_changes(self, key: int) -> Sequence[MessageChange]:
+        """Return the sending of a message with its fee, and its newest changes; oldest first."""
+        return await self._query(icm_queries.icm_changes, key)
+
     async def find_icm_message(self, message_id: bytes) -> SentMessage | ReceivedMessage | None:
         """Return an ICM message that the chain sent, else one that it received of a source that was not indexed."""
         return await self._query(icm_queries.find_icm_message, message_id)
+
+    async def icm_since(self) -> int | None:
+        """Return the time from which on ICM messages are known; None without one, or if they are not kept."""
+        return await self._read_or_none(icm_queries.icm_since)
+
+    async def icm_stuck(self, since: Mapping[ChainID, int]) -> Mapping[ChainID, int]:
+        """Return how many sent ICM messages are stuck, by destination, 10,000 at most; left out without any.
+
+        since: what `icm_since` returns for the index of each destination.
+        """
+        return await self._read_or_none(lambda session: icm_queries.icm_stuck(session, since)) or {}
 
     async def icm_after(self, position: int, limit: int) -> IcmBatch:
         """Return what happened to messages on this chain behind a key, in order."""

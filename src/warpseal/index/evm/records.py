@@ -5,16 +5,16 @@ Addresses have 20 bytes and hashes 32. Token ids are 0..2^256-1. Times are unix 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
-from warpseal.chains.evm.icm_events import NO_ACCOUNT, MessageFields, encode_call
+from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_call
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.resources.evm import ErcType, Holder, MetadataStatus
+from warpseal.resources.evm import ErcType, Holder, IcmStatus, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
 from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
@@ -86,7 +86,8 @@ class IcmQuery(Struct, frozen=True):
     """Messages that one chain is to list: what it sent, and what it received of sources that are not indexed.
 
     chain: source or destination. address: sender or recipient. times: of the blocks that a list shows. indexed: the
-    chains whose own indexes have their sends.
+    chains whose own indexes have their sends. status, is_stuck: None for all messages. known_since: of is_stuck, the
+    time from which on it is known what a destination received.
     """
 
     chain: ChainID | None = None
@@ -97,6 +98,9 @@ class IcmQuery(Struct, frozen=True):
     address: bytes | None = None
     times: TimeRange = TimeRange()
     indexed: frozenset[ChainID] = frozenset()
+    status: IcmStatus | None = None
+    is_stuck: bool | None = None
+    known_since: Mapping[ChainID, int] = {}
 
 
 class IcmPosition(NamedTuple):
@@ -122,9 +126,9 @@ class IcmKeys(NamedTuple):
 
 
 class MessageSide(Struct, frozen=True, kw_only=True):
-    """One side of a message. tail, body: see `MessageFields`; body is None if only the source's index has it.
+    """One side of a message. tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
 
-    time: of the block. fee: of the transaction, in wei.
+    height, time: of the block. fee: of the transaction, in wei.
     """
 
     message_id: bytes
@@ -134,9 +138,11 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     nonce: int
     sender: bytes
     recipient: bytes
+    gas_limit: int | None
     tail: bytes
     body: bytes | None
     tx_hash: bytes
+    height: int
     time: int
     tx_fee: int
 
@@ -144,12 +150,13 @@ class MessageSide(Struct, frozen=True, kw_only=True):
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
-    adapter: of version 2, the contract that called the Warp precompile; 0: there is no Warp message. reward: the newest
-    fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
+    warp_sender: see `IcmSend`. is_v2: an adapter sent the Warp message.
     """
 
-    gas_limit: int
-    adapter: bytes | None
+    key: int
+    warp_sender: bytes
+    is_v2: bool
     asset: bytes
     asset_name: str
     asset_symbol: str
@@ -160,21 +167,28 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
 
     def warp_payload(self) -> bytes:
         """Return the payload of its Warp message; b"" without one."""
-        if self.adapter == NO_ACCOUNT:
+        if not self.warp_sender:
             return b""
-        origin, body = None if self.adapter is None else self.messenger, self.body or b""
-        parties = self.sender, origin, self.destination, self.recipient
-        return encode_call(
-            self.adapter or self.messenger, MessageFields(self.nonce, *parties, self.gas_limit, self.tail, body)
-        )
+        parties = self.sender, self.messenger if self.is_v2 else None, self.destination, self.recipient
+        content = self.gas_limit or 0, self.tail, self.body or b""
+        return encode_call(self.warp_sender, MessageFields(self.nonce, *parties, *content))
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
-    """A message at its destination. is_executed: at once, or by a retry."""
+    """A message at its destination. is_executed: at once, or by a retry. has_failed: it was not executed since."""
 
     deliverer: bytes
     redeemer: bytes
     is_executed: bool
+    has_failed: bool
+
+
+class MessageChange(NamedTuple):
+    """The sending of a message, or a later event of it. amount: of FEE, the whole fee from then on."""
+
+    kind: ChangeKind
+    time: int
+    amount: int
 
 
 class IcmOccurrence(NamedTuple):

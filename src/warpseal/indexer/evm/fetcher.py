@@ -1,63 +1,42 @@
 """Reads metadata documents: from the token URI of a contract to the fields, or to the status that names the failure.
 
-A URL that a contract names is hostile: it may lead into the network of the operator (SSRF), send without end, or never
-respond. Every address of a host must be global, and the connection goes to an address that was checked; redirects are
-followed here, each one checked like the first URL. Source of the address ranges: the IANA special-purpose registries,
-RFC 6052, 3056.
+A URL that a contract names is hostile: it may lead into the network of the operator (`upstream/address_policy`), send
+without end, or never respond. Redirects are followed here, each one checked like the first URL.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import re
-import socket
 import time
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
-from warpseal.indexer.evm.metadata_settings import ExemptServer, MetadataSettings
+from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
-from warpseal.runtime.http_session import new_session
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
 from warpseal.runtime.settings import DAY_S
+from warpseal.upstream.address_policy import AddressPolicy, AddressRefused
+from warpseal.upstream.checked_resolver import checked_session
 from warpseal.upstream.limits import parse_retry_after
 
 if TYPE_CHECKING:
     from dns import asyncresolver as dns_client
-    from dns import exception as dns_errors
-else:
-    dns_client = LazyModule("dns.asyncresolver")
-    dns_errors = LazyModule("dns.exception")
-
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 IMAGE: Final = "image/"
 
-_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-# For documentation; the module ipaddress of Python 3.11 to 3.13 does not know it.
-_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_PORTS: Final = frozenset((80, 443))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
-_MAX_ADDRESSES: Final = 8
-_DNS_TIMEOUT_S: Final = 5.0
-_KEEP_ALIVE_S: Final = 5.0
 _AUTO_DETECT: Final = 32 + zlib.MAX_WBITS
 """zlib's window bits for gzip or zlib, whichever the data begins with."""
 
@@ -88,115 +67,6 @@ class FetchedDocument(Struct, frozen=True):
     content: bytes
 
 
-def is_global_address(address: IpAddress) -> bool:
-    """Return whether an address belongs to the public Internet; an IPv4 address inside an IPv6 one decides alone."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast and not address.is_reserved
-    inner = address.ipv4_mapped or address.sixtofour
-    if address in _NAT64:
-        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    if inner is not None:
-        return is_global_address(inner)
-    return address.is_global and address in _GLOBAL_UNICAST and address not in _DOCUMENTATION
-
-
-class AddressPolicy(Struct, frozen=True):
-    """Which servers may be reached. exempt: servers whose addresses are not checked."""
-
-    exempt: frozenset[ExemptServer] = frozenset()
-    ports: frozenset[int] = _PORTS
-    is_allowed: Callable[[IpAddress], bool] = is_global_address
-
-    def is_exempt(self, host: str, port: int) -> bool:
-        """Return whether a server is configured, so that it may be at any address and port."""
-        return any(server.host == host and server.port in (port, None) for server in self.exempt)
-
-    def _check_exempt(self, url: URL) -> None:
-        """Raise FetchFailed if no configuration allows this path of a server that is configured."""
-        # A server may decode the path once more than this client does.
-        path = unquote(unquote(url.raw_path))
-        paths = [
-            server.path for server in self.exempt if server.host == url.raw_host and server.port in (url.port, None)
-        ]
-        if not any(path.startswith(own) for own in paths) or ".." in re.split(r"[/\\]", path):
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: a path outside of the gateway's own")
-
-    def check_url(self, url: URL) -> None:
-        """Raise FetchFailed if a URL may not be requested. Hosts that are names are checked when they are resolved."""
-        host, port = url.raw_host or "", url.port or 0
-        if url.raw_user is not None or url.raw_password is not None:
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: userinfo in the URL")
-        if self.is_exempt(host, port):
-            self._check_exempt(url)
-            return
-        if port not in self.ports:
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: port {port}")
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            # Sockets take 127.1 for an address, aiohttp any host with a colon: no resolver would see it.
-            if ":" in host or "%" in host or host.replace(".", "").isdigit():
-                raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: host {host[:80]}") from None
-            return
-        if "%" in host:
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "refused: an address with a zone")
-        self.check_addresses([address])
-
-    def check_addresses(self, addresses: Sequence[IpAddress]) -> None:
-        """Raise FetchFailed unless every address may be reached."""
-        refused = next((address for address in addresses if not self.is_allowed(address)), None)
-        if refused is not None:
-            raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, f"refused: address {refused}")
-
-
-class CheckedResolver(AbstractResolver):
-    """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses that it returns.
-
-    Configured hosts are resolved as the machine does it, since they may have a name only there.
-    """
-
-    def __init__(self, policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None) -> None:
-        self._policy = policy
-        self._dns = dns_resolver
-        self._system = aiohttp.ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
-        if self._policy.is_exempt(host, port):
-            return await self._system.resolve(host, port, family)
-        try:
-            addresses = await self._lookup(host)
-        except dns_errors.DNSException as error:
-            raise OSError(f"no DNS: {error}") from error
-        try:
-            self._policy.check_addresses(addresses)
-        except FetchFailed as error:
-            raise OSError(str(error)) from error
-        return [_result(host, port, address) for address in addresses[:_MAX_ADDRESSES]]
-
-    async def _lookup(self, host: str) -> list[IpAddress]:
-        """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup fails."""
-        # The DNS servers of the machine may change, so its resolver is made for each lookup.
-        resolver = self._dns or dns_client.Resolver()
-        lookups = [resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False) for kind in ("AAAA", "A")]
-        results = await asyncio.gather(*lookups, return_exceptions=True)
-        records = [record for result in results if not isinstance(result, BaseException) for record in result]
-        if not records and isinstance(failure := results[-1], BaseException):
-            raise OSError(f"{error_words(failure)}: {host}")
-        return [ipaddress.ip_address(record.address) for record in records]
-
-    async def close(self) -> None:
-        """Do nothing: no socket outlives a lookup."""
-
-
-def _result(host: str, port: int, address: IpAddress) -> ResolveResult:
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=flags)
-
-
 class DocumentFetcher:
     """Reads documents for all chains of a process: a bounded number of requests at a time, in all and per host.
 
@@ -217,7 +87,10 @@ class DocumentFetcher:
         """Return the document of a URL. Raises FetchFailed. timeout_s: of all requests; waiting for slots is extra."""
         clock = asyncio.get_running_loop().time
         for _ in range(self._settings.max_redirects + 1):
-            self._policy.check_url(url)
+            try:
+                self._policy.check_url(url)
+            except AddressRefused as error:
+                raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, str(error)) from error
             async with self._host_slots.hold((lane, url.raw_host or "")), self._slots[lane]:
                 started_at = clock()
                 target = await self._request(url, timeout_s)
@@ -303,9 +176,7 @@ async def open_fetcher(
 ) -> AsyncIterator[DocumentFetcher]:
     """Hold a fetcher. policy: that of the settings unless given."""
     policy = policy or AddressPolicy(settings.exempt_servers)
-    resolver = CheckedResolver(policy, dns_resolver)
-    connector = aiohttp.TCPConnector(resolver=resolver, limit=0, keepalive_timeout=_KEEP_ALIVE_S)
-    async with new_session(connector) as session:
+    async with checked_session(policy, dns_resolver) as session:
         yield DocumentFetcher(session, policy, settings)
 
 

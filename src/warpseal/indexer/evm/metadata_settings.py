@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, invalid_setting, list_of, setting, text, url
-
-_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, list_of, setting, url
+from warpseal.upstream.address_policy import ExemptServer, allowed_host, display_hosts
 
 
 def gateway_url(value: Any, path: str) -> str:
@@ -21,36 +19,9 @@ def gateway_url(value: Any, path: str) -> str:
     return url("http", "https")(value, path).removesuffix("/ipfs")
 
 
-def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
-    """Accept a host name or address, with or without a port; an IPv6 address with a port is in brackets."""
-    host = text(value, path)
-    match = _HOST.fullmatch(f"[{host}]" if host.count(":") > 1 and "[" not in host else host)
-    try:
-        parts = URL(f"http://{match[0]}") if match else None
-    except ValueError:
-        parts = None
-    if match is None or parts is None or not parts.raw_host:
-        raise invalid_setting(path, "expected a host, or host:port")
-    return parts.raw_host, parts.port if match[2] else None
-
-
 def display_origins(urls: Sequence[str]) -> tuple[str, ...]:
     """Return scheme, host and port of URLs: a path may hold a key."""
     return tuple(str(URL(base).origin()) for base in urls)
-
-
-def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> tuple[str, ...]:
-    """Return hosts as they are configured."""
-    names = ((f"[{name}]" if ":" in name else name, port) for name, port in hosts)
-    return tuple(name if port is None else f"{name}:{port}" for name, port in names)
-
-
-class ExemptServer(NamedTuple):
-    """A server that is configured. port: None for any; path: the beginning of the paths that may be requested."""
-
-    host: str
-    port: int | None
-    path: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 import msgspec
-from eth_hash.auto import keccak
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
@@ -32,6 +31,7 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.chains.evm.receipts_root import receipts_root
+from warpseal.chains.keccak import keccak
 from warpseal.index.consistency import check_file
 from warpseal.index.evm import consistency, holder_consistency, icm_consistency
 from warpseal.index.evm.consistency import IndexedRange, SampledToken

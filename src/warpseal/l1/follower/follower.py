@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from warpseal.l1.errors import FollowerProgress
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from warpseal.l1.follower.indexed_blocks import IndexedBlocks
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerStatus(FollowerSample):
+class FollowerStatus(FollowerSample, frozen=True):
     """The status of a follower: its metrics and what else operators see of it.
 
     first_height: all blocks from there to `height` were read; target_height: the end of the backfill.

@@ -1,0 +1,300 @@
+"""The calls of proto/warpseal/v1/warpseal.proto, and those of health and reflection.
+
+Requests become the values that HTTP requests become. They and the responses are bytes here, so that those of repeated
+calls are not decoded again, and an event is encoded once for all listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
+from grpc import aio
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio as reflection
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.types import Scope
+
+from warpseal.aggregation.service import Aggregation, AggregationRequest
+from warpseal.api.data.errors import EventsNotEnabled, MessageNotFound
+from warpseal.api.data.event_endpoints import build_filter
+from warpseal.api.data.operations import EVENTS
+from warpseal.api.data.parameters import EVENT_FILTERS, read_query
+from warpseal.api.data.routes import DataApi
+from warpseal.api.http.errors import NotFound, ReceiveTimeout
+from warpseal.api.http.middleware import client_address, log_fields
+from warpseal.api.http.settings import ApiSettings
+from warpseal.api.signing.aggregation_request import build_aggregation_request
+from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight
+from warpseal.api.signing.errors import UndecodableBody
+from warpseal.api.signing.l1_request import parse_l1_query
+from warpseal.api.signing.request_fields import UnresolvedChain, convert_fields, decode_id
+from warpseal.api.status.probes import ProbeEndpoints
+from warpseal.delivery.request import Delivery, DeliveryRequest
+from warpseal.errors import InvalidRequest
+from warpseal.l1.request import L1SignedMessage
+from warpseal.pb import warpseal_pb2 as pb
+from warpseal.resources.base import UNSET
+from warpseal.resources.chains import PrimaryChains
+from warpseal.resources.text import hex_text
+from warpseal.warp.ids import MessageID, id_text
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["Warpseal"].full_name
+HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+REFLECTION: Final = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].full_name
+# A listener gets no more than one batch in this time.
+GATHER_S: Final = 0.05
+# An error reaches its caller if it is sent so long before the deadline, which clients round up by at most a hundredth.
+_RESERVE_S: Final = 0.05
+_HEALTH_POLL_S: Final = 1.0
+_MAX_PARSED: Final = 1_024
+_MAX_PARSED_BYTES: Final = 4_096
+_MAX_ENCODED_EVENTS: Final = 4_096
+_MAX_OTHER_CALLS: Final = 1_000
+_MAX_OTHER_CALLS_PER_CLIENT: Final = 16
+
+T = TypeVar("T")
+_Signed = Aggregation | L1SignedMessage
+
+
+class Call(Struct, frozen=True, eq=False):
+    """A call. scope: as ASGI has it, for access, limits and the log. context: of grpc.aio."""
+
+    scope: Scope
+    context: Any
+
+    @property
+    def client(self) -> str:
+        """The address of the client."""
+        return client_address(self.scope)
+
+    async def read(self, receive_timeout_s: float) -> bytes:
+        """Return the request. Raises ReceiveTimeout, UndecodableBody."""
+        try:
+            async with asyncio.timeout(receive_timeout_s):
+                request: bytes = await self.context.read()
+        except TimeoutError:
+            raise ReceiveTimeout(receive_timeout_s) from None
+        if request is aio.EOF:
+            raise UndecodableBody("body", "missing")
+        return request
+
+    def timeout_s(self, max_timeout_s: float) -> float | None:
+        """Return the time of a request, so that an error arrives before the deadline; None without a deadline.
+
+        In tenths of a second, so that requests of calls with the same timeout are equal.
+        """
+        remaining_s: float | None = self.context.time_remaining()
+        if remaining_s is None:
+            return None
+        return min(max_timeout_s, max((0.99 * remaining_s - _RESERVE_S) // 0.1 / 10, remaining_s / 2))
+
+
+class GrpcCalls:
+    """max_timeout_s: bound of the time of a request."""
+
+    def __init__(
+        self,
+        aggregator: AggregatorEndpoints,
+        data: DataApi,
+        probes: ProbeEndpoints,
+        settings: ApiSettings,
+        max_timeout_s: float,
+    ) -> None:
+        self._aggregator = aggregator
+        self._data = data
+        self._probes = probes
+        self._settings = settings
+        self._max_timeout_s = max_timeout_s
+        self._other_calls = InFlight(_MAX_OTHER_CALLS, _MAX_OTHER_CALLS_PER_CLIENT)
+        self._reflection = reflection.ReflectionServicer([SERVICE, HEALTH, REFLECTION])
+        self._parse_cached = lru_cache(_MAX_PARSED)(self._parse)
+
+    async def aggregate_signatures(self, call: Call) -> bytes:
+        """Return a SignedMessage."""
+        await self._data.access.check_key(Request(call.scope))
+        with self._aggregator.counted(), self._aggregator.in_flight.slot(call.client):
+            encoded = await call.read(self._settings.receive_timeout_s)
+            parse = self._parse if len(encoded) > _MAX_PARSED_BYTES else self._parse_cached
+            request = await self._resolve(lambda chains: parse(encoded, chains))
+            return await self._sign(request, call)
+
+    async def get_signed_message(self, call: Call) -> bytes:
+        """Return a SignedMessage."""
+        await self._data.access.check_key(Request(call.scope))
+        with self._aggregator.counted(), self._aggregator.in_flight.slot(call.client):
+            request = await self._read(pb.GetSignedMessageRequest, call)
+            subject, pairs = request.WhichOneof("subject"), _pairs(request, "txHash", "messageId")
+            if subject == "tx_hash":
+                return await self._sign_l1(request.tx_hash, pairs, call)
+            if subject is None:
+                raise InvalidRequest("txHash", "name a transaction, or a message by messageId")
+            message_id = MessageID(decode_id("messageId", request.message_id, InvalidRequest))
+            message = await self._aggregator.find_message(message_id)
+            if message is None:
+                raise MessageNotFound(hex_text(message_id), "the store has no Warp message")
+            fields = convert_fields([("message", message.raw.hex()), *pairs])
+            signing = await self._resolve(lambda chains: build_aggregation_request(fields, self._settings, chains))
+            return await self._sign(signing, call)
+
+    async def listen_events(self, call: Call) -> None:
+        """Write EventBatches until the caller leaves."""
+        await self._data.access.admit(Request(call.scope), EVENTS.units)
+        with self._data.event_streams.open.slot(call.client):
+            request = await self._read(pb.ListenEventsRequest, call)
+            event_filter = build_filter(read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False))
+            feed = (await self._data.gate.wait()).events
+            if feed is None:
+                raise EventsNotEnabled
+            number, cursor = await feed.start("cursor", request.cursor or None)
+            loop, next_at = asyncio.get_running_loop(), 0.0
+
+            async def next_batch() -> bytes:
+                nonlocal number, cursor, next_at
+                if (pause_s := next_at - loop.time()) > 0:
+                    await asyncio.sleep(pause_s)
+                page = await feed.next_page(number, event_filter)
+                number, cursor = page.last, page.cursor
+                if not page.events:
+                    return b""
+                next_at = loop.time() + GATHER_S
+                return b"".join([*[_encode_event(event.encoded) for event in page.events], _encode_cursor(cursor)])
+
+            # A client that reads nothing holds its place and one batch; HTTP/2 has no way to end only its stream.
+            streams = self._data.event_streams
+            await streams.push(call.context.write, next_batch, lambda: _encode_cursor(cursor), write_timeout_s=None)
+
+    async def check_health(self, call: Call) -> bytes:
+        """Return the HealthCheckResponse of now."""
+        with self._other_calls.slot(call.client):
+            return self._health(await self._read(health_pb2.HealthCheckRequest, call))
+
+    async def watch_health(self, call: Call) -> None:
+        """Write a HealthCheckResponse, and another one whenever it changes."""
+        with self._other_calls.slot(call.client):
+            request, last = await self._read(health_pb2.HealthCheckRequest, call), b""
+            while True:
+                if (health := self._health(request)) != last:
+                    await call.context.write(health)
+                    last = health
+                await asyncio.sleep(_HEALTH_POLL_S)
+
+    def _health(self, request: Any) -> bytes:
+        if request.service not in ("", SERVICE):
+            raise NotFound(f"no such service: {request.service[:64]!r}")
+        state = "NOT_SERVING" if self._probes.reasons() else "SERVING"
+        encoded: bytes = health_pb2.HealthCheckResponse(status=state).SerializeToString()
+        return encoded
+
+    async def reflect(self, call: Call) -> None:
+        """Write a ServerReflectionResponse for each request."""
+
+        async def read_requests() -> AsyncIterator[Any]:
+            while (encoded := await call.context.read()) is not aio.EOF:
+                yield _decode(reflection_pb2.ServerReflectionRequest, encoded)
+
+        with self._other_calls.slot(call.client):
+            async for response in self._reflection.ServerReflectionInfo(read_requests(), call.context):
+                await call.context.write(response.SerializeToString())
+
+    async def _read(self, kind: Any, call: Call) -> Any:
+        return _decode(kind, await call.read(self._settings.receive_timeout_s))
+
+    def _parse(self, encoded: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
+        fields = convert_fields(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))
+        return build_aggregation_request(fields, self._settings, chains)
+
+    async def _resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
+        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by letter."""
+        try:
+            return parse(None)
+        except UnresolvedChain:
+            return parse(await self._aggregator.primary_chains())
+
+    async def _sign(self, request: AggregationRequest | DeliveryRequest, call: Call) -> bytes:
+        timeout_s = call.timeout_s(self._max_timeout_s)
+        if isinstance(request, DeliveryRequest):
+            aggregation = replace(request.aggregation, timeout_s=timeout_s)
+            request = replace(request, aggregation=aggregation)
+        else:
+            aggregation = request = replace(request, timeout_s=timeout_s)
+        if aggregation.message is not None:
+            log_fields(call.scope)["message_id"] = aggregation.message.id
+        return _encode(await self._aggregator.sign(request), call)
+
+    async def _sign_l1(self, tx_hash: str, pairs: list[tuple[str, Any]], call: Call) -> bytes:
+        texts = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs]
+        query = await self._resolve(lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains))
+        log_fields(call.scope)["tx_id"] = query.request.tx_id
+        request = replace(query.request, timeout_s=call.timeout_s(self._max_timeout_s))
+        return _encode(await self._aggregator.sign_l1(replace(query, request=request)), call)
+
+
+def _decode(kind: Any, encoded: bytes) -> Any:
+    """Return a protobuf message. Raises UndecodableBody."""
+    try:
+        return kind.FromString(encoded)
+    except DecodeError:
+        raise UndecodableBody("body", f"not a {kind.DESCRIPTOR.full_name}") from None
+
+
+def _pairs(request: Any, *others: str) -> list[tuple[str, Any]]:
+    """Return the fields that are set and none of the others, as a JSON body or a query has them: bytes are hex."""
+    return [
+        (field.json_name, value.hex() if isinstance(value, bytes) else ",".join(value) if field.is_repeated else value)
+        for field, value in request.ListFields()
+        if field.json_name not in others
+    ]
+
+
+def _encode(signed: _Signed | Delivery[Aggregation] | Delivery[L1SignedMessage], call: Call) -> bytes:
+    result: _Signed = signed.result if isinstance(signed, Delivery) else signed
+    log_fields(call.scope).update(height=result.height, cached=result.cached)
+    response = pb.SignedMessage(
+        signed_message=result.signed_message,
+        p_chain_height=result.height,
+        signing_subnet_id=id_text(result.signing_subnet_id),
+    )
+    if isinstance(signed, Delivery):
+        if signed.report.verifies_now is not UNSET:
+            response.verifies_now = signed.report.verifies_now
+        if signed.is_reported:
+            ParseDict(msgspec.to_builtins(signed.report), response.report)
+        if signed.next is not None:
+            ParseDict(_with_base64(msgspec.to_builtins(signed.next)), response.next)
+    if isinstance(result, L1SignedMessage):
+        response.unchecked = result.is_unchecked
+        if result.superseded is not None:
+            statement = msgspec.to_builtins(result.superseded)
+            ParseDict(_with_base64({**statement.pop("now"), **statement}), response.superseded)
+    encoded: bytes = response.SerializeToString()
+    return encoded
+
+
+def _with_base64(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body with messages in Base64, which is what protobuf has in JSON in place of hex."""
+    names = body.keys() & {"signedMessage", "message", "justification"}
+    return {**body, **{name: b64encode(bytes.fromhex(body[name].removeprefix("0x"))) for name in names}}
+
+
+@lru_cache(_MAX_ENCODED_EVENTS)
+def _encode_event(encoded: bytes) -> bytes:
+    """Return an EventBatch with one event, from its JSON. Batches that follow each other are one batch."""
+    event = msgspec.json.decode(encoded)
+    event["data"] = msgspec.json.encode(event["data"]).decode()
+    batch: bytes = pb.EventBatch(events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]).SerializeToString()
+    return batch
+
+
+def _encode_cursor(cursor: str) -> bytes:
+    encoded: bytes = pb.EventBatch(cursor=cursor).SerializeToString()
+    return encoded

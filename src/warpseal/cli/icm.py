@@ -1,0 +1,177 @@
+"""`warpseal icm show` and `warpseal icm list`: how far ICM messages have come, as a running daemon has indexed it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from eth_hash.auto import keccak
+
+from warpseal.api.data.bodies import EvmChainList, IcmMessage, IcmMessages
+from warpseal.api.data.errors import IndexBehind, MessageNotFound
+from warpseal.api.http.access import KEY_HEADERS
+from warpseal.chains.evm.icm_events import ICM_READERS
+from warpseal.cli.message import format_lines
+from warpseal.cli.process import Command, argument
+from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
+from warpseal.errors import StartupError
+from warpseal.resources.text import hex_text
+from warpseal.warp.ids import MalformedID, parse_id
+
+_TIMEOUT_S: Final = 30.0
+_MAX_MESSAGES: Final = 100
+_MAX_SECOND: Final = 2**37
+# Events whose first topic is the id of a message.
+_TOPICS: Final = {hex_text(keccak(text.encode())) for text in ICM_READERS if "(bytes32," in text}
+_SHOW: Final = """\
+Show the life of an ICM (Teleporter) message: its steps with their times (UTC), what to do, and what hinders it. A step
+without a time has none that is known. Name it by the message id of its events or the id of its Warp message, or by the
+hash of a transaction of an indexed EVM chain (`index` in evm-chains) that sent or received messages: it shows them all.
+The exit code is 1 if there is no such message. Example: warpseal icm show 0x1360f9ab...
+"""
+_LIST: Final = f"""\
+List the newest {_MAX_MESSAGES} ICM (Teleporter) messages of the indexed EVM chains, how far each one has come (UTC),
+and how to retry it; `warpseal icm show ID` says more. A message is stuck if its destination went on for more than five
+minutes and did not receive or not execute it. Example: warpseal icm list --stuck --source 43114
+"""
+
+
+def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    id_help = "id of a message, in hex or base58-check, or hash of a transaction"
+    parser.add_argument("id", type=argument(parse_id, MalformedID), metavar="ID|TXHASH", help=id_help)
+    _add_common_arguments(parser, _SHOW)
+
+
+def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stuck", action="store_true", help="list only messages that are stuck")
+    for side in ("source", "destination"):
+        parser.add_argument(f"--{side}", metavar="CHAIN", help="its blockchain id, EVM chain id or alias")
+    _add_common_arguments(parser, _LIST)
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser, description: str) -> None:
+    parser.description = description
+    parser.add_argument("--json", action="store_true", help="print the messages of the API as a JSON list")
+    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one")
+    add_address_arguments(parser)
+
+
+def _show(args: argparse.Namespace) -> int:
+    subject = hex_text(args.id)
+    # The text does not say whether it is the id of a message or the hash of a transaction.
+    messages = _find_messages(args, [subject]) or _find_messages(args, _find_ids(args, subject))
+    if not messages:
+        text = f"no indexed chain has an ICM message {subject}, and its nodes have no transaction with one"
+        raise StartupError(f"{text}; an index that is behind may get it later: warpseal status")
+    lines = [printable(line).rstrip() for message in messages for line in describe_message(message)]
+    print(json.dumps(messages, indent=2) if args.json else "\n".join(lines))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    names = {"sourceBlockchainId": args.source, "destinationBlockchainId": args.destination}
+    query = {name: chain for name, chain in names.items() if chain} | ({"isStuck": "true"} if args.stuck else {})
+    page: dict[str, Any] = {"nextPageToken": ""}
+    messages: list[dict[str, Any]] = []
+    # A page may be empty and not the last one.
+    while len(messages) < _MAX_MESSAGES and "nextPageToken" in page:
+        place = urlencode({**query, "pageSize": _MAX_MESSAGES, "pageToken": page["nextPageToken"]})
+        page = _fetch(args, f"/v1/icm/messages?{place}", IcmMessages)
+        messages = (messages + page["messages"])[:_MAX_MESSAGES]
+    if args.json:
+        print(json.dumps(messages, indent=2))
+    else:
+        print_table(("SENT", "MESSAGE", "SOURCE", "DESTINATION", "STATE", "SIGNATURE", "RETRY"), map(_cells, messages))
+    return 0
+
+
+def _find_messages(args: argparse.Namespace, message_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the messages with these ids; those that no indexed chain has are left out."""
+    replies = (_fetch(args, f"/v1/icm/messages/{message_id}", IcmMessage) for message_id in message_ids)
+    return [message for message in replies if message]
+
+
+def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
+    """Return the ids of the messages in a transaction, as the nodes of an indexed chain have its logs."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "eth_getTransactionReceipt", "params": [tx_hash]}
+    for chain in _fetch(args, "/v1/chains?feature=nftIndexing", EvmChainList)["chains"]:
+        # A chain whose nodes do not answer, or have no such transaction, hides no other one.
+        with suppress(StartupError, LookupError, TypeError):
+            logs = _fetch(args, f"/ext/bc/{quote(chain['platformChainId'], '')}/rpc", dict, call)["result"]["logs"]
+            topics = [log["topics"] for log in logs if _TOPICS.intersection(log["topics"][:1])]
+            return list(dict.fromkeys(quote(words[1], "") for words in topics if len(words) > 1))[:_MAX_MESSAGES]
+    return ()
+
+
+def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
+    """Return the body of a response; an empty one if no message is there. Raises StartupError. call: for a POST."""
+    headers = {"content-type": "application/json"} | ({KEY_HEADERS[0]: args.api_key} if args.api_key else {})
+    body = None if call is None else json.dumps(call).encode()
+    status, reply = get_response(find_url(args), path, headers, _TIMEOUT_S, body)
+    try:
+        # Fields that the response lacks would end the command later.
+        msgspec.json.decode(reply, type=kind if status == HTTPStatus.OK else dict)
+    except msgspec.MsgspecError:
+        raise StartupError(f"{path} answered {status}, and not as a daemon of this version does") from None
+    document: dict[str, Any] = json.loads(reply)
+    if status == HTTPStatus.OK:
+        return document
+    if document.get("code") in (MessageNotFound.code, IndexBehind.code):
+        return {}
+    raise StartupError(f"{document.get('message')}{': give --api-key' * (status == HTTPStatus.UNAUTHORIZED)}")
+
+
+def describe_message(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines about a message: its steps with their times, what to do, and what else is known of it."""
+    block = message.get("warpseal", {})
+    sent, received = (message.get(f"{side}Transaction", {}) for side in ("source", "destination"))
+    has_failed = block.get("state") == "failed"
+    executed = "failed" if has_failed else "yes" if message["messageExecuted"] else "no"
+    yield f"message {message['messageId']}"
+    for step, second, text in (
+        ("sent", sent.get("timestamp"), sent.get("txHash", "not known")),
+        ("signed", None, _signature(message)),
+        ("received", received.get("timestamp"), received.get("txHash", "not yet")),
+        ("executed", block.get("since") if has_failed else None, executed),
+        ("receipt", None, "yes" if message["receiptDelivered"] else "no"),
+    ):
+        yield f"  {step:8}  {_moment(second):19}  {text}"
+    advice = block.get("retry", {}).get("text", "nothing" if message["messageExecuted"] else "not known")
+    yield f"  what to do: {advice}"
+    yield from format_lines({name: message[name] for name in message if name != "data"}, "  ")
+
+
+def _cells(message: Mapping[str, Any]) -> Sequence[str]:
+    block = message.get("warpseal", {})
+    return (
+        _moment(message.get("sourceTransaction", {}).get("timestamp")),
+        message["messageId"],
+        *(message[f"{side}EvmChainId"] or message[f"{side}BlockchainId"] for side in ("source", "destination")),
+        "executed" if message["messageExecuted"] else block.get("state", message["status"]),
+        _signature(message),
+        block.get("retry", {}).get("action", ""),
+    )
+
+
+def _signature(message: Mapping[str, Any]) -> str:
+    """Return the state of the signature; what was received was signed."""
+    signature = message.get("warpseal", {}).get("signature", {"state": "not known"})
+    return "signed" if "destinationTransaction" in message else str(signature["state"]).replace("_", " ")
+
+
+def _moment(second: int | None) -> str:
+    """Return a time; the number of its seconds if no calendar has it, which a hostile chain may say."""
+    if second is None or second >= _MAX_SECOND:
+        return "" if second is None else str(second)
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+SHOW: Final = Command(_add_show_arguments, _show)
+LIST: Final = Command(_add_list_arguments, _list)

@@ -1,0 +1,228 @@
+"""Sends the event log to webhooks: in order and at least once, by the daemon that leads the store.
+
+Each webhook has a task with one request at a time, so that a dead one delays no other. Once a second, one transaction
+stores how far all of them are and reads which ones there are: what a killed process sent after it is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from yarl import URL
+
+from warpseal.events.feed import EventFeed, EventFilter
+from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.runtime.http_session import aiohttp
+from warpseal.runtime.process import error_words
+from warpseal.runtime.retry import Backoff, RetryDelays
+from warpseal.runtime.settings import DAY_S, HOUR_S
+from warpseal.store.errors import CursorExpired, StoreDown
+from warpseal.store.locks import Leadership
+from warpseal.upstream.address_policy import AddressPolicy, AddressRefused
+from warpseal.upstream.checked_resolver import checked_session
+from warpseal.upstream.endpoint import NodeEndpoint
+
+if TYPE_CHECKING:
+    from dns import asyncresolver as dns_client
+
+log = logging.getLogger(__name__)
+
+MAX_WEBHOOKS: Final = 100
+MAX_EVENTS: Final = 100
+MAX_DELIVERIES: Final = 20
+TIMEOUT_S: Final = 10.0
+RETRY_FOR_S: Final = DAY_S
+_RETRY: Final = Backoff(10.0, HOUR_S)
+_POLL_S: Final = 1.0
+# After a request with few events, so that the next one has all events of this time.
+_GATHER_S: Final = 0.25
+
+
+class WebhookDelivery(Resource, frozen=True, gc=False, kw_only=True):
+    """A request to a webhook, with or without a response; or a gap in the events."""
+
+    time: int
+    events: int
+    status: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class Webhook(Resource, frozen=True, gc=False, kw_only=True):
+    """A webhook. types to subnetId: the filter. cursor: up to where it has the events. deliveries: the oldest first.
+
+    failingSince: the first failure after the last success. secret: the key of the signatures, only of a new webhook.
+    """
+
+    id: str
+    url: str
+    created_at: int
+    types: tuple[str, ...] | UnsetType = UNSET
+    source_blockchain_id: str | UnsetType = UNSET
+    destination_blockchain_id: str | UnsetType = UNSET
+    subnet_id: str | UnsetType = UNSET
+    cursor: str
+    deliveries: tuple[WebhookDelivery, ...] = ()
+    failing_since: int | UnsetType = UNSET
+    paused_at: int | UnsetType = UNSET
+    secret: str | UnsetType = UNSET
+
+    def with_delivery(self, delivery: WebhookDelivery, **changes: Any) -> Webhook:
+        """Return the webhook after a delivery."""
+        return replace(self, deliveries=(*self.deliveries, delivery)[-MAX_DELIVERIES:], **changes)
+
+
+class WebhookList(Resource, frozen=True, gc=False, kw_only=True):
+    """All webhooks, oldest first."""
+
+    webhooks: tuple[Webhook, ...]
+
+
+DECODER: Final = msgspec.json.Decoder(Webhook)
+
+
+async def send(
+    session: aiohttp.ClientSession, policy: AddressPolicy, webhook: Webhook, events: Sequence[bytes], now_unix_s: float
+) -> WebhookDelivery:
+    """Send events, as JSON, in a signed request; everything but a status of 2xx within ten seconds is an error."""
+    body = b'{"webhookId":"%b","events":[%b]}' % (webhook.id.encode(), b",".join(events))
+    key, timestamp = str(webhook.secret).encode(), b"%d" % now_unix_s
+    headers = {
+        "content-type": "application/json",
+        "x-warpseal-timestamp": timestamp.decode(),
+        "x-warpseal-signature": "v1=" + hmac.digest(key, b"%b.%b" % (timestamp, body), "sha256").hex(),
+        # As chainkit verifies it, without the time.
+        "x-signature": b64encode(hmac.digest(key, body, "sha256")).decode(),
+    }
+    status: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    try:
+        url = URL(webhook.url)
+        policy.check_url(url)
+        request = session.post(url, data=body, headers=headers, allow_redirects=False)
+        # The body of a response is not read.
+        async with asyncio.timeout(TIMEOUT_S), request as response:
+            status = response.status
+        error = UNSET if 200 <= status < 300 else f"status {status}"
+    except (aiohttp.ClientError, OSError, ValueError) as failure:
+        cause = failure.__cause__ or failure
+        error = str(cause) if isinstance(cause, AddressRefused) else error_words(failure)
+    return WebhookDelivery(time=int(now_unix_s), events=len(events), status=status, error=error)
+
+
+class WebhookSender:
+    """Used from one event loop. unix_clock: Unix time in seconds."""
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        leadership: Leadership,
+        policy: AddressPolicy,
+        dns_resolver: dns_client.Resolver | None = None,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._feed = feed
+        self._leadership = leadership
+        self._policy = policy
+        self._dns_resolver = dns_resolver
+        self._unix_clock = unix_clock
+        # By id: with how far the deliveries are, and as they are in the store.
+        self._webhooks: dict[str, Webhook] = {}
+        self._bodies: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Send while this process leads, until cancelled."""
+        while True:
+            await self._leadership.wait_until_held()
+            async with asyncio.TaskGroup() as leading:
+                sending = leading.create_task(self._lead())
+                await self._leadership.wait_until_lost()
+                sending.cancel()
+
+    async def _lead(self) -> None:
+        tasks: dict[str, asyncio.Task[None]] = {}
+        self._webhooks.clear()
+        self._bodies.clear()
+        try:
+            async with checked_session(self._policy, self._dns_resolver) as session, asyncio.TaskGroup() as group:
+                while True:
+                    with suppress(StoreDown):
+                        rows = await self._store()
+                        # Those that were removed, or resumed, by another process.
+                        for webhook_id in [name for name, body in self._bodies.items() if rows.get(name) != body]:
+                            tasks.pop(webhook_id).cancel()
+                            del self._webhooks[webhook_id], self._bodies[webhook_id]
+                        for webhook_id in rows.keys() - self._bodies.keys():
+                            self._bodies[webhook_id] = rows[webhook_id]
+                            self._webhooks[webhook_id] = DECODER.decode(rows[webhook_id])
+                            tasks[webhook_id] = group.create_task(self._send_all(session, webhook_id))
+                    await asyncio.sleep(_POLL_S)
+        finally:
+            with suppress(StoreDown, TimeoutError):
+                async with asyncio.timeout(_POLL_S):
+                    await self._store()
+
+    async def _store(self) -> dict[str, bytes]:
+        """Store how far the deliveries are, and return the bodies of all webhooks. Raises StoreDown."""
+        bodies = {webhook_id: msgspec.json.encode(webhook) for webhook_id, webhook in self._webhooks.items()}
+        changes = {name: (self._bodies[name], body) for name, body in bodies.items() if self._bodies[name] != body}
+        rows = await self._feed.log.exchange_webhooks(changes)
+        self._bodies = bodies
+        return rows
+
+    async def _send_all(self, session: aiohttp.ClientSession, webhook_id: str) -> None:
+        """Send the events of a webhook until it pauses."""
+        event_filter = msgspec.json.decode(self._bodies[webhook_id], type=EventFilter)
+        delays = RetryDelays(_RETRY)
+        while self._webhooks[webhook_id].paused_at is UNSET:
+            delay_s = await self._send_next(session, webhook_id, event_filter, delays)
+            await asyncio.sleep(delay_s)
+
+    async def _send_next(
+        self, session: aiohttp.ClientSession, webhook_id: str, event_filter: EventFilter, delays: RetryDelays
+    ) -> float:
+        """Wait for events and send them once; return the delay before the next call in seconds."""
+        webhook = self._webhooks[webhook_id]
+        fields = {"webhook": webhook_id, "server": NodeEndpoint(webhook.url).display}
+        try:
+            number, _ = await self._feed.start("cursor", webhook.cursor)
+        except CursorExpired as error:
+            gap = WebhookDelivery(time=int(self._unix_clock()), events=0, error=f"gap: {error}")
+            self._webhooks[webhook_id] = webhook.with_delivery(gap, cursor=error.detail["oldest"])
+            log.warning("webhook lacks events", extra={**fields, "reason": str(error)})
+            return 0.0
+        except StoreDown:
+            return _POLL_S
+        try:
+            page = await self._feed.next_page(number, event_filter)
+        except CursorExpired:
+            # Of another listener, or by now of this one.
+            return _POLL_S
+        events = page.events[:MAX_EVENTS]
+        cursor = page.cursor if len(events) == len(page.events) else events[-1].cursor
+        pause_s = _GATHER_S if page.last - number < MAX_EVENTS else 0.0
+        if not events:
+            self._webhooks[webhook_id] = replace(webhook, cursor=cursor)
+            return pause_s
+        encoded = [event.encoded for event in events]
+        delivery = await send(session, self._policy, webhook, encoded, self._unix_clock())
+        if delivery.error is UNSET:
+            delays.reset()
+            self._webhooks[webhook_id] = webhook.with_delivery(delivery, cursor=cursor, failing_since=UNSET)
+            return pause_s
+        since = delivery.time if webhook.failing_since is UNSET else webhook.failing_since
+        paused_at = delivery.time if delivery.time - since >= RETRY_FOR_S else UNSET
+        self._webhooks[webhook_id] = webhook.with_delivery(delivery, failing_since=since, paused_at=paused_at)
+        if paused_at is not UNSET:
+            log.warning("webhook paused", extra={**fields, "reason": delivery.error})
+        elif webhook.failing_since is UNSET:
+            log.info("webhook failed", extra={**fields, "reason": delivery.error})
+        return delays.next()

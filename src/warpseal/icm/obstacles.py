@@ -1,0 +1,311 @@
+"""Looks up what hinders ICM messages that are not executed. A value that a lookup does not find in time is left out.
+
+Source of truth for gas: icm-services `icm-contracts/utils/gas-utils/gas_utils.go`, and the gas of the Warp precompile
+since Granite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from warpseal.aggregation.errors import QuorumNotReached
+from warpseal.aggregation.resolve import AggregationRequest
+from warpseal.aggregation.service import Aggregation, SignatureAggregator
+from warpseal.chains.evm.icm_events import ChangeKind, decode_tail
+from warpseal.delivery.preflight import EXECUTION_FAILED, PreflightAnswer, PreflightRequest, printable_text
+from warpseal.delivery.request import Delivery, DeliveryRequest
+from warpseal.errors import CallRefused, WarpsealError
+from warpseal.icm.resources import (
+    IcmDelivery,
+    IcmDeliveryGas,
+    IcmExecution,
+    IcmFee,
+    IcmReceiver,
+    IcmSignature,
+    MessageState,
+    WarpsealBlock,
+)
+from warpseal.icm.retry import WORD_BYTES, JoinedMessage, advise_retry
+from warpseal.index.evm.records import MessageChange, ReceivedMessage, SentMessage
+from warpseal.messages.teleporter import parse_teleporter
+from warpseal.node.chain_apis import ChainRpcClient
+from warpseal.resources.base import UNSET, UnsetType, or_unset
+from warpseal.resources.text import account_text, hex_text
+from warpseal.runtime.single_flight import SingleFlight
+from warpseal.store.archive import Archive
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import decode_number
+from warpseal.warp.codec import MalformedMessage
+from warpseal.warp.ids import ChainID, MessageID
+from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
+from warpseal.warp.quorum_shortfall import QuorumShortfall, Verdict
+from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
+
+LOOKUP_S: Final = 5.0
+"""The lookups of one message end after it."""
+MAX_LOOKUPS: Final = 16
+"""As many messages are looked up at once; further ones have what lists have."""
+MAX_EXECUTION_GAS: Final = 50_000_000
+
+_RECEIVE: Final = bytes.fromhex("c868efaa")
+"""Selector of `receiveTeleporterMessage(bytes32,address,bytes)` of a recipient."""
+_BODY_OFFSET: Final = (3 * WORD_BYTES).to_bytes(WORD_BYTES)
+_TX_GAS, _ZERO_BYTE_GAS, _BYTE_GAS = 21_000, 4, 16
+_CHUNK_GAS, _SIGNER_GAS, _PAYLOAD_BYTE_GAS, _RECEIPT_GAS = 2 * 512, 250, 35, 2_500
+# A predicate, getVerifiedWarpMessage, and the messenger itself.
+_DELIVERY_GAS: Final = 125_000 + 750 + 250_000
+
+
+class MessageObstacles(Struct):
+    """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds."""
+
+    aggregator: SignatureAggregator
+    archive: Archive
+    sign: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
+    check: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
+    chain_rpc: ChainRpcClient
+    denies_calls: Callable[[ChainID], bool]
+    network_id: int
+    now: Callable[[], float] = time.time
+    _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
+
+    async def find_icm_id(self, warp_id: bytes) -> bytes | None:
+        """Return the id by which messengers name a stored Warp message; None if it is none of theirs.
+
+        Raises StoreDown.
+        """
+        message = await self.archive.find_message(MessageID(warp_id))
+        if message is not None:
+            with suppress(MalformedMessage):
+                call = AddressedCall.parse(message.payload)
+                content = parse_teleporter(call.source_address, call.payload)
+                return None if content is None else content.message_id(message.source_chain_id)
+        return None
+
+    async def outline(self, messages: Sequence[JoinedMessage]) -> Sequence[WarpsealBlock | UnsetType]:
+        """Return the blocks of a list, with one read of the store; UNSET for executed messages."""
+        blocks = [_describe_state(message) for message in messages]
+        pairs = zip(messages, blocks, strict=True)
+        unsigned = [None if block is UNSET else self._build_unsigned(message) for message, block in pairs]
+        signed = await self.archive.find_signed([message.id for message in unsigned if message is not None])
+        open_ids = self.aggregator.open_message_ids()
+        for place, (message, warp_message) in enumerate(zip(messages, unsigned, strict=True)):
+            block = blocks[place]
+            if block is UNSET:
+                continue
+            if warp_message is not None:
+                block = replace(block, warp_message_id=hex_text(warp_message.id))
+                if block.state == "sent":
+                    last = self.aggregator.last_shortfall(warp_message.id)
+                    is_signed = None if signed is None else warp_message.id in signed
+                    signature = _describe_signature(last, is_open=warp_message.id in open_ids, is_signed=is_signed)
+                    block = replace(block, signature=signature)
+            # A page need not have its messages twice.
+            retry = advise_retry(message, block, self.now())
+            blocks[place] = replace(block, retry=retry if retry is UNSET else replace(retry, call=UNSET))
+        return blocks
+
+    async def describe(
+        self, message: JoinedMessage, changes: Sequence[MessageChange], block_gas: int | None
+    ) -> WarpsealBlock | UnsetType:
+        """Return all that hinders a message; UNSET if it is executed.
+
+        changes: its sending and its fees, as its source has them. block_gas: the gas limit of a block of the
+        destination; None: not known.
+        """
+        (block,) = await self.outline([message])
+        if block is UNSET or self._flights.in_flight >= MAX_LOOKUPS:
+            return block
+        return await self._flights.run(
+            message.side.message_id, lambda: self._look_up(message, block, changes, block_gas)
+        )
+
+    async def _look_up(
+        self, message: JoinedMessage, outline: WarpsealBlock, changes: Sequence[MessageChange], block_gas: int | None
+    ) -> WarpsealBlock:
+        deadline = asyncio.get_running_loop().time() + LOOKUP_S
+        # Each lookup adds its keys as it finds them.
+        keys = _describe_changes(message.side, changes)
+        await asyncio.gather(
+            _end_at(deadline, self._execute(message, keys)),
+            _end_at(deadline, self._look_up_delivery(message, outline, block_gas, keys)),
+        )
+        block = replace(outline, **keys)
+        return replace(block, retry=advise_retry(message, block, self.now()))
+
+    def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
+        """Return the Warp message; None if there is none, or its source is not indexed."""
+        side = message.side
+        payload = side.warp_payload() if isinstance(side, SentMessage) else b""
+        return UnsignedMessage.build(self.network_id, side.source, payload) if payload else None
+
+    async def _look_up_delivery(
+        self, message: JoinedMessage, block: WarpsealBlock, block_gas: int | None, keys: dict[str, Any]
+    ) -> None:
+        """Add unsigned_message; of a message that is not received signature, delivery_gas and delivery as well."""
+        side, signed, unsigned = message.side, None, self._build_unsigned(message)
+        if unsigned is None or side.gas_limit is None:
+            return
+        keys["unsigned_message"] = hex_text(unsigned.raw)
+        if block.state != "sent":
+            return
+        if block.signature is not UNSET:
+            keys["signature"], signed = await self._read_signature(unsigned, side.destination, block.signature)
+        size = len(unsigned.raw if signed is None else signed.encode()) + 1
+        required = side.gas_limit + _DELIVERY_GAS + -(-size // WORD_BYTES) * _CHUNK_GAS
+        required += len(unsigned.payload) * _PAYLOAD_BYTE_GAS + len(decode_tail(side.tail)[1]) * _RECEIPT_GAS
+        required += 0 if signed is None else len(signed.signer_indices) * _SIGNER_GAS
+        limit = UNSET if block_gas is None else str(block_gas)
+        keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
+        if signed is not None:
+            preflight = await self.check(PreflightRequest(signed, side.destination))
+            following = [height.verifies for height in preflight.heights if height.epoch == "next"]
+            keys["delivery"] = IcmDelivery(
+                verifies_now=preflight.verifies_now,
+                verifies_next=or_unset(following[0]) if following else UNSET,
+                reason=preflight.reason,
+                reason_text=preflight.reason_text,
+                advice=preflight.advice,
+                statement=preflight.statement,
+            )
+
+    async def _read_signature(
+        self, unsigned: UnsignedMessage, destination_id: ChainID, outline: IcmSignature
+    ) -> tuple[IcmSignature, SignedMessage | None]:
+        """Return the signature for the set with which the destination verifies now; no validator is asked."""
+        # No caller asked for a signature, so that the lookup does not count as a request.
+        request = AggregationRequest(
+            unsigned, b"", None, DEFAULT_QUORUM, 0, None, None, stored_only=True, defer_report=lambda report: None
+        )
+        try:
+            delivery = await self.sign(DeliveryRequest(request, destination_id))
+        except QuorumNotReached as error:
+            shortfall = error.shortfall
+        except (WarpsealError, RpcRefusal):
+            return outline, None
+        else:
+            signed, total_weight = delivery.result, delivery.result.members.total_weight
+            required = required_weight(total_weight, delivery.report.quorum.percentage)
+            weights = _describe_weights(signed.signed_weight, required, total_weight)
+            return IcmSignature(state="signed", **weights), SignedMessage.parse(signed.signed_message)
+        is_open = unsigned.id in self.aggregator.open_message_ids()
+        last = self.aggregator.last_shortfall(unsigned.id)
+        if last is not None and (
+            last.total_weight != shortfall.total_weight or last.required_weight > shortfall.required_weight
+        ):
+            # It is of another set, or for a caller that wanted more than the destination does.
+            last = None
+        signature = _describe_signature(last, is_open=is_open, is_signed=outline.state == "signed")
+        missing = shortfall.missing if is_open or last is None else last.missing
+        return replace(
+            outline if signature is UNSET else signature,
+            **_describe_weights(shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight),
+            # The addresses of connections are for callers on this machine alone.
+            missing=tuple(replace(signer, connections=UNSET) for signer in missing),
+        ), None
+
+    async def _execute(self, message: JoinedMessage, keys: dict[str, Any]) -> None:
+        """Add execution: what the call of the recipient does."""
+        side, received = message.side, message.received
+        chain_id, recipient = side.destination, hex_text(side.recipient)
+        if not side.body or side.gas_limit is None or self.denies_calls(chain_id):
+            return
+        body = side.body + bytes(-len(side.body) % WORD_BYTES)
+        sender, size = side.sender.rjust(WORD_BYTES, b"\0"), len(side.body).to_bytes(WORD_BYTES)
+        data = b"".join((_RECEIVE, side.source, sender, _BODY_OFFSET, size, body))
+        call = {"from": hex_text(side.messenger), "to": recipient, "data": hex_text(data)}
+        ask = partial(self._ask, chain_id)
+        code, estimate = await asyncio.gather(
+            ask("eth_getCode", [recipient, "latest"], len),
+            ask("eth_estimateGas", [{**call, "gas": hex(MAX_EXECUTION_GAS)}, "latest"], decode_number),
+        )
+        # The messenger gives the recipient the gas of the message, and no part of it is that of a transaction.
+        intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
+        past = None
+        if received is not None:
+            # The state in which the execution failed; a node may have it no longer.
+            call["gas"] = hex(min(intrinsic + side.gas_limit, MAX_EXECUTION_GAS))
+            past = await ask("eth_call", [call, hex(received.height)], len)
+        values: dict[str, Any] = {"succeeds": True} if isinstance(estimate, int) else {}
+        for reply in (estimate, past):
+            if isinstance(reply, CallRefused) and EXECUTION_FAILED.search(str(reply)):
+                values |= {"succeeds": False} if reply is estimate else {}
+                values |= {"error": printable_text(str(reply)), "revert_data": UNSET}
+                values |= {"revert_data": hex_text(reply.data)} if reply.data else {}
+        if code == len('"0x"'):
+            # A call of an account without code would succeed, so the messenger does not make it.
+            values |= {"succeeds": False, "error": "the recipient has no code"}
+        elif isinstance(estimate, int):
+            values["gas_required"] = str(max(0, estimate - intrinsic))
+        keys["execution"] = IcmExecution(gas_limit=str(side.gas_limit), **values)
+
+    async def _ask(
+        self, chain_id: ChainID, method: str, params: Sequence[Any], decode: Callable[[bytes], int]
+    ) -> int | CallRefused | None:
+        """Return a node's reply, or its refusal; None if no node replied."""
+        try:
+            return await self.chain_rpc.call(chain_id, method, params, decode, is_refusal_final=True)
+        except CallRefused as refusal:
+            return refusal
+        except NodeUnavailable:
+            return None
+
+
+async def _end_at(deadline: float, lookup: Awaitable[None]) -> None:
+    """Run a lookup until it ends or fails, or until a deadline."""
+    with suppress(TimeoutError, WarpsealError, RpcRefusal):
+        async with asyncio.timeout_at(deadline):
+            await lookup
+
+
+def _describe_state(message: JoinedMessage) -> WarpsealBlock | UnsetType:
+    """Return what the rows say; UNSET if the message is executed."""
+    received = message.received
+    if received is None:
+        return WarpsealBlock(state="sent", since=message.side.time)
+    if message.is_executed:
+        return UNSET
+    receiver = IcmReceiver(deliverer=account_text(received.deliverer), redeemer=account_text(received.redeemer))
+    state: MessageState = "failed" if received.has_failed else "received"
+    return WarpsealBlock(state=state, since=received.time, received_by=receiver)
+
+
+def _describe_changes(side: SentMessage | ReceivedMessage, changes: Sequence[MessageChange]) -> dict[str, Any]:
+    if not isinstance(side, SentMessage):
+        return {}
+    fees = (change for change in changes if change.kind is ChangeKind.FEE)
+    times = [change.time for change in changes if change.kind is ChangeKind.RESENT]
+    asset = account_text(side.asset)
+    return {
+        "fees": tuple(IcmFee(address=asset, value=str(fee.amount), timestamp=fee.time) for fee in fees),
+        "resent_at": max(times, default=UNSET),
+    }
+
+
+def _describe_signature(
+    last: QuorumShortfall | None, *, is_open: bool, is_signed: bool | None
+) -> IcmSignature | UnsetType:
+    """Return the signature as memory and store have it; UNSET if the store cannot be read.
+
+    last: why a quorum was missed, if it was. is_open: validators are asked now. is_signed: None: not known.
+    """
+    weights = {} if last is None else _describe_weights(last.signed_weight, last.required_weight, last.total_weight)
+    if is_open:
+        return IcmSignature(state="collecting", **weights)
+    if is_signed:
+        return IcmSignature(state="signed")
+    if last is not None:
+        return IcmSignature(state="impossible" if last.verdict is Verdict.NEVER else "collecting", **weights)
+    return UNSET if is_signed is None else IcmSignature(state="not_asked")
+
+
+def _describe_weights(signed: int, required: int, total: int) -> dict[str, Any]:
+    return {"signed_weight": str(signed), "required_weight": str(required), "total_weight": str(total)}

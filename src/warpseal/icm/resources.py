@@ -1,0 +1,110 @@
+"""The key `warpseal` of an ICM message in responses; docs/icm.md describes it. An unknown value is left out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from warpseal.delivery.report import DeliveryAdvice
+from warpseal.delivery.statement import PreflightStatement
+from warpseal.resources.base import UNSET, Resource, UnsetType
+from warpseal.warp.quorum_shortfall import MissingSigner
+
+MessageState = Literal["sent", "received", "failed"]
+"""How far a message has come that is not executed. received: it has no body, so that there is nothing to execute."""
+SignatureState = Literal["signed", "collecting", "impossible", "not_asked"]
+RetryAction = Literal["retry_execution", "none", "wait", "top_up", "resend", "sign_again", "raise_gas"]
+
+
+class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
+    """The signature of a message, with weights in the set with which the destination verifies it.
+
+    missing: the heaviest validators that have not signed, at most 50; left out in lists and if the message is signed.
+    """
+
+    state: SignatureState
+    signed_weight: str | UnsetType = UNSET
+    required_weight: str | UnsetType = UNSET
+    total_weight: str | UnsetType = UNSET
+    missing: tuple[MissingSigner, ...] | UnsetType = UNSET
+
+
+class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
+    """Whether the destination accepts the signed message, as the preflight says. verifiesNext: in its next epoch."""
+
+    verifies_now: bool
+    verifies_next: bool | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    reason_text: str | UnsetType = UNSET
+    advice: DeliveryAdvice | UnsetType = UNSET
+    statement: PreflightStatement
+
+
+class IcmExecution(Resource, frozen=True, gc=False, kw_only=True):
+    """The call of the recipient. succeeds: now, as far as a node executes it. gasRequired: estimated; gasLimit: given.
+
+    error, revertData (hex): of a failed message when it was received, else now.
+    """
+
+    succeeds: bool | UnsetType = UNSET
+    gas_required: str | UnsetType = UNSET
+    gas_limit: str
+    error: str | UnsetType = UNSET
+    revert_data: str | UnsetType = UNSET
+
+
+class IcmDeliveryGas(Resource, frozen=True, gc=False, kw_only=True):
+    """The gas that a delivery needs, and that of a block. required: a lower bound until the message is signed."""
+
+    required: str
+    block_limit: str | UnsetType = UNSET
+
+
+class IcmReceiver(Resource, frozen=True, gc=False, kw_only=True):
+    """The account that delivered a message, and the one that its source owes the fee."""
+
+    deliverer: str
+    redeemer: str
+
+
+class IcmFee(Resource, frozen=True, gc=False, kw_only=True):
+    """The whole fee from a time (Unix seconds) on, in the smallest unit of its ERC-20 token."""
+
+    address: str
+    value: str
+    timestamp: int
+
+
+class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
+    """The transaction that a retry needs. data: hex."""
+
+    to: str
+    data: str
+
+
+class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
+    """What to do. notBefore: Unix seconds."""
+
+    action: RetryAction
+    text: str
+    not_before: int | UnsetType = UNSET
+    call: IcmCall | UnsetType = UNSET
+
+
+class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
+    """What hinders a message that is not executed. since: Unix seconds of the state; resentAt: of the last time.
+
+    warpMessageId, unsignedMessage: hex. Lists have state, since, warpMessageId, receivedBy, signature, retry.
+    """
+
+    state: MessageState
+    since: int
+    warp_message_id: str | UnsetType = UNSET
+    unsigned_message: str | UnsetType = UNSET
+    signature: IcmSignature | UnsetType = UNSET
+    delivery: IcmDelivery | UnsetType = UNSET
+    execution: IcmExecution | UnsetType = UNSET
+    delivery_gas: IcmDeliveryGas | UnsetType = UNSET
+    received_by: IcmReceiver | UnsetType = UNSET
+    resent_at: int | UnsetType = UNSET
+    fees: tuple[IcmFee, ...] | UnsetType = UNSET
+    retry: IcmRetry | UnsetType = UNSET

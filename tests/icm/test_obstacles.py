@@ -1,0 +1,98 @@
+"""Lookups of what hinders a message: they are bounded in time and number, and a failure leaves out its keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.chains.evm.icm_logs import Message
+from tests.eventually import until
+from tests.icm.fixtures import SilentServices, silent_obstacles
+from tests.icm.test_retry import MESSAGE_V1, OLD, sent
+from warpseal.chains.evm.icm_events import ChangeKind
+from warpseal.icm import obstacles
+from warpseal.icm.obstacles import MessageObstacles
+from warpseal.icm.retry import JoinedMessage
+from warpseal.index.evm.records import MessageChange
+from warpseal.resources.base import UNSET
+from warpseal.resources.text import hex_text
+from warpseal.warp.message import AddressedCall, UnsignedMessage
+
+PENDING = JoinedMessage(sent(), None)
+CHANGES = [MessageChange(ChangeKind.FEE, 1_000, 3), MessageChange(ChangeKind.RESENT, 1_100, 0)]
+
+
+class HangingServices(SilentServices):
+    """Stands for a destination that never replies."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def sign(self, *_: Any) -> NoReturn:
+        self.calls += 1
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def hanging_obstacles() -> tuple[MessageObstacles, HangingServices]:
+    services: Any = HangingServices()
+    calls = services.sign, services.fail
+    return MessageObstacles(services, services, *calls, services, lambda chain_id: False, 12_345), services
+
+
+@pytest.mark.parametrize("message", [MESSAGE_V1, OLD])
+async def test_the_warp_message_is_built_from_its_row(message: Message) -> None:
+    block = await silent_obstacles().describe(JoinedMessage(sent(message), None), CHANGES, 15_000_000)
+    call = AddressedCall(message.adapter or message.messenger, message.payload)
+    unsigned = UnsignedMessage.build(12_345, message.source, call.encode())
+    assert block is not UNSET
+    assert (block.unsigned_message, block.warp_message_id) == (hex_text(unsigned.raw), hex_text(unsigned.id))
+    assert block.delivery_gas is not UNSET
+    # The relayer's formula, without signers: 32-byte chunks of the message and its end, the payload, one receipt.
+    expected = 50_000 + 375_750 + 1_024 * (len(unsigned.raw) // 32 + 1) + 35 * len(unsigned.payload) + 2_500
+    assert block.delivery_gas.required == str(expected)
+    assert (block.delivery_gas.block_limit, block.resent_at) == ("15000000", 1_100)
+
+
+async def test_a_destination_that_hangs_costs_its_own_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstacles, "LOOKUP_S", 0.05)
+    lookups, services = hanging_obstacles()
+    blocks = await asyncio.gather(*(lookups.describe(PENDING, CHANGES, None) for _ in range(3)))
+    assert services.calls == 1
+    for block in blocks:
+        assert block is not UNSET
+        assert (block.state, block.delivery) == ("sent", UNSET)
+        assert block.signature is not UNSET
+        assert block.signature.state == "not_asked"
+        assert block.fees is not UNSET
+        assert [fee.value for fee in block.fees] == ["3"]
+
+
+async def test_beyond_a_bound_messages_have_what_lists_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstacles, "MAX_LOOKUPS", 1)
+    lookups, services = hanging_obstacles()
+    first = asyncio.create_task(lookups.describe(PENDING, CHANGES, None))
+    await until(lambda: services.calls == 1)
+    other = JoinedMessage(sent(MESSAGE_V1._replace(nonce=8)), None)
+    assert [await lookups.describe(other, CHANGES, None)] == await lookups.outline([other])
+    first.cancel()
+    assert services.calls == 1
+
+
+class StoreIsDown(SilentServices):
+    """Stands for a store that cannot be read."""
+
+    async def find_signed(self, message_ids: Sequence[bytes]) -> None:  # type: ignore[override]
+        return None
+
+
+async def test_a_signature_is_left_out_while_the_store_is_down() -> None:
+    services: Any = StoreIsDown()
+    calls = services.fail, services.fail
+    lookups = MessageObstacles(services, services, *calls, services, lambda chain_id: False, 12_345)
+    (block,) = await lookups.outline([PENDING])
+    assert block is not UNSET
+    assert (block.state, block.signature, block.retry) == ("sent", UNSET, UNSET)

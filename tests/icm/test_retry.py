@@ -1,0 +1,169 @@
+"""What to do about a message that is not executed: the first thing that helps, and the call that it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.chains.evm.icm_logs import MESSAGE, MESSAGE_V2, MESSENGER, Message
+from tests.index.evm.icm_histories import PEOPLE, RELAYERS, A, B
+from tests.indexer.evm.anvil_chain import encode_call
+from warpseal.delivery.report import DeliveryAdvice
+from warpseal.delivery.statement import PreflightStatement
+from warpseal.icm.resources import (
+    IcmCall,
+    IcmDelivery,
+    IcmDeliveryGas,
+    IcmExecution,
+    IcmSignature,
+    WarpsealBlock,
+)
+from warpseal.icm.retry import STORING_S, JoinedMessage, advise_retry
+from warpseal.index.evm.records import ReceivedMessage, SentMessage
+from warpseal.resources.base import UNSET
+from warpseal.resources.text import account_text, hex_text
+from warpseal.warp.quorum_shortfall import MissingSigner, Verdict
+
+SENT_AT = 1_000
+LATER = SENT_AT + STORING_S
+MESSAGE_V1 = Message(A, B, 7, PEOPLE[0], PEOPLE[1], 50_000, RELAYERS, [(3, RELAYERS[0])], b"\1\2")
+OLD = MESSAGE_V1._replace(adapter=PEOPLE[4])
+STATEMENT = PreflightStatement(kind="teleporter", accepted=True, text="")
+ADVICE = DeliveryAdvice(pinned_height="1", needed_height="2", blocks_before=1, not_before=5_000, text="build one block")
+
+
+def sent(message: Message = MESSAGE_V1) -> SentMessage:
+    """Return a message as the index of its source has it."""
+    tail = message.payload[32 * (9 + (message.adapter is not None)) : -2 * 32]
+    return SentMessage(
+        message_id=message.id, messenger=MESSENGER, source=A, destination=B, nonce=7, sender=PEOPLE[0],
+        recipient=PEOPLE[1], gas_limit=50_000, tail=tail, body=b"\1\2", tx_hash=bytes(32), height=1, time=SENT_AT,
+        tx_fee=1, key=1, warp_sender=message.adapter or MESSENGER, is_v2=message.adapter is not None, asset=bytes(20),
+        asset_name="", asset_symbol="", asset_decimals=0, reward=0, has_receipt=False, receive=None,
+    )  # fmt: skip
+
+
+def missing(weight: int, reason: str = "no_answer", **more: Any) -> MissingSigner:
+    return MissingSigner(node_ids=(), weight=str(weight), reason=reason, **{"verdict": Verdict.WAIT, **more})
+
+
+def refusing(weight: int) -> MissingSigner:
+    return missing(weight, "refused", error_code=1)
+
+
+def lacking_for_good(weight: int) -> MissingSigner:
+    return missing(weight, "no_bls_key", verdict=Verdict.NEVER)
+
+
+def signature(state: Any, *signers: MissingSigner) -> dict[str, Any]:
+    """Return the signature of a set of weight 100, of which 67 is the quorum."""
+    weights = {"signed_weight": "1", "required_weight": "67", "total_weight": "100"}
+    return {"signature": IcmSignature(state=state, **weights, missing=signers or UNSET)}
+
+
+def delivery(verifies_now: bool, **more: Any) -> dict[str, Any]:
+    return {"delivery": IcmDelivery(verifies_now=verifies_now, statement=STATEMENT, **more)}
+
+
+def execution(gas_limit: str = "50000", **more: Any) -> dict[str, Any]:
+    return {"execution": IcmExecution(gas_limit=gas_limit, **more)}
+
+
+SIGNED = signature("signed")
+GAS = {"delivery_gas": IcmDeliveryGas(required="600000", block_limit="500000")}
+CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
+    "nothing is known of the signature": ({}, None, ""),
+    "no body": ({"state": "received"}, "none", "no body"),
+    "failed": ({"state": "failed"}, "retry_execution", "with enough gas"),
+    "failed, and would again": (
+        {"state": "failed", **execution(succeeds=False, error="reverted")}, "retry_execution", "would fail again now",
+    ),
+    "failed for want of gas": (
+        {"state": "failed", **execution(succeeds=True, gas_required="70000")}, "retry_execution", "more than 70000 gas",
+    ),
+    "not requested": (signature("not_asked", lacking_for_good(100)), "wait", "not requested"),
+    "requested now, in a list": (signature("collecting"), "wait", "may still sign"),
+    "some have not replied": (signature("collecting", missing(60), refusing(33)), "wait", "may still sign"),
+    "some are drained, and others suffice": (
+        signature("collecting", missing(33, "inactive"), missing(20)), "wait", "may still sign",
+    ),
+    "drained ones are needed": (
+        signature("collecting", missing(20, state="underfunded: balance 1 nAVAX"), missing(14, "inactive")),
+        "top_up", "Top up",
+    ),
+    "drained ones would not suffice": (
+        signature("collecting", missing(30, "inactive"), refusing(34)), "resend", "retrySendCrossChainMessage",
+    ),
+    "validators do not have it": (signature("collecting", refusing(34)), "resend", "retrySendCrossChainMessage"),
+    "some are lost, and others do not have it": (
+        signature("collecting", lacking_for_good(30), refusing(10)), "resend", "retrySendCrossChainMessage",
+    ),
+    "too many are lost": (signature("impossible", lacking_for_good(34), missing(20)), "none", "never sign"),
+    "impossible, in a list": (signature("impossible"), None, ""),
+    "signed, in a list": (SIGNED, "wait", "waits for a relayer"),
+    "signed for another set": (signature("signed", missing(50)), "sign_again", "another epoch"),
+    "signed, and the destination takes it": ({**SIGNED, **delivery(True)}, "wait", "waits for a relayer"),
+    "delivered already": (
+        {**SIGNED, **delivery(True, reason="already_delivered", reason_text="it is there")}, "wait", "it is there",
+    ),
+    "verifies in a later epoch": (
+        {**SIGNED, **delivery(False, reason="weight", advice=ADVICE)}, "wait", "build one block",
+    ),
+    "verified in an earlier epoch": (
+        {**SIGNED, **delivery(False, reason="bit_set", reason_text="9 is no signer")}, "sign_again", "9 is no signer",
+    ),
+    "of another network": ({**SIGNED, **delivery(False, reason="network_id", reason_text="7")}, "none", "refuses"),
+    "needs more gas than a block has": ({**SIGNED, **delivery(True), **GAS}, "raise_gas", "600000"),
+    "fails with its gas": ({**SIGNED, **execution(succeeds=True, gas_required="50001")}, "raise_gas", "Deliver"),
+    "has enough gas": ({**SIGNED, **execution(succeeds=True, gas_required="50000")}, "wait", "waits for a relayer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_thing_that_helps_is_advised(name: str) -> None:
+    keys, action, text = CASES[name]
+    retry = advise_retry(JoinedMessage(sent(), None), WarpsealBlock(**{"state": "sent", "since": 1, **keys}), LATER)
+    if action is None:
+        assert retry is UNSET
+        return
+    assert retry is not UNSET
+    assert retry.action == action
+    assert text in retry.text
+    assert (retry.call is UNSET) == (action not in ("resend", "retry_execution"))
+    assert retry.not_before == (5_000 if name == "verifies in a later epoch" else UNSET)
+
+
+def test_a_validator_that_does_not_have_a_new_message_may_get_it() -> None:
+    block = WarpsealBlock(state="sent", since=1, **signature("collecting", refusing(34)))
+    for now, resent_at, action in ((LATER - 1, UNSET, "wait"), (LATER, UNSET, "resend"), (LATER, LATER, "wait")):
+        retry = advise_retry(JoinedMessage(sent(), None), replace(block, resent_at=resent_at), now)
+        assert retry is not UNSET
+        assert retry.action == action
+
+
+@pytest.mark.parametrize(("message", "types"), [(MESSAGE_V1, MESSAGE), (OLD, MESSAGE_V2)])
+def test_calls_carry_the_message_as_the_abi_library_encodes_it(message: Message, types: str) -> None:
+    fields = message.fields if message.adapter is None else (*message.fields[:2], MESSENGER, *message.fields[2:])
+    resending = WarpsealBlock(state="sent", since=1, **signature("collecting", refusing(34)))
+    expected = {
+        resending: encode_call(f"retrySendCrossChainMessage({types})", fields),
+        WarpsealBlock(state="failed", since=1): encode_call(f"retryMessageExecution(bytes32,{types})", A, fields),
+    }
+    for block, data in expected.items():
+        retry = advise_retry(JoinedMessage(sent(message), None), block, LATER)
+        assert retry is not UNSET
+        assert retry.call == IcmCall(to=account_text(MESSENGER), data=hex_text(data))
+
+
+def test_a_message_whose_fields_are_not_known_has_no_call() -> None:
+    """Its source was indexed once, and is no longer."""
+    fields = {name: getattr(sent(), name) for name in ReceivedMessage.__struct_fields__ if hasattr(sent(), name)}
+    receive = ReceivedMessage(
+        **{**fields, "gas_limit": None, "body": None}, deliverer=PEOPLE[2], redeemer=PEOPLE[3], is_executed=False,
+        has_failed=True,
+    )  # fmt: skip
+    retry = advise_retry(JoinedMessage(receive, receive), WarpsealBlock(state="failed", since=1), LATER)
+    assert retry is not UNSET
+    assert (retry.action, retry.call) == ("retry_execution", UNSET)
