@@ -48,9 +48,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// relay delivers the message of an event, and returns the hash of the transaction.
+// relay delivers the message of an event, and returns the hash of the transaction. The daemon has a timeout of its own.
 func relay(event *pb.Event) (hash common.Hash, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var data struct{ IcmMessageId, TxHash common.Hash }
 	must(0, json.Unmarshal([]byte(event.Data), &data))
@@ -80,7 +80,7 @@ func relay(event *pb.Event) (hash common.Hash, err error) {
 	} else if slices.Contains(result, 1) {
 		return hash, refused{errors.New("it was delivered before")}
 	}
-	signed, err := daemon.AggregateSignatures(ctx, &pb.AggregateSignaturesRequest{Message: logged, DestinationBlockchainId: destinationID})
+	signed, err := daemon.AggregateSignatures(context.Background(), &pb.AggregateSignaturesRequest{Message: logged, DestinationBlockchainId: destinationID})
 	if slices.Contains([]codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded}, status.Code(err)) {
 		return hash, err
 	} else if err != nil {
