@@ -63,12 +63,13 @@ $(SOLIDITY): tests/solidity/package.json tests/solidity/package-lock.json | $(ST
 	! command -v npm >/dev/null || npm ci --prefix $(VENV)/solidity --silent --no-audit --no-fund --ignore-scripts
 	touch $(SOLIDITY)
 
-# Clients that generators of three languages make from the OpenAPI document, built and run against a daemon.
+# Clients that generators of three languages make from the OpenAPI document, and the relayers of `examples`, built and run
+# against a daemon.
 clients: $(GENERATORS)
 	.ci/clients $(VENV)
-	$(BIN)/pytest tests/clients/generated_clients.py
+	$(BIN)/pytest tests/clients/generated_clients.py tests/examples/built_relayers.py
 
-$(GENERATORS): $(wildcard tests/clients/generated/*) | $(STAMP)
+$(GENERATORS): $(wildcard tests/clients/generated/* examples/*/*) | $(STAMP)
 	rm -rf $(VENV)/generated
 	$(BIN)/python -m venv $(VENV)/generated/tools
 	$(VENV)/generated/tools/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/generated/requirements.txt
@@ -77,6 +78,8 @@ $(GENERATORS): $(wildcard tests/clients/generated/*) | $(STAMP)
 	cp tests/clients/generated/client.go tests/clients/generated/go.* $(VENV)/generated/go
 	cp tests/clients/generated/client.ts tests/clients/generated/package*.json $(VENV)/generated/typescript
 	npm ci --prefix $(VENV)/generated/typescript --silent --no-audit --no-fund --ignore-scripts
+	cp -r examples $(VENV)/generated/examples
+	npm ci --prefix $(VENV)/generated/examples/typescript --silent --no-audit --no-fund --ignore-scripts
 	touch $(GENERATORS)
 
 # The wheel, its dependencies and the demo on every supported Python.

@@ -71,9 +71,10 @@ class AnvilChain:
 
 
 @asynccontextmanager
-async def open_anvil_chain() -> AsyncIterator[AnvilChain]:
-    """Run a node."""
-    async with anvil("--gas-limit", "1000000000", "--hardfork", "cancun") as node, aiohttp.ClientSession() as session:
+async def open_anvil_chain(*more: str) -> AsyncIterator[AnvilChain]:
+    """Run a node. more: of its flags."""
+    flags = "--gas-limit", "1000000000", "--hardfork", "cancun"
+    async with anvil(*flags, *more) as node, aiohttp.ClientSession() as session:
         chain = AnvilChain(node.url, session)
         chain.accounts = [bytes.fromhex(text[2:]) for text in await chain.rpc("eth_accounts")]
         yield chain

@@ -1,0 +1,20 @@
+"""The relayer in Python of `examples` delivers what it can, says of other messages why not, and misses none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests import paths
+from tests.examples.route import open_route, relay_messages
+
+
+async def test_the_relayer_delivers_waits_refuses_and_misses_nothing(tmp_path: Path) -> None:
+    async with open_route(tmp_path / "route") as route:
+        await relay_messages(route, (sys.executable, str(paths.ROOT / "examples" / "python" / "relayer.py")), tmp_path)
+
+
+def test_each_relayer_has_at_most_150_lines() -> None:
+    relayers = sorted((paths.ROOT / "examples").glob("*/relayer.*"))
+    assert [relayer.suffix for relayer in relayers] == [".go", ".py", ".ts"]
+    assert all(len(relayer.read_text().splitlines()) <= 150 for relayer in relayers)
