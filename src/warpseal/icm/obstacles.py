@@ -143,7 +143,7 @@ class MessageObstacles(Struct):
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
-        side, encoded = message.side, message.encode()
+        side, encoded = message.side, message.side.encode()
         if not isinstance(side, SentMessage) or not side.warp_sender or encoded is None:
             return None
         call = AddressedCall(side.warp_sender, WORD_BYTES.to_bytes(WORD_BYTES) + encoded)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
-from warpseal.chains.evm.icm_events import ChangeKind
+from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_message
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, IcmStatus, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
@@ -127,7 +127,8 @@ class IcmKeys(NamedTuple):
 class MessageSide(Struct, frozen=True, kw_only=True):
     """One side of a message. tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
 
-    height, time: of the block. fee: of the transaction, in wei.
+    height, time: of the block. tx_fee: of the transaction, in wei. is_v2: an adapter sent the Warp message; False of a
+    received message, whose index does not know it.
     """
 
     message_id: bytes
@@ -144,19 +145,26 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     height: int
     time: int
     tx_fee: int
+    is_v2: bool = False
+
+    def encode(self) -> bytes | None:
+        """Return the ABI encoding of the message without the offset before it; None if not all fields are known."""
+        if self.gas_limit is None or self.body is None:
+            return None
+        origin = self.messenger if self.is_v2 else None
+        fields = self.nonce, self.sender, origin, self.destination, self.recipient, self.gas_limit, self.tail, self.body
+        return encode_message(MessageFields(*fields))
 
 
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
     reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
-    warp_sender: see `IcmSend`. is_v2: an adapter sent the Warp message.
+    warp_sender: see `IcmSend`.
     """
 
     key: int
     warp_sender: bytes
-    is_v2: bool
-
     asset: bytes
     asset_name: str
     asset_symbol: str
