@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests import paths
 from tests.warp import fuji, l1_txs
+from warpseal.chains.evm.icm_events import MessageFields
 from warpseal.messages.describe import MAX_MESSAGE_BYTES, describe
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.warp.ids import ChainID, ValidationID, id_text, parse_id
@@ -140,18 +141,9 @@ def test_delivered_messages_are_read_from_the_access_list() -> None:
 @pytest.mark.parametrize("nonce", [1, 2, 3])
 def test_a_teleporter_id_is_what_the_contracts_compute(nonce: int) -> None:
     message_ids = ICM["messageIds"]
-    message = TeleporterMessage(
-        version=1,
-        messenger=bytes.fromhex(message_ids["messenger"][2:]),
-        nonce=nonce,
-        sender=SENDER,
-        destination_chain_id=ChainID(parse_id(message_ids["destination"])),
-        destination=SENDER,
-        gas_limit=0,
-        relayers=(),
-        receipts=(),
-        body=b"",
-    )
+    destination = ChainID(parse_id(message_ids["destination"]))
+    fields = MessageFields(nonce, SENDER, None, destination, SENDER, gas_limit=0, tail=b"", body=b"")
+    message = TeleporterMessage(bytes.fromhex(message_ids["messenger"][2:]), fields)
     assert id_text(message.message_id(ChainID(parse_id(message_ids["source"])))) == message_ids["byNonce"][str(nonce)]
 
 

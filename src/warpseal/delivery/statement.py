@@ -267,8 +267,8 @@ class StatementChecker:
     async def _teleporter(
         self, message: UnsignedMessage, content: TeleporterMessage, destination_id: ChainID
     ) -> _Verdict:
-        if content.destination_chain_id != destination_id:
-            reason = f"the message is for chain {id_text(content.destination_chain_id)}"
+        if content.fields.destination != destination_id:
+            reason = f"the message is for chain {id_text(content.fields.destination)}"
             return _result((StatementRefusal.OTHER_DESTINATION, reason))
         message_id = content.message_id(message.source_chain_id)
         output = await self._view(destination_id, content.messenger, MESSAGE_RECEIVED + message_id)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 from yarl import URL
 
@@ -70,7 +71,7 @@ class Webhook(Resource, frozen=True, gc=False, kw_only=True):
     destination_blockchain_id: str | UnsetType = UNSET
     subnet_id: str | UnsetType = UNSET
     cursor: str
-    deliveries: tuple[WebhookDelivery, ...] = ()
+    deliveries: tuple[WebhookDelivery, ...]
     failing_since: int | UnsetType = UNSET
     paused_at: int | UnsetType = UNSET
     secret: str | UnsetType = UNSET
@@ -118,33 +119,27 @@ async def send(
     return WebhookDelivery(time=int(now_unix_s), events=len(events), status=status, error=error)
 
 
-class WebhookSender:
-    """Used from one event loop. unix_clock: Unix time in seconds."""
+class WebhookSender(Struct):
+    """Used from one event loop. unix_clock: Unix time in seconds.
 
-    def __init__(
-        self,
-        feed: EventFeed,
-        leadership: Leadership,
-        policy: AddressPolicy,
-        dns_resolver: dns_client.Resolver | None = None,
-        unix_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._feed = feed
-        self._leadership = leadership
-        self._policy = policy
-        self._dns_resolver = dns_resolver
-        self._unix_clock = unix_clock
-        # By id: with how far the deliveries are, and as they are in the store.
-        self._webhooks: dict[str, Webhook] = {}
-        self._bodies: dict[str, bytes] = {}
+    _webhooks, _bodies: by id, with how far the deliveries are, and as they are in the store.
+    """
+
+    feed: EventFeed
+    leadership: Leadership
+    policy: AddressPolicy
+    dns_resolver: dns_client.Resolver | None = None
+    unix_clock: Callable[[], float] = time.time
+    _webhooks: dict[str, Webhook] = {}
+    _bodies: dict[str, bytes] = {}
 
     async def run(self) -> None:
         """Send while this process leads, until cancelled."""
         while True:
-            await self._leadership.wait_until_held()
+            await self.leadership.wait_until_held()
             async with asyncio.TaskGroup() as leading:
                 sending = leading.create_task(self._lead())
-                await self._leadership.wait_until_lost()
+                await self.leadership.wait_until_lost()
                 sending.cancel()
 
     async def _lead(self) -> None:
@@ -152,7 +147,7 @@ class WebhookSender:
         self._webhooks.clear()
         self._bodies.clear()
         try:
-            async with checked_session(self._policy, self._dns_resolver) as session, asyncio.TaskGroup() as group:
+            async with checked_session(self.policy, self.dns_resolver) as session, asyncio.TaskGroup() as group:
                 while True:
                     with suppress(StoreDown):
                         rows = await self._store()
@@ -174,7 +169,7 @@ class WebhookSender:
         """Store how far the deliveries are, and return the bodies of all webhooks. Raises StoreDown."""
         bodies = {webhook_id: msgspec.json.encode(webhook) for webhook_id, webhook in self._webhooks.items()}
         changes = {name: (self._bodies[name], body) for name, body in bodies.items() if self._bodies[name] != body}
-        rows = await self._feed.log.exchange_webhooks(changes)
+        rows = await self.feed.log.exchange_webhooks(changes)
         self._bodies = bodies
         return rows
 
@@ -193,16 +188,16 @@ class WebhookSender:
         webhook = self._webhooks[webhook_id]
         fields = {"webhook": webhook_id, "server": NodeEndpoint(webhook.url).display}
         try:
-            number, _ = await self._feed.start("cursor", webhook.cursor)
+            number, _ = await self.feed.start("cursor", webhook.cursor)
         except CursorExpired as error:
-            gap = WebhookDelivery(time=int(self._unix_clock()), events=0, error=f"gap: {error}")
+            gap = WebhookDelivery(time=int(self.unix_clock()), events=0, error=f"gap: {error}")
             self._webhooks[webhook_id] = webhook.with_delivery(gap, cursor=error.detail["oldest"])
             log.warning("webhook lacks events", extra={**fields, "reason": str(error)})
             return 0.0
         except StoreDown:
             return _POLL_S
         try:
-            page = await self._feed.next_page(number, event_filter)
+            page = await self.feed.next_page(number, event_filter)
         except CursorExpired:
             # Of another listener, or by now of this one.
             return _POLL_S
@@ -213,7 +208,7 @@ class WebhookSender:
             self._webhooks[webhook_id] = replace(webhook, cursor=cursor)
             return pause_s
         encoded = [event.encoded for event in events]
-        delivery = await send(session, self._policy, webhook, encoded, self._unix_clock())
+        delivery = await send(session, self.policy, webhook, encoded, self.unix_clock())
         if delivery.error is UNSET:
             delays.reset()
             self._webhooks[webhook_id] = webhook.with_delivery(delivery, cursor=cursor, failing_since=UNSET)

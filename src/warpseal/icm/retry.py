@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from warpseal.chains.evm.icm_events import MessageFields, encode_message
 from warpseal.icm.resources import IcmCall, IcmRetry, RetryAction, WarpsealBlock
 from warpseal.index.evm.records import ReceivedMessage, SentMessage
 from warpseal.resources.base import UNSET, UnsetType
@@ -38,15 +37,6 @@ class JoinedMessage(NamedTuple):
     def is_executed(self) -> bool:
         """Whether its execution is known."""
         return self.received is not None and self.received.is_executed
-
-    def encode(self) -> bytes | None:
-        """Return the ABI encoding of the message without the offset before it; None if not all fields are known."""
-        side = self.side
-        if side.gas_limit is None or side.body is None:
-            return None
-        origin = side.messenger if isinstance(side, SentMessage) and side.is_v2 else None
-        fields = side.nonce, side.sender, origin, side.destination, side.recipient, side.gas_limit, side.tail, side.body
-        return encode_message(MessageFields(*fields))
 
 
 def advise_retry(message: JoinedMessage, block: WarpsealBlock, now: float) -> IcmRetry | UnsetType:
@@ -142,10 +132,10 @@ def _weights_by_kind(missing: Iterable[MissingSigner], *, is_new: bool) -> Count
 
 def _call(message: JoinedMessage, selectors: tuple[bytes, bytes], source: bytes) -> IcmCall | UnsetType:
     """Return a call of the messenger with the message. source: the argument before it."""
-    encoded = message.encode()
+    side = message.side
+    encoded = side.encode()
     if encoded is None:
         return UNSET
-    side = message.side
-    selector = selectors[isinstance(side, SentMessage) and side.is_v2]
+    selector = selectors[side.is_v2]
     offset = (len(source) + WORD_BYTES).to_bytes(WORD_BYTES)
     return IcmCall(to=account_text(side.messenger), data=hex_text(selector + source + offset + encoded))

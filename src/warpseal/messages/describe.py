@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from warpseal.chains.components import BaseFields
-from warpseal.chains.evm.icm_events import MESSENGER_V1
+from warpseal.chains.evm.icm_events import MESSENGER_V1, decode_tail
 from warpseal.chains.ids import Address, address_text
 from warpseal.chains.p_txs import RegisterL1ValidatorTx, SetL1ValidatorWeightTx, parse_p_tx
 from warpseal.messages.attestation import derive_attestation
@@ -254,24 +254,26 @@ def _meaning(message: UnsignedMessage, call: L1Message) -> str:
 
 
 def _teleporter(source_chain_id: ChainID, message: TeleporterMessage, sender: bytes) -> Json:
-    body: Json = {"type": "TeleporterMessage" if message.version == 1 else "TeleporterMessageV2"}
-    if message.version == 1 and sender == MESSENGER_V1:
+    fields = message.fields
+    relayers, receipts = decode_tail(fields.tail)
+    body: Json = {"type": "TeleporterMessage" if fields.origin is None else "TeleporterMessageV2"}
+    if fields.origin is not None:
+        body["originTeleporterAddress"] = hex_text(fields.origin)
+    elif sender == MESSENGER_V1:
         body["messenger"] = "TeleporterMessenger v1.0.0"
-    if message.version == 2:
-        body["originTeleporterAddress"] = hex_text(message.messenger)
     return body | {
         "teleporterMessageId": id_forms(message.message_id(source_chain_id)),
-        "messageNonce": str(message.nonce),
-        "originSenderAddress": hex_text(message.sender),
-        "destinationBlockchainId": id_forms(message.destination_chain_id),
-        "destinationAddress": hex_text(message.destination),
-        "requiredGasLimit": str(message.gas_limit),
-        "allowedRelayerAddresses": [hex_text(relayer) for relayer in message.relayers],
+        "messageNonce": str(fields.nonce),
+        "originSenderAddress": hex_text(fields.sender),
+        "destinationBlockchainId": id_forms(fields.destination),
+        "destinationAddress": hex_text(fields.recipient),
+        "requiredGasLimit": str(fields.gas_limit),
+        "allowedRelayerAddresses": [hex_text(relayer) for relayer in relayers],
         "receipts": [
             {"receivedMessageNonce": str(received_nonce), "relayerRewardAddress": hex_text(reward_address)}
-            for received_nonce, reward_address in message.receipts
+            for received_nonce, reward_address in receipts
         ],
-        "message": hex_text(message.body),
+        "message": hex_text(fields.body),
     }
 
 

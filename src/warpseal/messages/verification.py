@@ -276,4 +276,4 @@ def _teleporter_destination(message: UnsignedMessage) -> ChainID | None:
     with suppress(MalformedMessage):
         call = AddressedCall.parse(message.payload)
         teleporter = parse_teleporter(call.source_address, call.payload)
-    return None if teleporter is None else teleporter.destination_chain_id
+    return None if teleporter is None else teleporter.fields.destination

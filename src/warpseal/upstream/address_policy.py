@@ -77,27 +77,20 @@ class AddressPolicy(Struct, frozen=True):
     ports: frozenset[int] = _PORTS
     is_allowed: Callable[[IpAddress], bool] = is_global_address
 
-    def is_exempt(self, host: str, port: int) -> bool:
-        """Return whether a server is configured, so that it may be at any address and port."""
-        return any(server.host == host and server.port in (port, None) for server in self.exempt)
-
-    def _check_exempt(self, url: URL) -> None:
-        """Raise AddressRefused if no configuration allows this path of a server that is configured."""
-        # A server may decode the path once more than this client does.
-        path = unquote(unquote(url.raw_path))
-        paths = [
-            server.path for server in self.exempt if server.host == url.raw_host and server.port in (url.port, None)
-        ]
-        if not any(path.startswith(own) for own in paths) or ".." in re.split(r"[/\\]", path):
-            raise AddressRefused("refused: a path outside of the configured one")
+    def exempt_paths(self, host: str, port: int) -> list[str]:
+        """Return the paths of a server that is configured, so that it may be at any address and port; else none."""
+        return [server.path for server in self.exempt if server.host == host and server.port in (port, None)]
 
     def check_url(self, url: URL) -> None:
         """Raise AddressRefused if a URL may not be requested. Names of hosts are checked when they are resolved."""
         host, port = url.raw_host or "", url.port or 0
         if url.raw_user is not None or url.raw_password is not None:
             raise AddressRefused("refused: userinfo in the URL")
-        if self.is_exempt(host, port):
-            self._check_exempt(url)
+        if paths := self.exempt_paths(host, port):
+            # A server may decode the path once more than this client does.
+            path = unquote(unquote(url.raw_path))
+            if not path.startswith(tuple(paths)) or ".." in re.split(r"[/\\]", path):
+                raise AddressRefused("refused: a path outside of the configured one")
             return
         if port not in self.ports:
             raise AddressRefused(f"refused: port {port}")

@@ -46,7 +46,7 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[aiohttp.abc.ResolveResult]:
         """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
-        if self._policy.is_exempt(host, port):
+        if self._policy.exempt_paths(host, port):
             return await self._system.resolve(host, port, family)
         try:
             addresses = await self._lookup(host)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from warpseal.api.data.errors import EventsNotEnabled
-from warpseal.api.data.parameters import AFTER, EVENT_TYPES
+from warpseal.api.data.parameters import AFTER
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.events.feed import EventFilter
@@ -24,7 +24,7 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
     if feed is None:
         raise EventsNotEnabled
     values: dict[str, Any] = context.parameters()
-    after, event_filter = values.get(AFTER.name), build_filter(values)
+    after, event_filter = values.get(AFTER.name), msgspec.convert(values, EventFilter)
     last_id = context.request.headers.get(_LAST_EVENT_ID)
     number, cursor = await (feed.start(AFTER.name, after) if not last_id else feed.start(_LAST_EVENT_ID, last_id))
 
@@ -36,14 +36,3 @@ async def listen(streams: EventStreams, context: RequestContext) -> Response:
 
     # A client keeps the id of a part without data, too: it continues from there, although no event was for it.
     return streams.respond(context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode())
-
-
-def build_filter(values: Mapping[str, Any]) -> EventFilter:
-    """Return the filter that the values of EVENT_FILTERS are."""
-    types = values.get(EVENT_TYPES.name)
-    return EventFilter(
-        None if types is None else frozenset(types),
-        values.get("sourceBlockchainId"),
-        values.get("destinationBlockchainId"),
-        values.get("subnetId"),
-    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+from warpseal.api.data import parameters as p
 from warpseal.api.data.bodies import (
     DeprecatedIcmMessage,
     DeprecatedIcmMessages,
@@ -27,20 +28,6 @@ from warpseal.api.data.evm_context import SETTING, EvmContext, indexed_contexts
 from warpseal.api.data.evm_endpoints import is_served
 from warpseal.api.data.evm_resources import EvmWording
 from warpseal.api.data.operations import TELEPORTER
-from warpseal.api.data.parameters import (
-    DESTINATION,
-    IS_STUCK,
-    MESSAGE_CHAIN,
-    MESSAGE_NETWORK,
-    MESSAGE_STATUS,
-    RECIPIENT,
-    SENDER,
-    SOURCE,
-    Parameter,
-    read_account,
-    read_id,
-    time_range_in,
-)
 from warpseal.api.data.request_context import RequestContext
 from warpseal.chains.evm.icm_events import decode_tail
 from warpseal.errors import InvalidRequest
@@ -68,21 +55,50 @@ _NO_REWARD: Final = IcmRewardDetails(address=hex_text(bytes(20)), name="", symbo
 
 
 async def list_messages(context: RequestContext) -> Response:
-    """GET /v1/icm/messages, /v1/teleporter/messages."""
-    return await _list_messages(context, None)
-
-
-async def list_messages_of_address(context: RequestContext) -> Response:
-    """GET /v1/icm/addresses/{address}/messages, /v1/teleporter/addresses/{address}/messages."""
-    return await _list_messages(context, read_account("address", context.request.path_params["address"]))
+    """GET /v1/icm/messages, /v1/icm/addresses/{address}/messages, and the same of /v1/teleporter."""
+    text = context.request.path_params.get("address")
+    address = None if text is None else p.read_account("address", text)
+    query = await context.page_query(address or b"")
+    values: Mapping[str, Any] = query.values
+    _, indexes = await _open_indexes(context)
+    criteria = IcmQuery(
+        chain=await _chain_in(context, values, p.MESSAGE_CHAIN),
+        source=await _chain_in(context, values, p.SOURCE),
+        destination=await _chain_in(context, values, p.DESTINATION),
+        sender=values.get(p.SENDER.name),
+        recipient=values.get(p.RECIPIENT.name),
+        address=address,
+        times=p.time_range_in(values),
+        indexed=frozenset(indexes),
+        status=None if p.MESSAGE_STATUS.name not in values else IcmStatus(values[p.MESSAGE_STATUS.name]),
+        is_stuck=values.get(p.IS_STUCK.name),
+        known_since=await _read_known_since(indexes) if p.IS_STUCK.name in values else {},
+    )
+    network = values.get(p.MESSAGE_NETWORK.name)
+    keys: Sequence[IcmKey] = ()
+    more: IcmPosition | None = None
+    if network is None or is_served(context, network):
+        keys, more = await _read_page(indexes, criteria, query.page)
+    places = [(key.position.chain, key.position.key) for key in keys]
+    sides = await _read_sides(indexes, places)
+    joined = await _join_sides(indexes, [sides[place] for place in places if place in sides])
+    if criteria.status is not None:
+        # The row of a delivery may name another message, while its destination is indexed again.
+        joined = [message for message in joined if _status_of(message) is criteria.status]
+    obstacles = context.services.icm
+    blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
+    messages = tuple(_describe(context, message, block) for message, block in zip(joined, blocks, strict=True))
+    body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
+    return await context.respond(
+        body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
+    )
 
 
 async def get_message(context: RequestContext) -> Response:
     """GET /v1/icm/messages/{messageId}, /v1/teleporter/messages/{messageId}."""
     context.parameters()
-    message_id = read_id("messageId", context.request.path_params["messageId"])
-    chains = await _message_chains(context)
-    indexes = _indexes(chains)
+    message_id = p.read_id("messageId", context.request.path_params["messageId"])
+    chains, indexes = await _open_indexes(context)
     obstacles = context.services.icm
     sides = await _find_sides(indexes, message_id)
     if not sides and obstacles is not None and (other_id := await obstacles.find_icm_id(message_id)) is not None:
@@ -125,63 +141,22 @@ async def _read_facts(
     return changes, block_gas
 
 
-async def _list_messages(context: RequestContext, address: bytes | None) -> Response:
-    query = await context.page_query(address or b"")
-    values: Mapping[str, Any] = query.values
-    chains = await _message_chains(context)
-    indexes = _indexes(chains)
-    criteria = IcmQuery(
-        chain=await _chain_in(context, values, MESSAGE_CHAIN),
-        source=await _chain_in(context, values, SOURCE),
-        destination=await _chain_in(context, values, DESTINATION),
-        sender=values.get(SENDER.name),
-        recipient=values.get(RECIPIENT.name),
-        address=address,
-        times=time_range_in(values),
-        indexed=frozenset(indexes),
-        status=None if MESSAGE_STATUS.name not in values else IcmStatus(values[MESSAGE_STATUS.name]),
-        is_stuck=values.get(IS_STUCK.name),
-        known_since=await _read_known_since(indexes) if IS_STUCK.name in values else {},
-    )
-    network = values.get(MESSAGE_NETWORK.name)
-    keys: Sequence[IcmKey] = ()
-    more: IcmPosition | None = None
-    if network is None or is_served(context, network):
-        keys, more = await _read_page(indexes, criteria, query.page)
-    places = [(key.position.chain, key.position.key) for key in keys]
-    sides = await _read_sides(indexes, places)
-    joined = await _join_sides(indexes, [sides[place] for place in places if place in sides])
-    if criteria.status is not None:
-        # The row of a delivery may name another message, while its destination is indexed again.
-        joined = [message for message in joined if _status_of(message) is criteria.status]
-    obstacles = context.services.icm
-    blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
-    messages = tuple(_describe(context, message, block) for message, block in zip(joined, blocks, strict=True))
-    body = DeprecatedIcmMessages if context.operation in TELEPORTER else IcmMessages
-    return await context.respond(
-        body(next_page_token=await context.next_token(query, more), messages=messages)  # type: ignore[arg-type]
-    )
-
-
 async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
     """Return the time from which on each chain knows what it received."""
     times = await asyncio.gather(*(index.icm_since() for index in indexes.values()))
     return {chain_id: time for chain_id, time in zip(indexes, times, strict=True) if time is not None}
 
 
-async def _message_chains(context: RequestContext) -> Sequence[EvmContext]:
-    """Return the chains whose messages are indexed. Raises IndexNotEnabled."""
+async def _open_indexes(context: RequestContext) -> tuple[Sequence[EvmContext], Mapping[ChainID, EvmIndex]]:
+    """Return the chains whose messages are indexed, and their indexes. Raises IndexNotEnabled."""
     chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
     if not chains:
         raise IndexNotEnabled("ICM messages of any EVM chain", SETTING)
-    return await indexed_contexts(context, chains)
+    contexts = await indexed_contexts(context, chains)
+    return contexts, {chain.chain.entry.blockchain_id: chain.index() for chain in contexts}
 
 
-def _indexes(chains: Sequence[EvmContext]) -> dict[ChainID, EvmIndex]:
-    return {chain.chain.entry.blockchain_id: chain.index() for chain in chains}
-
-
-async def _chain_in(context: RequestContext, values: Mapping[str, Any], parameter: Parameter) -> ChainID | None:
+async def _chain_in(context: RequestContext, values: Mapping[str, Any], parameter: p.Parameter) -> ChainID | None:
     """Return the chain that a parameter names. Raises InvalidRequest."""
     if parameter.name not in values:
         return None

@@ -92,7 +92,12 @@ async def _add(context: RequestContext, feed: EventFeed, count: int) -> Response
     if count >= MAX_WEBHOOKS:
         raise InvalidRequest("url", f"there are {MAX_WEBHOOKS} webhooks, and no more are allowed: remove one")
     _, cursor = await feed.start("cursor", None)
-    values |= {"id": secrets.token_hex(8), "createdAt": int(context.now), "secret": secrets.token_hex(32)}
+    values |= {
+        "id": secrets.token_hex(8),
+        "createdAt": int(context.now),
+        "deliveries": (),
+        "secret": secrets.token_hex(32),
+    }
     webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
     await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
     return _respond(webhook, 201)

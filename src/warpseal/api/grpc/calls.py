@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
-from functools import lru_cache
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import msgspec
 from google.protobuf.json_format import ParseDict
@@ -20,13 +20,11 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection
 from msgspec import Struct
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import Scope
 
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.data.errors import EventsNotEnabled, MessageNotFound
-from warpseal.api.data.event_endpoints import build_filter
 from warpseal.api.data.operations import EVENTS
 from warpseal.api.data.parameters import EVENT_FILTERS, read_query
 from warpseal.api.data.routes import DataApi
@@ -34,13 +32,14 @@ from warpseal.api.http.errors import NotFound, ReceiveTimeout
 from warpseal.api.http.middleware import client_address, log_fields
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.aggregation_request import build_aggregation_request
-from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight
+from warpseal.api.signing.endpoints import AggregatorEndpoints, InFlight, note_message
 from warpseal.api.signing.errors import UndecodableBody
 from warpseal.api.signing.l1_request import parse_l1_query
-from warpseal.api.signing.request_fields import UnresolvedChain, convert_fields, decode_id
+from warpseal.api.signing.request_fields import convert_fields, decode_id
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.errors import InvalidRequest
+from warpseal.events.feed import EventFilter
 from warpseal.l1.request import L1SignedMessage
 from warpseal.pb import warpseal_pb2 as pb
 from warpseal.resources.base import UNSET
@@ -62,7 +61,6 @@ _MAX_ENCODED_EVENTS: Final = 4_096
 _MAX_OTHER_CALLS: Final = 1_000
 _MAX_OTHER_CALLS_PER_CLIENT: Final = 16
 
-T = TypeVar("T")
 _Signed = Aggregation | L1SignedMessage
 
 
@@ -125,7 +123,7 @@ class GrpcCalls:
         with self._aggregator.counted(), self._aggregator.in_flight.slot(call.client):
             encoded = await call.read(self._settings.receive_timeout_s)
             parse = self._parse if len(encoded) > _MAX_PARSED_BYTES else self._parse_cached
-            request = await self._resolve(lambda chains: parse(encoded, chains))
+            request = await self._aggregator.resolve(partial(parse, encoded))
             return await self._sign(request, call)
 
     async def get_signed_message(self, call: Call) -> bytes:
@@ -143,15 +141,16 @@ class GrpcCalls:
             if message is None:
                 raise MessageNotFound(hex_text(message_id), "the store has no Warp message")
             fields = convert_fields([("message", message.raw.hex()), *pairs])
-            signing = await self._resolve(lambda chains: build_aggregation_request(fields, self._settings, chains))
-            return await self._sign(signing, call)
+            build = partial(build_aggregation_request, fields, self._settings)
+            return await self._sign(await self._aggregator.resolve(build), call)
 
     async def listen_events(self, call: Call) -> None:
         """Write EventBatches until the caller leaves."""
         await self._data.access.admit(Request(call.scope), EVENTS.units)
         with self._data.event_streams.open.slot(call.client):
             request = await self._read(pb.ListenEventsRequest, call)
-            event_filter = build_filter(read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False))
+            filters = read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False)
+            event_filter = msgspec.convert(filters, EventFilter)
             feed = (await self._data.gate.wait()).events
             if feed is None:
                 raise EventsNotEnabled
@@ -213,30 +212,15 @@ class GrpcCalls:
         fields = convert_fields(_pairs(_decode(pb.AggregateSignaturesRequest, encoded)))
         return build_aggregation_request(fields, self._settings, chains)
 
-    async def _resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
-        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by letter."""
-        try:
-            return parse(None)
-        except UnresolvedChain:
-            return parse(await self._aggregator.primary_chains())
-
     async def _sign(self, request: AggregationRequest | DeliveryRequest, call: Call) -> bytes:
-        timeout_s = call.timeout_s(self._max_timeout_s)
-        if isinstance(request, DeliveryRequest):
-            aggregation = replace(request.aggregation, timeout_s=timeout_s)
-            request = replace(request, aggregation=aggregation)
-        else:
-            aggregation = request = replace(request, timeout_s=timeout_s)
-        if aggregation.message is not None:
-            log_fields(call.scope)["message_id"] = aggregation.message.id
-        return _encode(await self._aggregator.sign(request), call)
+        note_message(call.scope, request)
+        return _encode(await self._aggregator.sign(request, timeout_s=call.timeout_s(self._max_timeout_s)), call)
 
     async def _sign_l1(self, tx_hash: str, pairs: list[tuple[str, Any]], call: Call) -> bytes:
         texts = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs]
-        query = await self._resolve(lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains))
+        query = await self._aggregator.resolve(lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains))
         log_fields(call.scope)["tx_id"] = query.request.tx_id
-        request = replace(query.request, timeout_s=call.timeout_s(self._max_timeout_s))
-        return _encode(await self._aggregator.sign_l1(replace(query, request=request)), call)
+        return _encode(await self._aggregator.sign_l1(query, timeout_s=call.timeout_s(self._max_timeout_s)), call)
 
 
 def _decode(kind: Any, encoded: bytes) -> Any:
@@ -276,8 +260,7 @@ def _encode(signed: _Signed | Delivery[Aggregation] | Delivery[L1SignedMessage],
         if result.superseded is not None:
             statement = msgspec.to_builtins(result.superseded)
             ParseDict(_with_base64({**statement.pop("now"), **statement}), response.superseded)
-    encoded: bytes = response.SerializeToString()
-    return encoded
+    return response.SerializeToString()
 
 
 def _with_base64(body: dict[str, Any]) -> dict[str, Any]:
@@ -291,10 +274,8 @@ def _encode_event(encoded: bytes) -> bytes:
     """Return an EventBatch with one event, from its JSON. Batches that follow each other are one batch."""
     event = msgspec.json.decode(encoded)
     event["data"] = msgspec.json.encode(event["data"]).decode()
-    batch: bytes = pb.EventBatch(events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]).SerializeToString()
-    return batch
+    return pb.EventBatch(events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]).SerializeToString()
 
 
 def _encode_cursor(cursor: str) -> bytes:
-    encoded: bytes = pb.EventBatch(cursor=cursor).SerializeToString()
-    return encoded
+    return pb.EventBatch(cursor=cursor).SerializeToString()

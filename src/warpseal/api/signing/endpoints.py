@@ -111,7 +111,7 @@ class AggregatorEndpoints:
         self._metrics = metrics
         self.in_flight = InFlight(settings.max_requests_in_flight, settings.max_requests_per_client)
         self._chains: PrimaryChains | None = None
-        self._parse_cached = lru_cache(_MAX_PARSED)(partial(parse_aggregation_request, settings=settings))
+        self._parse_cached = lru_cache(_MAX_PARSED)(self._parse)
 
     def network(self) -> RunningNetwork | None:
         """Return the network of this daemon and a message that it has signed; None while it starts."""
@@ -143,10 +143,7 @@ class AggregatorEndpoints:
         with self.counted():
             params = request.path_params
             query = params["tx_hash"], request.query_params.multi_items(), self._settings
-            try:
-                l1_query = parse_l1_query(*query)
-            except UnresolvedChain:
-                l1_query = parse_l1_query(*query, await self.primary_chains())
+            l1_query = await self.resolve(partial(parse_l1_query, *query))
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self.in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)
@@ -158,9 +155,7 @@ class AggregatorEndpoints:
         with self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
             try:
-                preflight = parse_preflight_request(body, self._settings)
-            except UnresolvedChain:
-                preflight = parse_preflight_request(body, self._settings, await self.primary_chains())
+                preflight = await self.resolve(partial(parse_preflight_request, body, self._settings))
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
@@ -176,15 +171,12 @@ class AggregatorEndpoints:
     async def _aggregate(self, request: Request, network: str | None) -> Aggregation | Delivery[Aggregation]:
         with self.counted(), self.in_flight.slot(client_address(request.scope)):
             body = await read_body(request.scope, request.receive, self._settings)
+            parse = self._parse if len(body) > _MAX_PARSED_BYTES else self._parse_cached
             try:
-                parsed = self._parse(body)
-            except UnresolvedChain:
-                parsed = parse_aggregation_request(body, self._settings, await self.primary_chains())
+                parsed = await self.resolve(partial(parse, body))
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
-            message = (parsed.aggregation if isinstance(parsed, DeliveryRequest) else parsed).message
-            if message is not None:
-                log_fields(request.scope)["message_id"] = message.id
+            note_message(request.scope, parsed)
             signed = await cancel_on_disconnect(self.sign(parsed, network), request.scope)
         aggregation = signed.result if isinstance(signed, Delivery) else signed
         log_fields(request.scope).update(
@@ -192,37 +184,41 @@ class AggregatorEndpoints:
         )
         return signed
 
-    def _parse(self, body: bytes) -> AggregationRequest | DeliveryRequest:
-        """Parse the body of an aggregation; equal bodies are parsed once if they are small."""
-        if len(body) > _MAX_PARSED_BYTES:
-            return parse_aggregation_request(body, self._settings)
-        return self._parse_cached(body)
+    def _parse(self, body: bytes, chains: PrimaryChains | None) -> AggregationRequest | DeliveryRequest:
+        return parse_aggregation_request(body, self._settings, chains)
 
-    async def primary_chains(self) -> PrimaryChains:
-        """Return the ids of the network's X- and C-Chain, which a request may name by letter."""
-        if self._chains is None:
-            self._chains = await (await self._gate.wait()).primary_chains()
-        return self._chains
+    async def resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
+        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by letter."""
+        try:
+            return parse(None)
+        except UnresolvedChain:
+            if self._chains is None:
+                self._chains = await (await self._gate.wait()).primary_chains()
+            return parse(self._chains)
 
     async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
         """Return a stored message. Raises StoreDown."""
         return await (await self._gate.wait()).find_message(message_id)
 
     async def sign(
-        self, request: AggregationRequest | DeliveryRequest, network: str | None = None
+        self, request: AggregationRequest | DeliveryRequest, network: str | None = None, timeout_s: float | None = None
     ) -> Aggregation | Delivery[Aggregation]:
-        """Return the signed message as soon as the services are there. network: as the path names it."""
-        if isinstance(request, DeliveryRequest):
-            services, timeout_s = await self._admit(request.aggregation.timeout_s, network)
-            if timeout_s != request.aggregation.timeout_s:
-                request = replace(request, aggregation=replace(request.aggregation, timeout_s=timeout_s))
-            return await services.deliver(request)
-        services, timeout_s = await self._admit(request.timeout_s, network)
-        return await services.aggregate(_with_timeout(request, timeout_s))
+        """Return the signed message as soon as the services are there.
 
-    async def sign_l1(self, query: L1Query, network: str | None = None) -> L1SignedMessage | Delivery[L1SignedMessage]:
-        """Return the signed message of a transaction as soon as the services are there."""
-        services, timeout_s = await self._admit(query.request.timeout_s, network)
+        network: as the path names it. timeout_s: of a request that has none.
+        """
+        aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
+        services, timeout_s = await self._admit(aggregation.timeout_s or timeout_s, network)
+        aggregation = _with_timeout(aggregation, timeout_s)
+        if isinstance(request, DeliveryRequest):
+            return await services.deliver(replace(request, aggregation=aggregation))
+        return await services.aggregate(aggregation)
+
+    async def sign_l1(
+        self, query: L1Query, network: str | None = None, timeout_s: float | None = None
+    ) -> L1SignedMessage | Delivery[L1SignedMessage]:
+        """Return the signed message of a transaction as `sign` does."""
+        services, timeout_s = await self._admit(query.request.timeout_s or timeout_s, network)
         request = _with_timeout(query.request, timeout_s)
         if query.delivery is None:
             return await services.l1_message(request)
@@ -274,6 +270,13 @@ class AggregatorEndpoints:
             count_failure(self._metrics, error)
             raise
         self._metrics.aggregation_answered(perf_counter() - started)
+
+
+def note_message(scope: Scope, request: AggregationRequest | DeliveryRequest) -> None:
+    """Have the log line of a request name its message."""
+    message = (request.aggregation if isinstance(request, DeliveryRequest) else request).message
+    if message is not None:
+        log_fields(scope)["message_id"] = message.id
 
 
 def count_failure(metrics: Metrics, error: WarpsealError) -> None:

@@ -201,9 +201,9 @@ def encode_message(fields: MessageFields) -> bytes:
     return b"".join((head, tail or _NO_LISTS, len(body).to_bytes(HASH_BYTES), body, padding))
 
 
-def encode_call(caller: bytes, fields: MessageFields) -> bytes:
-    """Return the payload of the Warp message of a sent message. caller: the contract that called the precompile."""
-    return AddressedCall(caller, _OFFSET + encode_message(fields)).encode()
+def encode_call(caller: bytes, message: bytes) -> bytes:
+    """Return the payload of the Warp message of an encoded message. caller: the contract that called the precompile."""
+    return AddressedCall(caller, _OFFSET + message).encode()
 
 
 def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes], ...]]:

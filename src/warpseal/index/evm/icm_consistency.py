@@ -16,16 +16,7 @@ from sqlalchemy import Connection
 
 from warpseal.chains.evm.blocks import HASH_BYTES
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.chains.evm.icm_events import (
-    NO_ACCOUNT,
-    ChangeKind,
-    IcmReceive,
-    IcmSend,
-    MessageFields,
-    PayloadKind,
-    encode_message,
-    message_id,
-)
+from warpseal.chains.evm.icm_events import NO_ACCOUNT, ChangeKind, IcmReceive, IcmSend, PayloadKind, message_id
 from warpseal.chains.keccak import keccak
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
@@ -38,19 +29,17 @@ from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.warp.ids import ChainID
 
-_HAS_RECEIPT: Final = (
+_HAS_CHANGE: Final = (
     "EXISTS (SELECT 1 FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
-    " WHERE m.message = s.key AND c.kind = 3)"
+    " WHERE m.message = {}.key AND c.kind = {:d})"
 )
-_HAS_RETRY: Final = (
-    "EXISTS (SELECT 1 FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
-    " WHERE m.message = r.key AND c.kind = 4)"
-)
+_HAS_RECEIPT: Final = _HAS_CHANGE.format("s", ChangeKind.RECEIPT)
+_HAS_RETRY: Final = _HAS_CHANGE.format("r", ChangeKind.EXECUTED)
 _MAX_WORD: Final = 2 ** (8 * HASH_BYTES) - 1
 # The newest fee: `SentMessage` has only that of the last changes.
-_CONTENT: Final = (
-    "SELECT s.gas_limit, s.warp_sender, coalesce((SELECT c.amount FROM icm_message_changes m JOIN icm_changes c"
-    f" ON c.key = m.change WHERE m.message = s.key AND c.kind = {ChangeKind.FEE} ORDER BY c.key DESC LIMIT 1), s.fee)"
+_FEE: Final = (
+    "SELECT coalesce((SELECT c.amount FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
+    f" WHERE m.message = s.key AND c.kind = {ChangeKind.FEE} ORDER BY c.key DESC LIMIT 1), s.fee)"
     " FROM icm_sends s WHERE s.key = ?"
 )
 # What each derived table must have, and what it has.
@@ -134,7 +123,8 @@ def find_icm_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
 def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
     """Compute the id of each message, and compare it with the rows by which messages are found."""
     ids = bulk.stream(connection, "SELECT message, prefix FROM icm_ids ORDER BY message")
-    expected = _expected_ids(connection, _chain_id(connection))
+    ((chain,),) = bulk.fetch(connection, "SELECT chain_id FROM chain")
+    expected = _expected_ids(connection, ChainID(bytes(chain)))
     for row, entry in zip_longest(expected, ids):
         if row is None or entry is None or row != tuple(entry):
             yield Inconsistency("ids of messages", f"the message {(row or entry)[0]} is not found by its id")
@@ -203,16 +193,12 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
         return SampledMessage(message.messenger, id_, results)
     low, high, fee = 0, 0, 0
     if not message.has_receipt:
-        ((gas_limit, warp_sender, reward),) = bulk.fetch(connection, _CONTENT, key)
+        ((reward,),) = bulk.fetch(connection, _FEE, key)
         fee = int.from_bytes(message.asset) << 8 * HASH_BYTES | unpack(bytes(reward))
         low, high = 1, _MAX_WORD
-        if warp_sender is None:
+        if message.warp_sender and not message.is_v2 and (encoded := message.encode()) is not None:
             # Of version 2 only whether there is one.
-            fields = MessageFields(
-                message.nonce, message.sender, None, message.destination, message.recipient, unpack(bytes(gas_limit)),
-                message.tail, message.body or b"",
-            )  # fmt: skip
-            low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encode_message(fields)))
+            low = high = int.from_bytes(keccak(HASH_BYTES.to_bytes(HASH_BYTES) + encoded))
     results = {
         "getMessageHash": ExpectedResult(id_, low, high),
         "getFeeInfo": ExpectedResult(id_, fee, fee, 2 * HASH_BYTES),
@@ -253,8 +239,3 @@ def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
         if other := [name for name, value in row._asdict().items() if value != columns.get(name)]:
             return f"message {key - start}: the index and the node have another {', '.join(other)}"
     return ""
-
-
-def _chain_id(connection: Connection) -> ChainID:
-    ((raw,),) = bulk.fetch(connection, "SELECT chain_id FROM chain")
-    return ChainID(bytes(raw))

@@ -7,7 +7,10 @@ says how far.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
@@ -120,9 +123,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
         return IcmKeys()
     chain = ChainID(bytes(state.chain.chain_id))
 
-    def first_key(time: int) -> int:
-        return _first_key(session, state, time)
-
+    first_key = partial(_first_key, session, state)
     end = block_key(state.height + 1)
     if before is not None and before.chain == chain:
         end = min(end, before.key)
@@ -266,6 +267,12 @@ def _stuck_routes(
     ]
 
 
+def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
+    """Return the first key of the first block at a time or after it."""
+    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
+    return block_key(first)
+
+
 def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
     """Return what happened to messages behind a key; nothing if they are not kept. limit: of the rows."""
     height = next((row[0] for row in session.rows("SELECT height FROM chain WHERE icm_first >= 0")), -1)
@@ -279,45 +286,45 @@ def icm_after(session: ReadSession, now: float, position: int, limit: int) -> Ic
     return IcmBatch(rows[-1][0] if len(rows) == limit else max(position, block_key(height + 1) - 1), occurrences)
 
 
-class _PageReader:
+class _PageReader(Struct):
     """Reads the keys of one page of one chain. bounds: the first key, and the one behind the last.
 
     stuck: bounds of the keys of open messages that are stuck, by destination; empty if the query does not need them.
     """
 
-    def __init__(
-        self,
-        session: ReadSession,
-        query: IcmQuery,
-        chain: ChainID,
-        bounds: tuple[int, int],
-        limit: int,
-        stuck: Mapping[int, tuple[int, int]],
-    ) -> None:
-        self._session = session
-        self._query = query
-        self._chain = chain
-        self._bounds = bounds
-        self._limit = limit
-        self._stuck = stuck
+    session: ReadSession
+    query: IcmQuery
+    chain: ChainID
+    bounds: tuple[int, int]
+    limit: int
+    stuck: Mapping[int, tuple[int, int]]
+    _keys: Mapping[bytes, int] = {}
+    _parties: Sequence[int] = ()
+    _scanned: int = 0
+
+    def __post_init__(self) -> None:
+        query = self.query
         names = (*query.indexed, query.chain, query.source, query.destination)
-        accounts = (query.sender, query.recipient, query.address)
-        self._keys = session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
-        self._parties = [self._key(raw) for raw in (query.address, query.sender, query.recipient) if raw is not None]
-        self._has_states = query.status is not None or query.is_stuck is not None
+        accounts = (query.address, query.sender, query.recipient)
+        self._keys = self.session.keys_of({raw for raw in (*names, *accounts) if raw is not None}) | {_NO_ADDRESS: 0}
+        self._parties = [self._key(raw) for raw in accounts if raw is not None]
         # Usually these filters leave out few messages.
-        self._scanned = min(limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
+        self._scanned = min(self.limit + 1, MAX_SCANNED) if self._parties or self._has_states else MAX_SCANNED
+
+    @property
+    def _has_states(self) -> bool:
+        return self.query.status is not None or self.query.is_stuck is not None
 
     def read(self) -> tuple[dict[int, int], int]:
         """Return the sizes of messages by key, and the key down to which all are there; 0: there are no more."""
         while True:
             sizes, read_to = self._read_scanned()
-            if self._scanned == MAX_SCANNED or not read_to or sum(key >= read_to for key in sizes) > self._limit:
+            if self._scanned == MAX_SCANNED or not read_to or sum(key >= read_to for key in sizes) > self.limit:
                 return sizes, read_to
             self._scanned = min(4 * self._scanned, MAX_SCANNED)
 
     def _read_scanned(self) -> tuple[dict[int, int], int]:
-        query, sizes = self._query, dict[int, int]()
+        query, sizes = self.query, dict[int, int]()
         destinations = self._other_sides(query.source, query.destination)
         sources = self._other_sides(query.destination, query.source)
         if query.status is IcmStatus.DELIVERED_SOURCE_NOT_INDEXED:
@@ -340,7 +347,7 @@ class _PageReader:
         ):
             if others is None:
                 continue
-            for key, other, sender, recipient, size in self._session.by_keys(text, keys):
+            for key, other, sender, recipient, size in self.session.by_keys(text, keys):
                 is_wanted = (not others or others == {other}) and other not in hidden
                 if is_wanted and self._is_of_parties(sender, recipient):
                     sizes[key] = size
@@ -350,10 +357,10 @@ class _PageReader:
 
     def _leave_out_states(self, sizes: dict[int, int], indexed: Set[int]) -> None:
         """Leave out the sends that have another status or are stuck, as the query says."""
-        status, is_stuck = self._query.status, self._query.is_stuck
-        for key, destination, state, receive in self._session.by_keys(_STATES, sizes):
+        status, is_stuck = self.query.status, self.query.is_stuck
+        for key, destination, state, receive in self.session.by_keys(_STATES, sizes):
             is_delivered = receive is not None and destination in indexed
-            since, before = self._stuck.get(destination, (0, 0))
+            since, before = self.stuck.get(destination, (0, 0))
             is_late = state is not None and state != IcmState.RECEIPT and since <= key < before
             if is_stuck not in (None, is_late) or (status and is_delivered != (status is IcmStatus.DELIVERED)):
                 del sizes[key]
@@ -363,14 +370,14 @@ class _PageReader:
 
         own, other: the chains that the query names for this side, and for the other one.
         """
-        if own not in (None, self._chain):
+        if own not in (None, self.chain):
             return None
-        either = None if self._query.chain == self._chain else self._query.chain
+        either = None if self.query.chain == self.chain else self.query.chain
         others = {self._key(raw) for raw in (either, other) if raw is not None}
         return others if len(others) < 2 else None
 
     def _is_of_parties(self, sender: int, recipient: int) -> bool:
-        query = self._query
+        query = self.query
         return (
             (query.sender is None or sender == self._key(query.sender))
             and (query.recipient is None or recipient == self._key(query.recipient))
@@ -380,9 +387,9 @@ class _PageReader:
     def _read_sends(self, ends: list[int], destinations: set[int] | None) -> Sequence[int]:
         if destinations is None:
             return ()
-        if self._query.is_stuck:
+        if self.query.is_stuck:
             return self._read_stuck(ends, destinations)
-        count = self._scanned if self._has_states else self._limit + 1
+        count = self._scanned if self._has_states else self.limit + 1
         if destinations:
             return self._read_candidates(ends, count, "send", ("icm_routes",), "destination", next(iter(destinations)))
         return self._read_candidates(ends, count, "key", ("icm_sends",))
@@ -390,10 +397,10 @@ class _PageReader:
     def _read_stuck(self, ends: list[int], destinations: set[int]) -> Sequence[int]:
         """Return what may be stuck, from the few messages that are open."""
         keys: list[int] = []
-        start, end = self._bounds
-        for destination, (since, before) in self._stuck.items():
+        start, end = self.bounds
+        for destination, (since, before) in self.stuck.items():
             if not destinations or destination in destinations:
-                rows = self._session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
+                rows = self.session.rows(_OPEN, destination, max(start, since), min(end, before), MAX_SCANNED)
                 if len(rows) == MAX_SCANNED:
                     ends.append(rows[-1][0])
                 keys += [row[0] for row in rows]
@@ -403,11 +410,11 @@ class _PageReader:
         if sources is None:
             return ()
         if sources:
-            table, count, source = "icm_arrivals", self._limit + 1, next(iter(sources))
+            table, count, source = "icm_arrivals", self.limit + 1, next(iter(sources))
             return self._read_candidates(ends, count, "receive", (table,), "source", source)
         # Nearly all may be of indexed sources, so that their rows are not looked up. The page ends where the sends do.
-        start, end = self._bounds
-        rows = self._session.rows(_NEWEST_RECEIVES, max(start, *ends), end, MAX_SCANNED)
+        start, end = self.bounds
+        rows = self.session.rows(_NEWEST_RECEIVES, max(start, *ends), end, MAX_SCANNED)
         if len(rows) == MAX_SCANNED:
             ends.append(rows[-1][0])
         return [key for key, source in rows if source not in excluded]
@@ -416,12 +423,10 @@ class _PageReader:
         self, ends: list[int], count: int, name: str, tables: Sequence[str], column: str = "", value: int = 0
     ) -> Sequence[int]:
         """Return the first keys; if there are more, add the last of them to `ends`."""
-        template, values = (_CANDIDATES_OF, (value, *self._bounds)) if column else (_CANDIDATES, self._bounds)
+        template, values = (_CANDIDATES_OF, (value, *self.bounds)) if column else (_CANDIDATES, self.bounds)
         candidates: set[int] = set()
         for table in tables:
-            candidates.update(
-                row[0] for row in self._session.rows(template.format(name, table, column), *values, count)
-            )
+            candidates.update(row[0] for row in self.session.rows(template.format(name, table, column), *values, count))
         keys = sorted(candidates, reverse=True)[:count]
         if len(keys) == count:
             ends.append(keys[-1])
@@ -429,12 +434,6 @@ class _PageReader:
 
     def _key(self, raw: bytes) -> int:
         return self._keys.get(raw, _NO_KEY)
-
-
-def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
-    """Return the first key of the first block at a time or after it."""
-    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-    return block_key(first)
 
 
 def _times(session: ReadSession, keys: Iterable[int]) -> dict[int, int]:

@@ -28,6 +28,7 @@ from warpseal.chains.evm.icm_events import (
     WarpSend,
 )
 from warpseal.index import bulk
+from warpseal.index.evm import schema
 from warpseal.index.evm.keys import block_key, pack, tx_key_of
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.records import DeliveredRow, IcmOptions, ReceivedBatch
@@ -40,23 +41,6 @@ from warpseal.index.evm.rows import (
     IcmSendRow,
     IcmState,
     WarpSendRow,
-)
-from warpseal.index.evm.schema import (
-    ICM_ADDRESSES,
-    ICM_ARRIVALS,
-    ICM_CHANGES,
-    ICM_CURSORS,
-    ICM_DELIVERIES,
-    ICM_FAILURES,
-    ICM_IDS,
-    ICM_MESSAGE_CHANGES,
-    ICM_MESSENGERS,
-    ICM_OPEN,
-    ICM_RECEIVES,
-    ICM_ROUTES,
-    ICM_SENDS,
-    ICM_UNMATCHED,
-    WARP_SENDS,
 )
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.keys import prefix_of
@@ -119,7 +103,7 @@ class IcmWriter:
         """Read the state."""
         rows = bulk.fetch(connection, "SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger")
         self._nonces = {bytes(raw): nonce for raw, nonce in rows}
-        self._ids = RecentRows(ICM_IDS, self._capacity)
+        self._ids = RecentRows(schema.ICM_IDS, self._capacity)
 
     def start(self) -> None:
         """Count the configured messengers from the next block on; forget where messages begin if none are read."""
@@ -142,10 +126,10 @@ class IcmWriter:
         batch = self._accept(connection, chain, blocks)
         self._session.load_ids(connection, batch.ids)
         rows = self._rows(connection, batch)
-        bulk.insert(connection, ICM_SENDS, rows.sends)
-        bulk.insert(connection, ICM_RECEIVES, rows.receives)
-        bulk.insert(connection, ICM_CHANGES, rows.changes)
-        bulk.insert(connection, WARP_SENDS, rows.warp_sends)
+        bulk.insert(connection, schema.ICM_SENDS, rows.sends)
+        bulk.insert(connection, schema.ICM_RECEIVES, rows.receives)
+        bulk.insert(connection, schema.ICM_CHANGES, rows.changes)
+        bulk.insert(connection, schema.WARP_SENDS, rows.warp_sends)
         return rows
 
     def received(self, after: int, limit: int) -> ReceivedBatch | None:
@@ -167,7 +151,7 @@ class IcmWriter:
             for batch in batches:
                 _deliver(connection, keys[batch.destination], batch.rows)
             cursors = [(keys[batch.destination], batch.epoch, batch.upto, batch.time) for batch in batches]
-            bulk.upsert(connection, ICM_CURSORS, cursors)
+            bulk.upsert(connection, schema.ICM_CURSORS, cursors)
 
     def keep_destinations(self, configured: Set[ChainID]) -> None:
         """Delete what other destinations received."""
@@ -175,7 +159,7 @@ class IcmWriter:
         with self._session.transaction() as connection:
             for _, key in bulk.fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone):
                 bulk.fetch(connection, _REOPEN, key)
-                for table in (ICM_DELIVERIES, ICM_UNMATCHED, ICM_CURSORS):
+                for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
                     bulk.fetch(connection, f"DELETE FROM {table.name} WHERE destination = ?", key)
 
     def _add_messengers(self, connection: Connection, new: Mapping[bytes, tuple[int, int]]) -> None:
@@ -183,7 +167,7 @@ class IcmWriter:
         self._session.load_ids(connection, set(new))
         keys = self._session.keys
         rows = [(keys[messenger], version, first, 0) for messenger, (version, first) in new.items()]
-        bulk.insert(connection, ICM_MESSENGERS, rows)
+        bulk.insert(connection, schema.ICM_MESSENGERS, rows)
         self._nonces.update(dict.fromkeys(new, 0))
 
     def _accept(self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> _Batch:
@@ -285,8 +269,8 @@ class IcmWriter:
                 account, amount = keys[event.account], pack(event.amount)
                 rows.changes.append(IcmChangeRow(key, event.kind, message, tx_index, account, amount))
             rows.txs.add(tx_key_of(key, tx_index))
-        bulk.insert(connection, ICM_FAILURES, sorted(new_failures - gone))
-        bulk.delete_pairs(connection, ICM_FAILURES, sorted(gone - new_failures))
+        bulk.insert(connection, schema.ICM_FAILURES, sorted(new_failures - gone))
+        bulk.delete_pairs(connection, schema.ICM_FAILURES, sorted(gone - new_failures))
         self._ids.put(connection, sorted(ids))
         for raw in batch.raised:
             text = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
@@ -298,18 +282,20 @@ class IcmDerivedRows:
     """Derives the rows that follow from the facts of one chain. capacity: see RecentRows."""
 
     def __init__(self, capacity: int) -> None:
-        self._addresses = RecentRows(ICM_ADDRESSES, capacity)
+        self._addresses = RecentRows(schema.ICM_ADDRESSES, capacity)
 
     def add(self, connection: Connection, rows: IcmRows) -> None:
         """Add the rows that follow from those of the next blocks."""
         if rows is NO_ICM:
             return
         routes = sorted((send.destination, send.key) for send in rows.sends)
-        bulk.insert(connection, ICM_ROUTES, routes)
+        bulk.insert(connection, schema.ICM_ROUTES, routes)
         is_open = IcmState.OPEN.value
-        bulk.insert(connection, ICM_OPEN, [(*route, is_open) for route in routes])
-        bulk.insert(connection, ICM_ARRIVALS, sorted((receive.source, receive.key) for receive in rows.receives))
-        bulk.insert(connection, ICM_MESSAGE_CHANGES, sorted((change.message, change.key) for change in rows.changes))
+        bulk.insert(connection, schema.ICM_OPEN, [(*route, is_open) for route in routes])
+        bulk.insert(connection, schema.ICM_ARRIVALS, sorted((receive.source, receive.key) for receive in rows.receives))
+        bulk.insert(
+            connection, schema.ICM_MESSAGE_CHANGES, sorted((change.message, change.key) for change in rows.changes)
+        )
         addresses = {(address, send.key) for send in rows.sends for address in (send.sender, send.recipient)}
         for receive in rows.receives:
             if receive.body is not None:
@@ -324,7 +310,7 @@ class IcmDerivedRows:
             for row in bulk.fetch_by_keys(connection, text, rows.new)
             if rows.new[row.prefix].destination == row.destination
         ]
-        bulk.delete_pairs(connection, ICM_UNMATCHED, [(row.prefix, row.destination) for row in waiting])
+        bulk.delete_pairs(connection, schema.ICM_UNMATCHED, [(row.prefix, row.destination) for row in waiting])
         _write_deliveries(
             connection, [(rows.new[row.prefix].key, row.destination, row.receive, row.outcome) for row in waiting]
         )
@@ -334,7 +320,8 @@ def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
     """Return the stored rows between two keys from which others are derived."""
     text = "SELECT * FROM {} WHERE key >= ? AND key < ? ORDER BY key"
     sends, receives, changes = (
-        bulk.fetch(connection, text.format(table.name), *bounds) for table in (ICM_SENDS, ICM_RECEIVES, ICM_CHANGES)
+        bulk.fetch(connection, text.format(table.name), *bounds)
+        for table in (schema.ICM_SENDS, schema.ICM_RECEIVES, schema.ICM_CHANGES)
     )
     return IcmRows(
         list(map(IcmSendRow._make, sends)),
@@ -374,16 +361,16 @@ def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredR
         for name, row in last.items()
         if name not in sends
     }
-    bulk.upsert(connection, ICM_UNMATCHED, sorted(waiting.values()))
+    bulk.upsert(connection, schema.ICM_UNMATCHED, sorted(waiting.values()))
 
 
 def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, int, int, int]]) -> None:
     """Write deliveries: send, destination, receive and outcome."""
-    bulk.upsert(connection, ICM_DELIVERIES, sorted(deliveries))
+    bulk.upsert(connection, schema.ICM_DELIVERIES, sorted(deliveries))
     failed = {(destination, send) for send, destination, _, outcome in deliveries if outcome == Outcome.FAILED}
-    bulk.upsert(connection, ICM_OPEN, sorted((*pair, IcmState.FAILED) for pair in failed))
+    bulk.upsert(connection, schema.ICM_OPEN, sorted((*pair, IcmState.FAILED) for pair in failed))
     done = {(destination, send) for send, destination, _, _ in deliveries} - failed
-    bulk.delete_pairs(connection, ICM_OPEN, sorted(done))
+    bulk.delete_pairs(connection, schema.ICM_OPEN, sorted(done))
 
 
 def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterable[Any]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
-from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_call
+from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_call, encode_message
 from warpseal.chains.evm.nft_document import NftFields
 from warpseal.resources.evm import ErcType, Holder, IcmStatus, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
@@ -128,7 +128,8 @@ class IcmKeys(NamedTuple):
 class MessageSide(Struct, frozen=True, kw_only=True):
     """One side of a message. tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
 
-    height, time: of the block. fee: of the transaction, in wei.
+    height, time: of the block. tx_fee: of the transaction, in wei. is_v2: an adapter sent the Warp message; False of a
+    received message, whose index does not know it.
     """
 
     message_id: bytes
@@ -145,18 +146,26 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     height: int
     time: int
     tx_fee: int
+    is_v2: bool = False
+
+    def encode(self) -> bytes | None:
+        """Return the ABI encoding of the message without the offset before it; None if not all fields are known."""
+        if self.gas_limit is None or self.body is None:
+            return None
+        origin = self.messenger if self.is_v2 else None
+        fields = self.nonce, self.sender, origin, self.destination, self.recipient, self.gas_limit, self.tail, self.body
+        return encode_message(MessageFields(*fields))
 
 
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
     reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
-    warp_sender: see `IcmSend`. is_v2: an adapter sent the Warp message.
+    warp_sender: see `IcmSend`.
     """
 
     key: int
     warp_sender: bytes
-    is_v2: bool
     asset: bytes
     asset_name: str
     asset_symbol: str
@@ -167,11 +176,8 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
 
     def warp_payload(self) -> bytes:
         """Return the payload of its Warp message; b"" without one."""
-        if not self.warp_sender:
-            return b""
-        parties = self.sender, self.messenger if self.is_v2 else None, self.destination, self.recipient
-        content = self.gas_limit or 0, self.tail, self.body or b""
-        return encode_call(self.warp_sender, MessageFields(self.nonce, *parties, *content))
+        encoded = self.encode() if self.warp_sender else None
+        return b"" if encoded is None else encode_call(self.warp_sender, encoded)
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):

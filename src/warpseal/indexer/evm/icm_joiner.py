@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from msgspec import Struct
+
 from warpseal.index.evm.icm_writer import IcmWriter, read_received
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.records import ReceivedBatch
@@ -32,16 +34,15 @@ _ROWS: Final = 20_000
 _CURSOR_S: Final = 30.0
 
 
-class _Source:
+class _Source(Struct, eq=False):
     """A chain whose messages get their deliveries. cursors: epoch and key by destination, None before they are read.
 
     written_at: when the cursor of a destination was stored, by the clock of the event loop.
     """
 
-    def __init__(self, context: EvmChainContext) -> None:
-        self.context = context
-        self.cursors: dict[ChainID, tuple[int, int]] | None = None
-        self.written_at: dict[ChainID, float] = {}
+    context: EvmChainContext
+    cursors: dict[ChainID, tuple[int, int]] | None = None
+    written_at: dict[ChainID, float] = {}
 
     def cursor(self, destination: ChainID) -> tuple[int | None, int]:
         """Return epoch and key up to which a destination was read; None and -1 if it was not."""
