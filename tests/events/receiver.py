@@ -91,4 +91,11 @@ async def receiving(*statuses: int, host: str = PUBLIC, is_held: bool = False) -
 
 def webhook_fields(receiver: Receiver, **changes: Any) -> dict[str, Any]:
     """Return the fields of a webhook of a receiver, as they are stored."""
-    return {"id": f"{receiver.port:016x}", "url": receiver.url(), "createdAt": 1, "secret": "s" * 64, **changes}
+    return {
+        "id": f"{receiver.port:016x}",
+        "url": receiver.url(),
+        "createdAt": 1,
+        "deliveries": (),
+        "secret": "s" * 64,
+        **changes,
+    }

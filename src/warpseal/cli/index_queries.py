@@ -114,11 +114,11 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
 
 async def read_evm_status(location: EvmIndexLocation, config: Config) -> ChainReport:
     """Return what the index of an EVM chain says."""
-    status = EvmIndexStatus()
+    status, name = EvmIndexStatus(), id_text(location.chain_id)
     async with EvmIndex(location.url, config.index) as index:
-        status.indexes = lambda: {"": index}
+        status.indexes = lambda: {name: index}
         await status.refresh()
-    return status.reports[""]
+    return status.reports[name]
 
 
 def resolve_chain(config: Config, name: str, network: int | None = None) -> PrimaryChain | ChainID:
