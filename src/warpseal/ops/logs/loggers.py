@@ -28,6 +28,7 @@ PACKAGE_LOGGERS: Final = (
     "aggregation",
     "api",
     "delivery",
+    "events",
     "forwarding",
     "health",
     "index",
