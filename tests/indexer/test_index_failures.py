@@ -221,6 +221,6 @@ def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(cap
     pauses = [later - earlier for earlier, later in pairwise(attempts)]
     assert 0.5 <= pauses[0] <= 1.0
     assert all(later >= min(earlier, 7.5) for earlier, later in pairwise(pauses))
-    assert min(pauses[10:]) >= 7.5
+    assert min(pauses[20:]) >= 7.5
     assert statuses[-1].stopped == "index_damaged"
     assert [record.message for record in caplog.records] == ["index write failed"]
