@@ -12,12 +12,12 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
-from eth_hash.auto import keccak
 
 from warpseal.api.data.bodies import EvmChainList, IcmMessage, IcmMessages
 from warpseal.api.data.errors import IndexBehind, MessageNotFound
 from warpseal.api.http.access import KEY_HEADERS
 from warpseal.chains.evm.icm_events import ICM_READERS
+from warpseal.chains.keccak import keccak
 from warpseal.cli.message import format_lines
 from warpseal.cli.process import Command, argument
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response, print_table, printable
