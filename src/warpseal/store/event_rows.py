@@ -99,7 +99,10 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 
 
 def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
-    """Change webhooks, and return the bodies of all by id; one that another process has changed stays as it is."""
+    """Change webhooks that no other process has changed; return the bodies of all by id.
+
+    changes: by id the body that is expected (None: a new webhook), and the one that follows (None: it is removed).
+    """
     for webhook_id, (before, after) in changes.items():
         same = (WEBHOOKS.c.id == webhook_id) & (WEBHOOKS.c.body == before)
         if before is None:

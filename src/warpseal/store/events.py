@@ -113,7 +113,7 @@ class EventLog:
         return int(digits)
 
     async def exchange_webhooks(self, changes: WebhookChanges | None = None) -> dict[str, bytes]:
-        """Change webhooks as the function of this name does; return the bodies of all by id. Raises StoreDown."""
+        """Change webhooks that no other process has changed; return the bodies of all by id. Raises StoreDown."""
         run = self._database.write if changes else self._database.read
         return await run(partial(exchange_webhooks, changes=changes or {}))
 
