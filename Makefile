@@ -11,10 +11,13 @@ GENERATORS := $(VENV)/generated/.installed
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/peers tests/protocol
 
-.PHONY: demo test other lint types imports unit clients packages bench docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients packages bench docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
+
+# All that the tests need.
+install: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 
 # `make test T=tests/aggregation` runs the tests of one folder.
 test: $(STAMP)

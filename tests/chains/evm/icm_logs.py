@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,12 @@ RECEIPT: Final = topic(f"ReceiptReceived(bytes32,bytes32,address,{FEE})")
 VERSION_ADDED: Final = topic("AddProtocolVersion(uint256,address)")
 
 
+@cache
+def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
+    """Return the id by which the contracts identify a message; histories ask for the same ones many times."""
+    return keccak(encode(["address", "bytes32", "bytes32", "uint256"], (messenger, source, destination, nonce)))
+
+
 class Message(NamedTuple):
     """A message of a messenger. adapter: of version 2, None of version 1. asset, fee: what it was sent with."""
 
@@ -57,8 +64,7 @@ class Message(NamedTuple):
     @property
     def id(self) -> bytes:
         """The id by which the contracts identify the message."""
-        values = self.messenger, self.source, self.destination, self.nonce
-        return keccak(encode(["address", "bytes32", "bytes32", "uint256"], values))
+        return message_id(self.messenger, self.source, self.destination, self.nonce)
 
     @property
     def fields(self) -> tuple[Any, ...]:
