@@ -70,6 +70,7 @@ FAILURES: dict[str, Series] = {
     "IndexLag": {'warpseal_index_lag_seconds{chain="P"}': "601x"},
     "StoreDown": {"warpseal_store_up": "0x"},
     "DiskFull": {'warpseal_health_check_passes{check="diskspace"}': "0x"},
+    "UntestedUpgrade": {'warpseal_untested_upgrade_timestamp_seconds{upgrade="io"}': f"{20 * 86_400}x"},
     "CertificateExpires": {"warpseal_certificate_expiration_timestamp_seconds": f"{20 * 86_400}x"},
     "HealthCheckFails": {'warpseal_health_check_passes{check="nodes"}': "0x"},
     "ClockOffset": {"warpseal_clock_offset_seconds": "31x"},

@@ -110,6 +110,19 @@ async def test_peers_that_run_newer_versions_are_counted(tmp_path: Path) -> None
         assert (await daemon.metrics())["warpseal_newer_peers"] == 4
 
 
+async def test_a_network_that_refuses_older_versions_is_reached_with_the_version_of_its_nodes(tmp_path: Path) -> None:
+    settings = NodeSettings(version=(1, 16, 2), minimum_version=(1, 16, 0))
+    async with run_network(Plan(validators=4, l1s=(), settings=settings)) as network:
+        network.state.upgrades["io"] = time.time() + 86_400
+        async with run_daemon(build_config(network, tmp_path)) as daemon:
+            await daemon.until_connected(4)
+            page = await daemon.metrics()
+            assert page["warpseal_newer_peers"] == 0
+            assert page['warpseal_untested_upgrade_timestamp_seconds{upgrade="io"}'] > time.time()
+            degraded = (await daemon.ready()).body["degraded"]
+    assert ["the network upgrade io of" in sentence for sentence in degraded] == [True]
+
+
 async def test_a_clock_offset_to_the_peers_is_logged_as_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

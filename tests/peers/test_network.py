@@ -444,14 +444,34 @@ async def test_newer_peers_are_connected_and_cause_a_warning(
 ) -> None:
     # The warning repeats until all of them are connected, which takes longer than the first check on a busy machine.
     monkeypatch.setattr(peer_warnings, "_WARNING_INTERVAL_S", 0.0)
-    async with started_network(tmp_path, plan(3, settings=NodeSettings(version=(1, 16, 2))), ping_interval_s=0.4) as (
-        network,
-        peers,
-    ):
+    newer, advertised = plan(3, settings=NodeSettings(version=(1, 16, 2))), (1, 15, 0)
+    client = started_network(tmp_path, newer, ping_interval_s=0.4, advertised_version=advertised)
+    async with client as (network, peers):
         introduce(peers, network.validators)
         await all_connected(peers, network.validators)
         assert set(peers.versions()) == {(1, 16, 2)}
         await until(lambda: "3 of 3 peers run a newer version than the advertised 1.15.0" in caplog.text)
+        assert peers.advertised_version == advertised
+
+
+async def test_the_version_that_the_peers_run_is_advertised_from_then_on(tmp_path: Path) -> None:
+    newer = plan(3, settings=NodeSettings(version=(1, 16, 2)))
+    async with started_network(tmp_path, newer, ping_interval_s=0.4) as (network, peers):
+        introduce(peers, network.validators)
+        await until(lambda: peers.advertised_version == (1, 16, 2))
+
+
+async def test_a_network_that_refuses_the_default_version_accepts_the_one_of_the_nodes(tmp_path: Path) -> None:
+    upgraded = plan(3, settings=NodeSettings(version=(1, 16, 2), minimum_version=(1, 16, 0)))
+    async with started_network(tmp_path, upgraded) as (network, peers):
+        peers.record_releases([(1, 16, 1)], 1_607_144_399)
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        assert peers.advertised_version >= (1, 16, 1)
+        # The simulated nodes know a later upgrade.
+        assert peers.unknown_upgrade_time() == 1_607_144_400
+        peers.record_releases([], 1_607_144_400)
+        assert peers.unknown_upgrade_time() is None
 
 
 @pytest.mark.parametrize("reply", ["truncated", "oversized", "bomb", "garbage", "drop"])

@@ -43,14 +43,14 @@ def test_only_the_latest_clock_of_a_peer_counts() -> None:
 def test_a_clock_offset_above_thirty_seconds_causes_a_warning(
     offset_s: int, right: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warnings = PeerWarnings(clocks(*[offset_s] * 5), (1, 15, 0), 30.0)
+    warnings = PeerWarnings(clocks(*[offset_s] * 5), 30.0)
     with caplog.at_level(logging.WARNING):
         assert warnings.check_clock(1_000_000.0, 50.0) is right
     assert bool(caplog.records) is not right
 
 
 def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.LogCaptureFixture) -> None:
-    warnings = PeerWarnings(clocks(60, 60, 60), (1, 15, 0), 30.0)
+    warnings = PeerWarnings(clocks(60, 60, 60), 30.0)
     for now in (50.0, 51.0, 649.0):
         warnings.check_clock(1_000_000.0 + now - 50, now)
     assert len(caplog.records) == 1
@@ -59,22 +59,22 @@ def test_a_warning_is_repeated_after_ten_minutes_at_the_earliest(caplog: pytest.
 
 
 def test_a_single_peer_with_a_future_version_is_no_reason_to_upgrade(caplog: pytest.LogCaptureFixture) -> None:
-    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
-    assert warnings.check_versions([(99, 0, 0), *[(1, 15, 0)] * 9], 0.0)
-    assert not warnings.check_versions([(1, 15, 1)] * 4 + [(1, 14, 2)] * 6, 0.0)
+    warnings = PeerWarnings(PeerClocks(), 30.0)
+    assert warnings.check_versions([(99, 0, 0), *[(1, 15, 0)] * 9], (1, 15, 0), 0.0)
+    assert not warnings.check_versions([(1, 15, 1)] * 4 + [(1, 14, 2)] * 6, (1, 15, 0), 0.0)
     assert "4 of 10 peers run a newer version than the advertised 1.15.0, up to 1.15.1" in caplog.text
 
 
 def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCaptureFixture) -> None:
     limit = FileLimit(1_024)
-    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
+    warnings = PeerWarnings(PeerClocks(), 30.0)
     assert warnings.check_connection_limit(limit, limit.connections, limit.connections, 0.0)
     assert not warnings.check_connection_limit(limit, limit.connections, 2_000, 0.0)
     assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
 
 
 def test_more_peers_than_the_setting_allows_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    warnings = PeerWarnings(PeerClocks(), (1, 15, 0), 30.0)
+    warnings = PeerWarnings(PeerClocks(), 30.0)
     assert not warnings.check_connection_limit(FileLimit(4_096), 100, 101, 0.0)
     assert "max-connections is 100; 101 peers are tracked" in caplog.text
 

@@ -152,7 +152,9 @@ class NodeApi:
             monitor.check(),
             *(chain_check(chain, self._readiness_of, config.health.max_lag_s, now) for chain in chains),
             database_check(services.store.status),
-            *peer_checks(network, services.subnet_tracker, services.underfunded, config.peers, now),
+            *peer_checks(
+                network, services.subnet_tracker, services.underfunded, services.upgrades.untested, config.peers, now
+            ),
         )
         if config.indexer.chains or config.node.has_evm_index:
             self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))

@@ -34,6 +34,7 @@ from warpseal.metrics.samples import (
     SubnetSample,
     ValidatorSample,
 )
+from warpseal.node.upgrades import UpgradeWatch
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork
@@ -94,6 +95,7 @@ class Services(Struct, frozen=True):
     delivery: DeliveryService
     preflight: Preflight
     uptime: UptimeRecorder
+    upgrades: UpgradeWatch
     background: tuple[Service, ...]
     min_balance_navax: int
     event_sources: EventSources
@@ -172,6 +174,7 @@ async def build_services(
         )
         destinations = Destinations(destination_deps)
         network = PeerNetwork(config.peers, identity, network_id, store.addresses)
+        upgrades = UpgradeWatch(upstream.info, network.record_releases)
         uptime = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         current = CurrentValidations(platform, uptime.watch, ttl_s=2 * settings.current_refresh_s)
         subnet_tracker = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
@@ -250,7 +253,8 @@ async def build_services(
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
-            background=(store, uptime, *store_services),
+            upgrades=upgrades,
+            background=(store, uptime, upgrades, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,
@@ -273,7 +277,7 @@ def metric_sources(services: Services, config: Config) -> MetricSources:
             SubnetSample(id_text(subnet.subnet_id), subnet.connected, subnet.total)
             for subnet in services.subnet_tracker.all_readiness()
         ),
-        network=lambda: _network(services.network, config.peers.advertised_version, config.peers.slot_timeout_s),
+        network=lambda: _network(services.network, services.upgrades, config.peers.slot_timeout_s),
         caches=lambda: (
             *services.aggregator.caches(),
             CacheSample("validator_sets", services.sets.hits, services.sets.misses, services.sets.held_bytes),
@@ -298,8 +302,8 @@ def _store(store: Store) -> StoreSample | None:
     return StoreSample(now.is_up, *waiting, now.size_bytes, now.evictable_bytes, now.evicted)
 
 
-def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_timeout_s: float) -> NetworkSample:
-    versions, totals = network.versions(), network.totals
+def _network(network: PeerNetwork, upgrades: UpgradeWatch, request_timeout_s: float) -> NetworkSample:
+    versions, totals, advertised = network.versions(), network.totals, network.advertised_version
     return NetworkSample(
         connections=len(network.connected),
         dials=totals.dials,
@@ -307,6 +311,7 @@ def _network(network: PeerNetwork, advertised: tuple[int, int, int], request_tim
         endings=dict(totals.disconnects),
         newer_peers=sum(version > advertised for version in versions),
         newest_version=".".join(map(str, max(versions, default=()))),
+        untested_upgrades=upgrades.untested(),
         clock_offset_s=network.clock_offset_s,
         requests=totals.requests,
         pending=sum(connection.outstanding for connection in network.connected.values()),

@@ -107,7 +107,7 @@ async def _check_peers(config: Config, upstreams: Upstreams, network_id: int, ti
                         await services.current.of(subnet_id)
             now = asyncio.get_running_loop().time
             checks = [quorum_check(subnet_id, tracker.readiness_of, lambda: network) for subnet_id in subnet_ids]
-            checks += peer_checks(network, tracker, services.underfunded, config.peers, now)
+            checks += peer_checks(network, tracker, services.underfunded, services.upgrades.untested, config.peers, now)
             return [finding for check in checks if check.findings is not None for finding in check.findings()]
 
 

@@ -96,6 +96,12 @@ class NetworkSample(Sample, frozen=True):
     newest_version: str = metric(
         "", "warpseal_newest_peer_version_info", "Always 1; its label is the newest version of any peer", by="version"
     )
+    untested_upgrades: Mapping[str, int] = metric(
+        {},
+        "warpseal_untested_upgrade_timestamp_seconds",
+        "Time of a network upgrade that this version was not tested with, from 30 days before it on",
+        by="upgrade",
+    )
     clock_offset_s: float | None = metric(
         None,
         "warpseal_clock_offset_seconds",

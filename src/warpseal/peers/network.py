@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
@@ -15,6 +16,7 @@ from msgspec import UNSET
 from warpseal import bls
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint, Gossip, peers_to_ask
+from warpseal.peers.advertised_version import AdvertisedVersion
 from warpseal.peers.connection import ConnectionContext, PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry, ConnectivityListener
 from warpseal.peers.dial_schedule import (
@@ -33,7 +35,7 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.framing import Zstd
-from warpseal.protocol.handshake import OwnHandshake, Version
+from warpseal.protocol.handshake import UNSCHEDULED, OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
@@ -41,6 +43,8 @@ from warpseal.runtime.retry import Backoff
 from warpseal.store.addresses import Addresses
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, node_id_text
 from warpseal.warp.quorum_shortfall import DisconnectedNode, rfc3339
+
+log = logging.getLogger(__name__)
 
 _REQUEST_ID_MASK: Final = 0xFFFF_FFFF
 # As a fraction of the ping interval, which is about the same for nodes and for this daemon.
@@ -84,9 +88,13 @@ class PeerNetwork:
         pongs = PongScheduler(settings.pong_delay_s, settings.ping_interval_s * _LATE_PONG)
         self._registry = ConnectionRegistry(self._schedule, self._book, self._gossip, self.totals, pongs)
         self.connected = MappingProxyType(self._registry.connected)
-        self._registry.context = self._connection_context(locked, network_id)
+        self._version = AdvertisedVersion(settings.advertised_version)
+        self._own_handshake = OwnHandshake(
+            network_id, locked.identity.sign, bls.generate_secret(), self._version.current
+        )
+        self._registry.context = self._connection_context(locked)
         self._dialer = Dialer(settings, self._schedule, self._book, self._registry)
-        self._warnings = PeerWarnings(self._registry.clocks, settings.advertised_version, settings.clock_tolerance_s)
+        self._warnings = PeerWarnings(self._registry.clocks, settings.clock_tolerance_s)
         self._requests = RequestQueue(self._registry.connected, self._registry.schedule_release, self.totals)
         self._next_request_id = self._random.getrandbits(32) | 1
         self._started_at: float | None = None
@@ -263,6 +271,28 @@ class PeerNetwork:
         handshakes = (connection.handshake for connection in self._registry.connected.values())
         return [handshake.version for handshake in handshakes if handshake is not None]
 
+    @property
+    def advertised_version(self) -> Version:
+        """The release that new connections advertise."""
+        return self._version.current
+
+    def record_releases(self, releases: Sequence[Version], upgrade_time: int) -> None:
+        """Take over the releases of the configured nodes, and the time of the latest upgrade that they know."""
+        self._own_handshake.upgrade_time = upgrade_time
+        self._learn_version(releases, self.versions())
+
+    def unknown_upgrade_time(self) -> int | None:
+        """Return the time of an upgrade that a third of the peers know and the configured nodes do not; else None."""
+        handshakes = (connection.handshake for connection in self._registry.connected.values())
+        times = sorted((handshake.upgrade_time for handshake in handshakes if handshake is not None), reverse=True)
+        shared = times[len(times) // 3] if times else 0
+        return shared if 0 < self._own_handshake.upgrade_time < shared < UNSCHEDULED else None
+
+    def _learn_version(self, releases: Sequence[Version], peers: Sequence[Version]) -> None:
+        if self._version.learn(releases, peers):
+            self._own_handshake.version = self._version.current
+            log.info("advertised version raised", extra={"version": ".".join(map(str, self._version.current))})
+
     # Running.
 
     async def run(self) -> None:
@@ -297,7 +327,9 @@ class PeerNetwork:
             self._warnings.check_clock(self._unix_clock(), now)
             limit, max_connections = self.file_limit, self._registry.max_connections
             self._warnings.check_connection_limit(limit, max_connections, len(self._schedule), now)
-            self._warnings.check_versions(self.versions(), now)
+            versions = self.versions()
+            self._learn_version((), versions)
+            self._warnings.check_versions(versions, self._version.current, now)
 
     async def _keep_gossiping(self) -> None:
         """Ask validators of the Primary Network for addresses while a tracked node is not connected."""
@@ -349,16 +381,14 @@ class PeerNetwork:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _connection_context(self, locked: LockedIdentity, network_id: int) -> ConnectionContext:
+    def _connection_context(self, locked: LockedIdentity) -> ConnectionContext:
         settings = self._settings
         limits = RequestLimits(
             settings.max_outstanding, settings.max_sent_per_s, settings.max_queued, settings.slot_timeout_s
         )
         return ConnectionContext(
             ssl_context=locked.identity.context,
-            own_handshake=OwnHandshake(
-                network_id, locked.identity.sign, bls.generate_secret(), settings.advertised_version
-            ),
+            own_handshake=self._own_handshake,
             protocol=ProtocolSettings(
                 settings.ping_interval_s, settings.silence_timeout_s, settings.handshake_timeout_s, limits
             ),

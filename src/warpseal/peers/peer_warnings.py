@@ -84,9 +84,8 @@ def _finite(limit: int) -> int:
 class PeerWarnings:
     """Logs each warning at most every ten minutes. tolerance_s: clock offset from the peers' median to warn above."""
 
-    def __init__(self, clocks: PeerClocks, advertised: Version, tolerance_s: float) -> None:
+    def __init__(self, clocks: PeerClocks, tolerance_s: float) -> None:
         self._clocks = clocks
-        self._advertised = advertised
         self._tolerance_s = tolerance_s
         self._warned_at: dict[str, float] = {}
 
@@ -109,10 +108,10 @@ class PeerWarnings:
             self._warn(now, "max-connections is %d; %d peers are tracked", max_connections, tracked)
         return tracked <= min(max_connections, limit.connections)
 
-    def check_versions(self, versions: Iterable[Version], now: float) -> bool:
+    def check_versions(self, versions: Iterable[Version], advertised: Version, now: float) -> bool:
         """Warn if many peers run a newer version than the advertised one. Returns whether only few do."""
         running = list(versions)
-        newer = [version for version in running if version > self._advertised]
+        newer = [version for version in running if version > advertised]
         if not newer or len(newer) < _MIN_NEWER_SHARE * len(running):
             return True
         self._warn(
@@ -120,7 +119,7 @@ class PeerWarnings:
             "%d of %d peers run a newer version than the advertised %s, up to %s: see advertised-version",
             len(newer),
             len(running),
-            _version_text(self._advertised),
+            _version_text(advertised),
             _version_text(max(newer)),
         )
         return False

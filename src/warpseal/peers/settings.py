@@ -113,11 +113,11 @@ class PeerSettings:
         group=Group.NETWORK,
         is_reference=True,
     )
-    advertised_version: tuple[int, int, int] = setting(
-        (1, 15, 0),
+    advertised_version: tuple[int, int, int] | None = setting(
+        None,
         "advertised-version",
         version,
-        "node version that the handshake advertises",
+        "node version that the handshake advertises; unset: the newest that the nodes run, at least 1.15.0",
         "X.Y.Z",
         group=Group.NETWORK,
     )

@@ -33,6 +33,8 @@ Version = tuple[int, int, int]
 
 DEFAULT_VERSION: Final[Version] = (1, 15, 0)
 MAX_TRACKED_SUBNETS: Final = 16
+UNSCHEDULED: Final = 253_399_622_400
+"""9999-12-01 in Unix seconds, the time of an upgrade that is not scheduled."""
 # The daemon does not listen. Like the reference aggregator it claims the unspecified address and a port nodes accept.
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1
@@ -43,7 +45,8 @@ class OwnHandshake:
     """The constant part of this daemon's handshakes.
 
     tls_sign: returns the TLS key's signature over SHA-256 of its argument (RSA PKCS#1 v1.5, or ECDSA in DER).
-    version: the advertised avalanchego release.
+    version: the advertised avalanchego release. upgrade_time: Unix seconds of the latest upgrade that is scheduled; 0:
+    none is known.
     """
 
     def __init__(
@@ -56,7 +59,8 @@ class OwnHandshake:
         self.network_id = network_id
         self._tls_sign = tls_sign
         self._bls_secret = bls_secret
-        self._client = p2p_pb2.Client(name=_CLIENT_NAME, major=version[0], minor=version[1], patch=version[2])
+        self.version = version
+        self.upgrade_time = 0
         self._signed_at: int | None = None
         self._signatures = (b"", b"")
 
@@ -71,15 +75,17 @@ class OwnHandshake:
             signed = signed_bytes(_UNSPECIFIED_IP, _UNUSED_PORT, self._signed_at)
             self._signatures = self._tls_sign(signed), bls.sign_possession(self._bls_secret, signed)
         tls_signature, bls_signature = self._signatures
+        major, minor, patch = self.version
         return encode_handshake(
             p2p_pb2.Handshake(
                 network_id=self.network_id,
                 my_time=int(unix_s),
+                upgrade_time=self.upgrade_time,
                 ip_addr=_UNSPECIFIED_IP.packed,
                 ip_port=_UNUSED_PORT,
                 ip_signing_time=self._signed_at,
                 ip_node_id_sig=tls_signature,
-                client=self._client,
+                client=p2p_pb2.Client(name=_CLIENT_NAME, major=major, minor=minor, patch=patch),
                 known_peers=p2p_pb2.BloomFilter(filter=known_peers.encode(), salt=known_peers.salt),
                 ip_bls_sig=bls_signature,
                 all_subnets=True,
@@ -91,12 +97,14 @@ class PeerHandshake(Struct, frozen=True):
     """A peer's handshake that passed the checks.
 
     claim: its address, signed by the certificate of the connection. clock_offset_s: the peer's clock minus ours, in
-    whole seconds, including the time that the message travelled.
+    whole seconds, including the time that the message travelled. upgrade_time: of the latest upgrade that its release
+    knows, Unix seconds.
     """
 
     version: Version
     claim: ClaimedIpPort
     clock_offset_s: int
+    upgrade_time: int = 0
 
 
 def check_handshake(
@@ -128,7 +136,7 @@ def check_handshake(
     if not bls.is_signature(message.ip_bls_sig):
         raise ProtocolError(CloseReason.MALFORMED_BLS_PROOF, f"{len(message.ip_bls_sig)} bytes")
     client = message.client
-    return PeerHandshake((client.major, client.minor, client.patch), claim, offset_s)
+    return PeerHandshake((client.major, client.minor, client.patch), claim, offset_s, message.upgrade_time)
 
 
 def _check_claim(message: p2p_pb2.Handshake, certificate: Certificate, unix_s: float) -> ClaimedIpPort:

@@ -189,4 +189,5 @@ def _upgrades(state: ChainState) -> Any:
         "cortinaXChainStopVertexID": id_text(bytes(32)),
         "graniteEpochDuration": rule.duration_s * _SECOND_NS,
         "heliconTime": _NEVER,
+        **{f"{name}Time": rfc3339(at) for name, at in state.upgrades.items()},
     }

@@ -22,7 +22,7 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, rfc3339
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ MAX_SEND_FAIL_RATE: Final = 0.9
 MAX_OUTSTANDING: Final = 1_024
 MAX_REQUEST_S: Final = 300.0
 NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"
+_UPGRADE_ADVICE: Final = (
+    "update Warpseal before it. What may stop then: the index of a chain, and L1 messages, at the first block or "
+    "transaction of a new type; connections, if new rules refuse this handshake"
+)
 _MAX_LISTED: Final = 10
 _GLOBAL: Final = frozenset({APPLICATION})
 _OPEN_PORT: Final = (
@@ -56,10 +60,15 @@ def peer_checks(
     network: PeerNetwork,
     subnet_tracker: SubnetTracker,
     underfunded: Callable[[SubnetID], Sequence[MissingSigner]],
+    untested: Callable[[], Mapping[str, int]],
     settings: PeerSettings,
     now: Callable[[], float],
 ) -> Iterator[HealthCheck]:
-    """Yield the checks of the peers. underfunded: the L1 validators of a subnet without enough balance."""
+    """Yield the checks of the peers.
+
+    underfunded: the L1 validators of a subnet without enough balance. untested: times of upgrades that this version of
+    Warpseal was not tested with.
+    """
 
     def traffic() -> PeerTraffic:
         return read_traffic(network, settings.max_outstanding)
@@ -67,7 +76,8 @@ def peer_checks(
     yield network_check(traffic, now)
     yield router_check(traffic, now)
     yield clock_check(lambda: network.clock_offset_s, settings.clock_tolerance_s)
-    yield HealthCheck("versions", findings=lambda: _version_findings(network, settings))
+    yield HealthCheck("versions", findings=lambda: _version_findings(network))
+    yield _upgrade_check(network, untested)
     yield HealthCheck("balances", findings=lambda: _balance_findings(subnet_tracker, underfunded))
     yield HealthCheck("files", findings=lambda: _file_findings(network, subnet_tracker))
 
@@ -386,13 +396,33 @@ def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterato
         yield Finding(Grade.GOOD, f"this machine's clock is {shown_s:+.1f} s from its peers' median")
 
 
-def _version_findings(network: PeerNetwork, settings: PeerSettings) -> Iterator[Finding]:
-    advertised = settings.advertised_version
+def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
+    advertised = network.advertised_version
     newer = [version for version in network.versions() if version > advertised]
     if newer:
         newest, ours = ".".join(map(str, max(newer))), ".".join(map(str, advertised))
         text = f"{_counted(len(newer))} of a newer version than the advertised {ours}, up to {newest}"
         yield Finding(Grade.WARNING, text, "raise advertised-version before the network asks for it")
+
+
+def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
+    """Return the check of upgrades that this version was not tested with, or that the configured nodes do not know."""
+
+    def findings() -> Iterator[Finding]:
+        for name, unix_s in untested().items():
+            at = rfc3339(unix_s)
+            text = f"the network upgrade {name} of {at} is none that this version of Warpseal was tested with"
+            yield Finding(Grade.WARNING, text, _UPGRADE_ADVICE, {"upgrade": name, "time": at})
+        unknown = network.unknown_upgrade_time()
+        if unknown is not None:
+            text = f"a third of the peers know an upgrade at {rfc3339(unknown)}, and the configured nodes do not"
+            yield Finding(Grade.WARNING, text, "update the nodes of p-chain-api and info-api, and Warpseal, before it")
+
+    def degraded() -> Iterator[str]:
+        for finding in findings():
+            yield f"{finding.text}: {finding.advice}"
+
+    return HealthCheck("upgrades", findings=findings, degraded=degraded)
 
 
 def _file_findings(network: PeerNetwork, subnet_tracker: SubnetTracker) -> Iterator[Finding]:
