@@ -6,7 +6,7 @@ WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/warpseal \
-    && /opt/warpseal/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt . \
+    && /opt/warpseal/bin/pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt '.[otel]' \
     && /opt/warpseal/bin/python -m compileall -q /opt/warpseal
 
 FROM python:3.12-slim

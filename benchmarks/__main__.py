@@ -25,6 +25,7 @@ NAMES = (
     "agreement",
     "eager_icm",
     "event_listeners",
+    "traces",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
     *("evm_index_holders", "evm_index_proof"),
 )

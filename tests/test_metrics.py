@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import paths
@@ -110,6 +111,23 @@ def full_metrics() -> Metrics:
         )
     )
     return metrics
+
+
+async def test_openmetrics_has_the_same_series_and_the_trace_of_a_request_in_each_bucket() -> None:
+    metrics = full_metrics()
+    metrics.observe_aggregation("ok", {"total": 0.2}, "ab" * 16)
+    text = (await metrics.snapshot(is_openmetrics=True))().decode()
+    families = list(openmetrics.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+    exemplars = [
+        (sample.labels["le"], sample.exemplar.labels, sample.exemplar.value)
+        for family in families
+        for sample in family.samples
+        if sample.exemplar
+    ]
+    assert exemplars == [("0.25", {"trace_id": "ab" * 16}, 0.2)]
+    lines = [line.partition(" # ")[0] for line in text.splitlines() if not line.startswith("#")]
+    plain = [line for line in (await text_of(metrics)).splitlines() if not line.startswith("#")]
+    assert [line.rpartition(" ")[0] for line in lines] == [line.rpartition(" ")[0] for line in plain]
 
 
 async def test_aggregations_are_histograms_by_outcome_failures_included() -> None:

@@ -434,7 +434,7 @@ class Metrics:
     bad_shares: list[str] = field(default_factory=list)
     reissued: int = 0
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
+    def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None:
         self.aggregations.append((outcome, stages))
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:

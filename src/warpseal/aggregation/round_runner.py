@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from random import Random
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from warpseal.aggregation.admission import RoundAdmission, RoundTurn
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.errors import Overloaded, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import MemberRecord
+from warpseal.aggregation.members import MemberRecord, NodeRecord
 from warpseal.aggregation.ports import AggregationDeps, SentRequest
 from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.resolve import ResolvedRequest
@@ -50,6 +51,7 @@ from warpseal.bls import MalformedShare
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
+from warpseal.runtime.tracing import active_trace
 from warpseal.store.errors import StoreDown
 from warpseal.store.values import ArchiveEntry, StoredShare
 from warpseal.warp.ids import MessageID, NodeID, id_text, node_id_text
@@ -64,6 +66,7 @@ _MAX_LOGGED_NODES: Final = 20
 _REFRESH_S: Final = 0.25
 # Decoding this many shares takes two milliseconds; then other callbacks of the loop have their turn.
 _SHARES_PER_TURN: Final = 64
+_MAX_ASKS: Final = 64
 
 
 class RoundDeps(Struct, frozen=True):
@@ -85,6 +88,25 @@ class RoundDeps(Struct, frozen=True):
     admission: RoundAdmission = msgspec.field(default_factory=RoundAdmission)
 
 
+class AskRecord(Struct, frozen=True, eq=False):
+    """A round of asking. nodes: of the whole set."""
+
+    ask: Ask
+    nodes: Mapping[NodeID, NodeRecord]
+    asked_at: float = msgspec.field(default_factory=perf_counter)
+
+    def describe(self) -> dict[str, object]:
+        """Return the attributes of its span."""
+        nodes = [self.nodes[node_id] for node_id in self.ask.node_ids]
+        members = {node.member for node in nodes}
+        return {
+            "validators": len(members),
+            "weight": sum(member.weight for member in members),
+            "replies": sum(node.last_reply is not None or node.member.sender == node.node_id for node in nodes),
+            "is_reask": self.ask.is_reask,
+        }
+
+
 @dataclass(slots=True, eq=False)
 class Caller:
     """A caller that waits, and the report of its round: outcome, stages in seconds, shortfall of a failure.
@@ -96,6 +118,7 @@ class Caller:
     loaded_at: time at which the archive has responded.
     connected_at: time at which the required weight was connected.
     ready_at: time at which the result was being made.
+    asks: of its round, if a request of the round is traced.
     """
 
     request: ResolvedRequest
@@ -109,6 +132,7 @@ class Caller:
     loaded_at: float | None = None
     connected_at: float | None = None
     ready_at: float | None = None
+    asks: Sequence[AskRecord] = ()
 
     def update_stages(self) -> None:
         """Note the time at which the goal has come to its next stage."""
@@ -207,6 +231,8 @@ class RoundRunner:
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
         self._loaded = ArchiveEntry()
+        self._asks: list[AskRecord] = []
+        self._is_traced = False
         self._turn = RoundTurn(
             deps.admission, request.subnet_id, self._round, deps.ports.peers, self._wake, self._refuse
         )
@@ -221,6 +247,8 @@ class RoundRunner:
         """Add a caller; its outcome will be set."""
         self.callers[caller.goal] = caller
         caller.entered_at = caller.clock()
+        caller.asks = self._asks
+        self._is_traced |= active_trace() is not None
         self._round.join(caller.goal)
         # A node that was asked for a caller with less time is not asked again: its response must count for this one.
         self._peers.extend(caller.goal.deadline)
@@ -269,6 +297,8 @@ class RoundRunner:
                 match action:
                     case Ask():
                         self._peers.ask(action, self._on_response)
+                        if self._is_traced and len(self._asks) < _MAX_ASKS:
+                            self._asks.append(AskRecord(action, self._nodes))
                     case StoreShares(shares=shares):
                         self._archive.store_shares(self.request.message, shares)
                     case Verify(check=check):

@@ -30,6 +30,7 @@ from warpseal.aggregation.verification import CryptoPool, ShareAuditor, stored_s
 from warpseal.bls import SHARE_BYTES
 from warpseal.errors import WarpsealError
 from warpseal.metrics.samples import CacheSample
+from warpseal.runtime.tracing import Span, Trace, active_trace
 from warpseal.usage.response_times import bucket_of
 from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -184,7 +185,9 @@ class SignatureAggregator:
         is_outcome = outcome == _OK or not request.stored_only or request.refusal is not None
         if is_outcome:
             stages = trace.stages()
-            self._metrics.observe_aggregation(outcome, stages)
+            spans = active_trace()
+            trace_id = "" if spans is None else trace.add_spans(spans, outcome, stages)
+            self._metrics.observe_aggregation(outcome, stages, trace_id)
             if not trace.is_cached:
                 ended_at = self._unix_clock()
                 self.recent.append(trace.record(ended_at, outcome, reason, stages))
@@ -323,6 +326,24 @@ class _RequestTrace:
             self.caller.goal.required_weight,
             request.validators.total_weight,
         )
+
+    def add_spans(self, spans: Trace, outcome: str, stages: Mapping[str, float]) -> str:
+        """Add the aggregation, its stages and its rounds of asking; return the trace id, empty if it is not sampled."""
+        if not spans.is_sampled:
+            return ""
+        at, ended_at, error = self.started_at, self.started_at + stages["total"], "" if outcome == _OK else outcome
+        attributes = {"outcome": outcome, "cached": self.is_cached, **self.fields()}
+        aggregation = Span("aggregation", at, attributes, ended_at, error=error)
+        spans.add(aggregation)
+        for stage, duration_s in stages.items():
+            if stage != "total":
+                spans.add(Span(stage, at, {}, at + duration_s, aggregation.span_id))
+                at += duration_s
+        for ask in () if self.caller is None else self.caller.asks:
+            # A caller that joined the round shares what was asked before.
+            asked_at = max(ask.asked_at, self.started_at)
+            spans.add(Span("ask", asked_at, ask.describe(), ended_at, aggregation.span_id))
+        return f"{spans.trace_id:032x}"
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log line."""

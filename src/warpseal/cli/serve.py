@@ -46,7 +46,7 @@ Run the daemon. First steps:
   4. warpseal serve --config config.json     then see http://127.0.0.1:8080/ and `warpseal status`
 
 Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port, WARPSEAL_API_PORT.
-A flag wins over the environment, which wins over the file.
+A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces.
 """
 
 

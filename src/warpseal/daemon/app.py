@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from warpseal.api.http.listener import Listener
@@ -22,16 +22,19 @@ from warpseal.version import __version__
 if TYPE_CHECKING:
     from warpseal.daemon import ports as daemon_ports
     from warpseal.daemon import startup
+    from warpseal.ops import traces
     from warpseal.peers import identity
 else:
     # They are most of what a start costs. The ports listen before them, so that clients connect and wait.
     daemon_ports = LazyModule("warpseal.daemon.ports")
     startup = LazyModule("warpseal.daemon.startup")
     identity = LazyModule("warpseal.peers.identity")
+    traces = LazyModule("warpseal.ops.traces")
 
 log = logging.getLogger(__name__)
 
 _INTERRUPTED_EXIT_CODE: Final = 130
+_TRACE_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 async def serve(
@@ -71,6 +74,7 @@ async def serve(
             raise StartupError(str(error)) from None
 
         ports = build_ports(config, listeners, loggers, stopping)
+        tracing = build_tracing(os.environ, config.api.grace_period_s)
         if config.peers.is_configured_identity_missing:
             # A client that waits for the first response reads these files next.
             identity.create_configured_identity(config.peers)
@@ -102,7 +106,7 @@ async def serve(
         api_url, metrics_url = listeners["api"].url, listeners["metrics"].url
         with listening_file(config.peers.data_dir, api_url, metrics_url):
             announce(api_url, metrics_url)
-            async with ports.evm_api.opened(), asyncio.TaskGroup() as tasks:
+            async with ports.evm_api.opened(), tracing, asyncio.TaskGroup() as tasks:
                 serving_api = [tasks.create_task(server.run()) for server in api_servers]
                 serving_others = [tasks.create_task(server.run()) for server in other_servers]
                 background = (
@@ -126,6 +130,22 @@ async def serve(
                 if failures:
                     raise failures[0]
         log.info("stopped")
+
+
+def build_tracing(environ: Mapping[str, str], grace_s: float) -> AbstractAsyncContextManager[None]:
+    """Return the block in which requests are traced, if the environment names a collector. Raises StartupError."""
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    name = next(filter(environ.get, _TRACE_ENDPOINTS), None)
+    if is_off or name is None:
+        return nullcontext()
+    try:
+        exporter = traces.TraceExporter
+    except ImportError as error:
+        raise StartupError(
+            f"{name} is set, and {error.name}, which sends traces, is not installed: "
+            "pip install 'warpseal[otel]', or set OTEL_SDK_DISABLED=true"
+        ) from None
+    return exporter(environ).opened(grace_s)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from warpseal.bls import BACKEND
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
@@ -20,6 +21,8 @@ from warpseal.version import __version__
 T = TypeVar("T")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
+OPENMETRICS_CONTENT_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 DURATION_BUCKETS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 )  # fmt: skip
@@ -27,6 +30,7 @@ TOTAL_STAGE: Final = "total"
 
 # A scrape reads its sources for no longer than this without yielding.
 _STRETCH_S: Final = 0.002
+_END: Final = b"# EOF\n"
 
 
 class Metrics:
@@ -98,14 +102,14 @@ class Metrics:
         """Read these sources at each scrape."""
         self._sources = sources
 
-    def observe_aggregation(self, outcome: str, stages: Mapping[str, float]) -> None:
+    def observe_aggregation(self, outcome: str, stages: Mapping[str, float], trace_id: str = "") -> None:
         """Record one aggregation, successful or not. stages: seconds by stage; "total" is the sum.
 
-        outcome: "ok", the code of the error, or "cancelled".
+        outcome: "ok", the code of the error, or "cancelled". trace_id: of its trace, if it is sampled, as exemplar.
         """
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
-                self._duration_of(outcome).observe(seconds)
+                self._duration_of(outcome).observe(seconds, {"trace_id": trace_id} if trace_id else None)
             else:
                 self._stage_of(stage, outcome).observe(seconds)
 
@@ -157,8 +161,11 @@ class Metrics:
         """Count a request that missed its quorum while validators were not connected."""
         self._reference.too_little_connected += 1
 
-    async def snapshot(self) -> Callable[[], bytes]:
-        """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread."""
+    async def snapshot(self, *, is_openmetrics: bool = False) -> Callable[[], bytes]:
+        """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread.
+
+        is_openmetrics: whether the page is OpenMetrics, which has exemplars.
+        """
         sources = self._sources
         if sources.refresh is not None:
             await sources.refresh()
@@ -181,12 +188,18 @@ class Metrics:
             health=dict(sources.health()),
             certificate_expires_at=sources.certificate_expires_at(),
         )
-        return lambda: self._page(snapshot)
+        return lambda: self._page(snapshot, is_openmetrics)
 
-    def _page(self, snapshot: MetricsSnapshot) -> bytes:
+    def _page(self, snapshot: MetricsSnapshot, is_openmetrics: bool) -> bytes:
         reference = ReferenceSeries(self._reference, snapshot)
         # The function only calls their `collect`.
         collectors: tuple[Any, ...] = (self.registry, snapshot, reference)
+        if is_openmetrics:
+            pages = [openmetrics.generate_latest(item) for item in collectors]  # type: ignore[no-untyped-call]
+            parts = [page.removesuffix(_END) for page in pages]
+            # A counter without `_total` is none there.
+            counters = reference.counter_text().replace(" counter\n", " unknown\n")
+            return b"".join((*parts, counters.encode(), _END))
         collected = map(generate_latest, collectors)
         return b"".join((*collected, reference.counter_text().encode()))
 

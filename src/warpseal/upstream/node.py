@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from random import getrandbits
+from time import perf_counter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -21,6 +23,7 @@ from yarl import URL
 
 from warpseal.runtime.http_session import aiohttp, new_session, read_body
 from warpseal.runtime.process import error_words
+from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
 from warpseal.upstream.json_values import decode_hex
@@ -168,11 +171,41 @@ class UpstreamNode:
         *,
         is_write: bool = False,
         path: str = "",
+        method: str = "",
     ) -> NodeReply:
         """Send a body and return the response. is_write: it must not be sent twice. Raises CallFailure.
 
-        max_bytes: of the response; None: as the limits say. path: below the URL of the node.
+        max_bytes: of the response; None: as the limits say. path: below the URL of the node. method: of the call, for
+        the trace of the request.
         """
+        trace = active_trace()
+        if trace is None:
+            return await self._post(body, timeout_s, max_bytes, self._headers, is_write=is_write, path=path)
+        span_id, started_at, error = getrandbits(64), perf_counter(), "cancelled"
+        attributes: dict[str, Any] = {"node": self.endpoint.display, "rpc.method": method or None}
+        try:
+            headers = {**self._headers, **trace.headers(span_id)}
+            reply = await self._post(body, timeout_s, max_bytes, headers, is_write=is_write, path=path)
+            attributes["http.response.status_code"] = reply.status
+            error = "" if reply.is_ok else str(reply.status)
+            return reply
+        except CallFailure as failure:
+            error = failure.failure.public.value
+            raise
+        finally:
+            name = method or "POST"
+            trace.add(Span(name, started_at, attributes, kind="client", error=error, span_id=span_id))
+
+    async def _post(
+        self,
+        body: bytes,
+        timeout_s: float | None,
+        max_bytes: int | None,
+        headers: Mapping[str, str],
+        *,
+        is_write: bool,
+        path: str,
+    ) -> NodeReply:
         session = self._write_session if is_write else self._session
         try:
             url = self._urls.get(path)
@@ -180,7 +213,7 @@ class UpstreamNode:
                 url = self._urls[path] = self.endpoint.url(path)
             timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._limits.connect_timeout_s)
             async with session.post(
-                url, data=body, headers=self._headers, timeout=timeout, allow_redirects=False
+                url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status in _ASKS_TO_WAIT:
                     self._note_pause(response)
@@ -268,12 +301,12 @@ class UpstreamNode:
         body = encode_numbered_calls(dict(enumerate(calls, 1)))
         limit = self._limits.max_large_bytes if call.large else self._limits.max_bytes
         try:
-            reply = await self.post(body, None, limit, path=path)
+            reply = await self.post(body, None, limit, path=path, method=call.method)
         except CallFailure as error:
             if error.failure is not NodeFailure.LOST:
                 raise
             # The node closed an idle connection while the request was written. All typed calls only read.
-            reply = await self.post(body, None, limit, path=path)
+            reply = await self.post(body, None, limit, path=path, method=call.method)
         return await run_decoder(partial(self._decode, call, reply), len(reply.body), self._executor)
 
     def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:

@@ -27,6 +27,8 @@ from warpseal.api.http.middleware import (
     CLIENT_GONE,
     REQUEST_ID,
     as_warpseal_error,
+    begin_trace,
+    end_trace,
     find_request_id,
     is_from_this_machine,
     log_fields,
@@ -126,7 +128,7 @@ class GrpcServer:
         async def respond(requests: Any, context: Any) -> bytes | None:
             scope = self._scope(path, context)
             current = find_request_id(scope) or new_request_id()
-            token, task = request_id.set(current), asyncio.current_task()
+            token, trace, task = request_id.set(current), begin_trace(scope), asyncio.current_task()
             assert task is not None
             self._tasks[task] = is_stream
             # Clients end streams; of other calls they leave before the end.
@@ -147,6 +149,8 @@ class GrpcServer:
                     log_fields(scope)["code"], status = error.code, status_of(error, Dialect.V1)
                 self._metrics.observe_http(path, status)
                 log_request(scope, status, perf_counter() - started)
+                if trace is not None:
+                    end_trace(trace, scope, path.lstrip("/"), status)
                 request_id.reset(token)
             trailers = [(REQUEST_ID, current), *response_headers(scope).items()]
             if error is None:

@@ -19,6 +19,7 @@ from warpseal.api.http.trusted_proxies import client_of, connection_address, is_
 from warpseal.errors import InternalError, WarpsealError
 from warpseal.metrics.registry import Metrics
 from warpseal.runtime.request_id import new_request_id, parse_request_id, request_id
+from warpseal.runtime.tracing import TRACING, Trace
 from warpseal.warp.ids import id_text
 
 log = logging.getLogger("warpseal.api")
@@ -32,6 +33,7 @@ _NODE_PROBES: Final = ("/ext/health", "/ext/health/health", "/ext/health/livenes
 _GRPC_PROBE: Final = "/grpc.health.v1.Health/Check"
 _PROBES: Final = frozenset({"/health", "/ready", "/metrics", "/status.json", _GRPC_PROBE, *_NODE_PROBES})
 _SHOWN_CHARACTERS: Final = 200
+_SERVER_ERROR: Final = 500
 _FORWARDED: Final = b"forwarded"
 _X_FORWARDED: Final = b"x-forwarded-"
 _HEADER: Final = REQUEST_ID.encode()
@@ -71,7 +73,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         current = find_request_id(scope) or new_request_id()
-        token = request_id.set(current)
+        token, trace = request_id.set(current), begin_trace(scope)
         started = perf_counter()
         status = CLIENT_GONE
 
@@ -89,6 +91,8 @@ class RequestLog:
             route = endpoint if isinstance(endpoint, str) else self._paths.get(endpoint)
             self._metrics.observe_http(route or "unknown", status)
             log_request(scope, status, perf_counter() - started)
+            if trace is not None:
+                end_trace(trace, scope, f"{scope['method']} {route or ''}".rstrip(), status)
             request_id.reset(token)
 
 
@@ -115,6 +119,24 @@ def log_request(scope: Scope, status: int, duration_s: float) -> None:
         **{name: id_text(value) if type(value) is bytes else value for name, value in log_fields(scope).items()},
     }
     log.log(level, "request", extra=fields)
+
+
+def begin_trace(scope: Scope) -> Trace | None:
+    """Begin the trace of a request; None: it has none, as all have without an exporter, and probes have always."""
+    return None if TRACING.begin is None or scope["path"] in _PROBES else TRACING.begin(scope["headers"])
+
+
+def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
+    """End the trace of a request, with the fields of its log line. status: that of HTTP."""
+    attributes = {
+        "http.request.method": scope["method"],
+        "url.path": scope["path"][:_SHOWN_CHARACTERS],
+        "http.response.status_code": status,
+        "client.address": client_address(scope),
+        "request_id": request_id.get(),
+        **log_fields(scope),
+    }
+    trace.end(name, attributes, str(attributes.get("code", status)) if status >= _SERVER_ERROR else "")
 
 
 class ErrorMiddleware:

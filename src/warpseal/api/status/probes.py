@@ -33,10 +33,11 @@ from warpseal.api.status.probe_bodies import (
     SigningHealth,
 )
 from warpseal.errors import InvalidRequest
-from warpseal.metrics.registry import CONTENT_TYPE, Metrics
+from warpseal.metrics.registry import CONTENT_TYPE, OPENMETRICS, OPENMETRICS_CONTENT_TYPE, Metrics
 from warpseal.ops.health.chains import STALE_HEIGHT
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.locks import AsyncLock
+from warpseal.runtime.tracing import TRACING
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
@@ -164,7 +165,8 @@ class MetricsPage:
         self._encoding = AsyncLock()
 
     async def show(self, request: Request) -> Response:
-        """GET /metrics."""
+        """GET /metrics: OpenMetrics if requests are traced, for the exemplars, and the scraper takes it."""
+        is_openmetrics = TRACING.begin is not None and OPENMETRICS in request.headers.get("accept", "")
         async with self._encoding:
-            page = await asyncio.to_thread(await self._metrics.snapshot())
-        return Response(page, headers={"content-type": CONTENT_TYPE})
+            page = await asyncio.to_thread(await self._metrics.snapshot(is_openmetrics=is_openmetrics))
+        return Response(page, headers={"content-type": OPENMETRICS_CONTENT_TYPE if is_openmetrics else CONTENT_TYPE})
