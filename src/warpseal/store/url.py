@@ -33,11 +33,15 @@ class MalformedStoreUrl(ValueError):
 
 
 class StoreUrl(Struct, frozen=True):
-    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
+    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them.
+
+    replicas: servers that follow this one, for reading.
+    """
 
     kind: StoreKind
     text: str
     path: Path | None = None
+    replicas: tuple[StoreUrl, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
@@ -91,7 +95,15 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
 
 def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
     """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
-    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _with_search_path(url.text, schema))
+    if url.kind is StoreKind.SQLITE:
+        return url
+    replicas = tuple(in_schema(replica, schema) for replica in url.replicas)
+    return StoreUrl(url.kind, _with_search_path(url.text, schema), replicas=replicas)
+
+
+def is_server(text: str) -> bool:
+    """Return whether a `store-url` names a PostgreSQL server."""
+    return text.partition(":")[0] in _POSTGRESQL_SCHEMES
 
 
 def redacted_url(text: str) -> str:

@@ -31,7 +31,8 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
     """One request for a page, and the content of a token. subject: what the path names, in one spelling.
 
     values: the given parameters without the paging ones. size: of a page. position: of the item behind which the page
-    begins; None: it is the first one. expires_at: of the token, unix seconds.
+    begins; None: it is the first one. expires_at: of the token, unix seconds. heights: heights of the chains that were
+    read; None without replicas.
     """
 
     operation: str
@@ -40,6 +41,7 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
     size: int
     position: Position | None = None
     expires_at: int = 0
+    heights: dict[str, int] | None = None
 
     @property
     def page(self) -> PageRequest:

@@ -32,7 +32,7 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.resources.queries import Position
+from warpseal.resources.queries import SEEN_HEIGHTS, Position, SeenHeights
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
@@ -66,6 +66,7 @@ class RequestContext(Struct, frozen=True):
     now: float
     for_sdk: bool
     operation: Operation
+    seen_heights: SeenHeights
 
     def parts(self) -> dict[str, Any]:
         """Return all fields by name, for a context that has more of them."""
@@ -88,11 +89,14 @@ class RequestContext(Struct, frozen=True):
             return PageQuery(self.operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
         query = await self.tokens.decode(token, self.operation.name, subject)
         check_unchanged(query, values, self.operation.parameters)
+        self.seen_heights.continue_from(query.heights)
         return replace(query, size=size or query.size)
 
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
         """Return the token of the next page, left out if there is none."""
-        return UNSET if position is None else await self.tokens.encode(query, position)
+        if position is None:
+            return UNSET
+        return await self.tokens.encode(replace(query, heights=self.seen_heights.for_token()), position)
 
     async def metrics_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page of the Metrics API: its own parameters, or those behind its page token.
@@ -110,13 +114,15 @@ class RequestContext(Struct, frozen=True):
         if (query.operation, query.subject) != (self.operation.name, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         check_unchanged(query, values, self.operation.parameters)
+        self.seen_heights.continue_from(query.heights)
         return replace(query, size=size or query.size)
 
     async def next_metrics_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
         """Return the token of the next page, left out if there is none. Raises StoreDown, TooManyPageTokens."""
         if position is None:
             return UNSET
-        return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
+        body = replace(query, position=position, heights=self.seen_heights.for_token())
+        return await self._metrics_store().add(msgspec.json.encode(body))
 
     async def _read_metrics_query(self, token: str) -> PageQuery:
         row = await self._metrics_store().find(token)
@@ -173,6 +179,8 @@ class ContextFactory:
             metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
+        # The task of the request; tasks that it starts share it.
+        SEEN_HEIGHTS.set(seen_heights := SeenHeights())
         return RequestContext(
             request=request,
             services=services,
@@ -184,6 +192,7 @@ class ContextFactory:
             now=self._now(),
             for_sdk=self._is_for_sdk(request),
             operation=operation,
+            seen_heights=seen_heights,
         )
 
     def _is_for_sdk(self, request: Request) -> bool:
