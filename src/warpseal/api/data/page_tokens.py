@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -62,6 +63,12 @@ class PageTokens:
         expires_at = -(-(int(self._now()) + VALID_S) // ROUNDING_S) * ROUNDING_S
         body = msgspec.msgpack.encode(replace(query, position=position, expires_at=expires_at))
         return base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
+
+    async def heights(self, token: str) -> dict[str, int] | None:
+        """Return the heights that a token carries; None if it carries none, or is not valid."""
+        with suppress(InvalidPageToken, msgspec.DecodeError):
+            return msgspec.msgpack.decode(await self._verify(token), type=PageQuery).heights
+        return None
 
     async def decode(self, token: str, operation: str, subject: bytes) -> PageQuery:
         """Return the content of a token. Raises InvalidPageToken, ExpiredPageToken."""

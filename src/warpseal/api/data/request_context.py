@@ -89,7 +89,6 @@ class RequestContext(Struct, frozen=True):
             return PageQuery(self.operation.name, subject, values, size or DEFAULT_PAGE_SIZE)
         query = await self.tokens.decode(token, self.operation.name, subject)
         check_unchanged(query, values, self.operation.parameters)
-        self.seen_heights.continue_from(query.heights)
         return replace(query, size=size or query.size)
 
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
@@ -179,8 +178,12 @@ class ContextFactory:
             metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
-        # The task of the request; tasks that it starts share it.
+        # Set in the task of the request, and shared by the tasks that it starts.
         SEEN_HEIGHTS.set(seen_heights := SeenHeights())
+        for name in (PAGE_TOKEN.name, START_KEY.name):
+            # Before the freshness of the response is read. A token of the Metrics API says more when its row is read.
+            if token := request.query_params.get(name):
+                seen_heights.continue_from(await tokens.heights(token))
         return RequestContext(
             request=request,
             services=services,
