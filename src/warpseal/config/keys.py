@@ -192,14 +192,11 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
 def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     """Yield the errors of replicas without a server, and of databases that share a file."""
     settings = IndexSettings(parsed.get("index-url", ""), read_urls=parsed.get("index-read-urls", ()))
-    for part in INDEX_PARTS:
-        place = settings.place(part)
-        if place.read_urls and not is_server(place.url):
-            reason = f"are replicas of a PostgreSQL server, and index-url names none for {part}"
-            yield SettingError(
-                "index-read-urls", f"{reason}: set it, or write {{PART: URLS}} with the part that has one"
-            )
-    urls = {"store-url": parsed.get("store-url", ""), "index-url": settings.place(PRIMARY_INDEX).url}
+    places = {part: settings.place(part) for part in INDEX_PARTS}
+    if parts := [part for part, place in places.items() if place.read_urls and not is_server(place.url)]:
+        reason = f"are replicas of a PostgreSQL server, and index-url names none for {' and '.join(parts)}"
+        yield SettingError("index-read-urls", reason)
+    urls = {"store-url": parsed.get("store-url", ""), "index-url": places[PRIMARY_INDEX].url}
     for number, chain in enumerate(parsed.get("evm-chains", ())):
         urls[f"evm-chains[{number}].index-url"] = chain.index_url
     names: dict[Path, str] = {}

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "index.lock"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
-_LOCK_RETRY: Final = Backoff(first_s=5.0, cap_s=60.0)
+_LOCK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 
 
@@ -224,10 +224,7 @@ class _IndexProcess:
         async def lock() -> None:
             self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
 
-        def on_failure(error: Exception, delay_s: float) -> None:
-            log.debug("chain waits for its lock", extra={"reason": str(error), "next_try_s": delay_s})
-
-        await Retrier(_LOCK_RETRY, {StartupError: "lock"}, on_failure).call(lock)
+        await Retrier(_LOCK_RETRY, {StartupError: "lock"}).call(lock)
         indexer.add(chain)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -251,22 +251,16 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
     if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
         await asyncio.to_thread(indexer_network.load_genesis, network_id, config.indexer.genesis_file)
-    if folder is None and not all(_index_urls(config)):
+    place = config.index.place
+    places = [place(EVM_INDEX, chain.blockchain_id) for chain in config.node.indexed_evm_chains]
+    places += [place(PRIMARY_INDEX)] if config.indexer.chains else []
+    places += [place(EVM_INDEX)] if config.node.index_l1s_at is not None else []
+    if folder is None and not all(index.url for index in places):
         raise StartupError(
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
             "make it writable, or set index-url"
         )
     return index_database.index_url(config.index, folder) if config.indexer.chains else None
-
-
-def _index_urls(config: Config) -> Iterator[str]:
-    """Yield the URLs of the indexes; an empty one stands for a file in the folder."""
-    if config.indexer.chains:
-        yield config.index.place(PRIMARY_INDEX).url
-    for chain in config.node.indexed_evm_chains:
-        yield config.index.place(EVM_INDEX, chain.blockchain_id).url
-    if config.node.index_l1s_at is not None:
-        yield config.index.place(EVM_INDEX).url
 
 
 async def _log_first_quorums(

@@ -23,15 +23,7 @@ from warpseal.index.replicas import ReplicatedReader
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
-from warpseal.resources.queries import (
-    BlockQuery,
-    Heights,
-    Page,
-    PageRequest,
-    RewardQuery,
-    TransactionQuery,
-    ValidationQuery,
-)
+from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
 from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Reward, Transaction, Validation
 from warpseal.store.errors import StoreDown
@@ -152,7 +144,7 @@ class Index:
         self._page_counts.setdefault(chain, Counter())[kind] += 1
 
 
-def _read_heights(session: ReadSession) -> Heights:
+def _read_heights(session: ReadSession) -> Mapping[str, int]:
     """Return the height of each primary chain, -1 before its first block, so that a chain is never left out."""
     heights = dict(session.rows("SELECT chain, height FROM chains"))
     return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}

@@ -187,14 +187,13 @@ class IndexReader:
         if self._damage is not None and self._damage[1] != database.file_number(self._url.path):
             self._damage = None
 
-    async def read(self, query: Callable[[ReadSession], T], wait_s: float | None = None) -> T:
-        """Return the result of a query. Raises StoreDown. wait_s: None: as long as the settings say."""
+    async def read(self, query: Callable[[ReadSession], T]) -> T:
+        """Return the result of a query. Raises StoreDown."""
         if (file := database.file_number(self._url.path)) != self._opened_file:
             # The file was deleted or made again, and open connections would show the old one.
             self._engine.dispose()
             self._opened_file, self._is_checked = file, False
-        wait_s = self._settings.read_timeout_s if wait_s is None else wait_s
-        return await self._reader.read(lambda connection: self._query(connection, query), wait_s)
+        return await self._reader.read(lambda connection: self._query(connection, query), self._settings.read_timeout_s)
 
     def _query(self, connection: Connection, query: Callable[[ReadSession], T]) -> T:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -52,10 +53,10 @@ class ReplicatedReader(IndexReader):
         for replica in self._replicas:
             replica.reader.close()
 
-    async def read(self, query: Callable[[ReadSession], T], wait_s: float | None = None) -> T:
+    async def read(self, query: Callable[[ReadSession], T]) -> T:
         """Return the result of a query. Raises StoreDown."""
         if not self._replicas:
-            return await super().read(query, wait_s)
+            return await super().read(query)
         is_request, seen = SEEN_HEIGHTS.get() is not None, SEEN_HEIGHTS.get() or SeenHeights()
         for replica in self._in_turn() if is_request else ():
             result = await replica.read(partial(self._query_replica, replica, query, seen))
@@ -64,7 +65,7 @@ class ReplicatedReader(IndexReader):
                 self._shown = {chain: max(height, self._shown.get(chain, -1)) for chain, height in heights.items()}
                 seen.add(heights)
                 return content
-        heights, content = await super().read(lambda session: (self._read_heights(session), query(session)), wait_s)
+        heights, content = await super().read(lambda session: (self._read_heights(session), query(session)))
         # Lower ones also count: the index was made again.
         self._shown = heights
         seen.add(heights)
@@ -97,7 +98,7 @@ class _Replica:
     """One replica. After a failure it is tried by one read a minute. heights: of the last snapshot."""
 
     def __init__(self, url: StoreUrl, settings: IndexSettings, migrations: Migrations) -> None:
-        self.reader = IndexReader(url, settings, migrations)
+        self.reader = IndexReader(url, replace(settings, read_timeout_s=_WAIT_S), migrations)
         self.heights: Heights = {}
         self._url = url
         self._most = settings.max_queued_reads
@@ -119,7 +120,7 @@ class _Replica:
         """Return the result of a query; None if it fails."""
         self._reads += 1
         try:
-            result = await self.reader.read(query, _WAIT_S)
+            result = await self.reader.read(query)
         except StoreDown as error:
             log.warning("replica cannot be read", extra={"url": self._url.redacted, "reason": error.reason})
             self._is_alive, self._retry_at = False, time.monotonic() + RETRY_S
