@@ -13,6 +13,9 @@ from warpseal.resources.base import SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import NodeID, ValidationID
 
+# A page token has at most 16 KiB.
+_MAX_TOKEN_HEIGHTS: Final = 256
+
 T_co = TypeVar("T_co", covariant=True)
 
 Position = tuple[int | bytes, ...]
@@ -68,8 +71,9 @@ class SeenHeights:
             self._reached[chain] = max(height, self._reached.get(chain, height))
 
     def for_token(self) -> dict[str, int] | None:
-        """Return the heights for the token of the next page; None if no index has replicas."""
-        return {**self._required, **self._reached} or None
+        """Return the heights for the token of the next page; None if no index has replicas, or too many chains do."""
+        heights = {**self._required, **self._reached}
+        return heights if 0 < len(heights) <= _MAX_TOKEN_HEIGHTS else None
 
 
 SEEN_HEIGHTS: Final[ContextVar[SeenHeights | None]] = ContextVar("seen_heights", default=None)
