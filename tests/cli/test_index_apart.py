@@ -37,7 +37,11 @@ async def test_each_chain_has_a_database_and_a_process_and_a_daemon_without_an_i
             for name, node in zip(ids, nodes, strict=True)
         ]
         chains[1]["index-url"] = urls[2]
-        keys: dict[str, Any] = {"index-chains": ["p"], "index-url": {"primary": urls[0], "evm": urls[1]}, "evm-chains": chains}
+        keys: dict[str, Any] = {
+            "index-chains": ["p"],
+            "index-url": {"primary": urls[0], "evm": urls[1]},
+            "evm-chains": chains,
+        }
         keys |= {"api-port": 0, "metrics-port": 0, "health-check-frequency": "1s"}
         config = config_file(tmp_path, p_chain, **keys)
         processes = [

@@ -519,8 +519,8 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
     usual, moved = (evm_index_url(config.index, tmp_path, ChainID(bytes([number]) * 32)) for number in (7, 8))
     assert (usual.path, usual.replicas) == (Path("/indexes/evm", f"{chain['blockchain-id']}.db"), ())
     assert (moved.redacted, len(moved.replicas)) == ("postgresql://me:***@busy/index", 1)
-    shown = json.dumps([key.json_value(config) for key in KEYS]) + repr(config)
-    assert ("canary" in shown, shown.count("postgresql://me:***@replica/index")) == (False, 2)
+    texts = json.dumps([key.json_value(config) for key in KEYS]) + repr(config)
+    assert ("canary" in texts, texts.count("postgresql://me:***@replica/index")) == (False, 2)
     # One line moves a chain to a file of its own; from the environment, the value is JSON text.
     environ = {"WARPSEAL_INDEX_URL": json.dumps({"evm": "sqlite:////b/index.db"})}
     entry = {**chain, "index-url": "sqlite:////own/busy.db"}

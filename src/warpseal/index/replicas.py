@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings
-from warpseal.resources.queries import SEEN_HEIGHTS, Heights, SeenHeights
+from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Heights
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import Migrations
 from warpseal.store.url import StoreUrl
@@ -32,7 +32,7 @@ _WAIT_S: Final = 3.0
 class ReplicatedReader(IndexReader):
     """Reads of one index, whose URL may have replicas. read_heights: returns the heights of a snapshot.
 
-    A replica answers only if it has all that its client and this process have seen, so that time never goes back.
+    A replica answers only if its client and this process have read nothing newer, so that time never goes back.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ReplicatedReader(IndexReader):
         super().__init__(url, settings, migrations)
         self._read_heights = read_heights
         self._replicas = [_Replica(replica, settings, migrations) for replica in url.replicas]
-        self._shown: Heights = {}
+        self._heights: Heights = {}
 
     def close(self) -> None:
         """Cancel the waiting reads, and close the idle connections."""
@@ -57,18 +57,18 @@ class ReplicatedReader(IndexReader):
         """Return the result of a query. Raises StoreDown."""
         if not self._replicas:
             return await super().read(query)
-        is_request, seen = SEEN_HEIGHTS.get() is not None, SEEN_HEIGHTS.get() or SeenHeights()
+        is_request, client = CLIENT_HEIGHTS.get() is not None, CLIENT_HEIGHTS.get() or ClientHeights()
         for replica in self._in_turn() if is_request else ():
-            result = await replica.read(partial(self._query_replica, replica, query, seen))
+            result = await replica.read(partial(self._query_replica, replica, query, client))
             if result is not None:
                 heights, content = result
-                self._shown = {chain: max(height, self._shown.get(chain, -1)) for chain, height in heights.items()}
-                seen.add(heights)
+                self._heights = {chain: max(height, self._heights.get(chain, -1)) for chain, height in heights.items()}
+                client.add(heights)
                 return content
         heights, content = await super().read(lambda session: (self._read_heights(session), query(session)))
         # Lower ones also count: the index was made again.
-        self._shown = heights
-        seen.add(heights)
+        self._heights = heights
+        client.add(heights)
         return content
 
     def _in_turn(self) -> Iterator[_Replica]:
@@ -77,7 +77,7 @@ class ReplicatedReader(IndexReader):
         return (replica for replica in tuple(self._replicas) if replica.is_usable())
 
     def _query_replica(
-        self, replica: _Replica, query: Callable[[ReadSession], T], seen: SeenHeights, session: ReadSession
+        self, replica: _Replica, query: Callable[[ReadSession], T], client: ClientHeights, session: ReadSession
     ) -> tuple[Heights, T] | None:
         """Return heights and result; None if the replica is behind. It runs in a thread of the replica."""
         heights = self._read_heights(session)
@@ -85,7 +85,7 @@ class ReplicatedReader(IndexReader):
             # The index was made again: keys have another meaning now.
             replica.reader.cache.clear()
         replica.heights = heights
-        if not heights or _is_behind(heights, self._shown) or not seen.allows(heights):
+        if not heights or _is_behind(heights, self._heights) or not client.allows(heights):
             return None
         return heights, query(session)
 

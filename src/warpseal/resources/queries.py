@@ -49,34 +49,34 @@ Heights = Mapping[str, int]
 """Heights of indexed chains at one moment, by the name of the chain."""
 
 
-class SeenHeights:
+class ClientHeights:
     """The heights that a client has seen, by the page token and by the request itself, so that no page goes back."""
 
     def __init__(self) -> None:
-        self._required: Heights = {}
+        self._from_token: Heights = {}
         self._least = -1.0
-        self._reached: dict[str, int] = {}
+        self._read: dict[str, int] = {}
 
     def continue_from(self, heights: Heights | None) -> None:
         """Take the heights that a page token carries; None, or a chain without one, was read without replicas."""
-        self._required, self._least = heights or {}, float("inf")
+        self._from_token, self._least = heights or {}, float("inf")
 
     def allows(self, heights: Heights) -> bool:
         """Return whether a replica at these heights may answer."""
-        return all(height >= self._required.get(chain, self._least) for chain, height in heights.items())
+        return all(height >= self._from_token.get(chain, self._least) for chain, height in heights.items())
 
     def add(self, heights: Heights) -> None:
         """Add the heights of a snapshot that the request has read."""
         for chain, height in heights.items():
-            self._reached[chain] = max(height, self._reached.get(chain, height))
+            self._read[chain] = max(height, self._read.get(chain, height))
 
     def for_token(self) -> dict[str, int] | None:
         """Return the heights for the token of the next page; None if no index has replicas, or too many chains do."""
-        heights = {**self._required, **self._reached}
+        heights = {**self._from_token, **self._read}
         return heights if 0 < len(heights) <= _MAX_TOKEN_HEIGHTS else None
 
 
-SEEN_HEIGHTS: Final[ContextVar[SeenHeights | None]] = ContextVar("seen_heights", default=None)
+CLIENT_HEIGHTS: Final[ContextVar[ClientHeights | None]] = ContextVar("client_heights", default=None)
 """Those of the client whose request the current task serves; None outside of requests."""
 
 

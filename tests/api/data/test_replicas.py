@@ -29,7 +29,7 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import SEEN_HEIGHTS, BlockQuery, PageRequest, SeenHeights
+from warpseal.resources.queries import CLIENT_HEIGHTS, BlockQuery, ClientHeights, PageRequest
 from warpseal.resources.text import NetworkText
 from warpseal.store.errors import StoreDown
 
@@ -55,11 +55,11 @@ async def until_copied(primary: str, standby: str) -> None:
 
 
 @contextmanager
-def request_context() -> Iterator[SeenHeights]:
+def request_context() -> Iterator[ClientHeights]:
     """Stand for a request without a page token."""
-    token = SEEN_HEIGHTS.set(seen := SeenHeights())
-    yield seen
-    SEEN_HEIGHTS.reset(token)
+    token = CLIENT_HEIGHTS.set(client := ClientHeights())
+    yield client
+    CLIENT_HEIGHTS.reset(token)
 
 
 async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_has_seen(
@@ -155,12 +155,12 @@ async def test_a_dead_replica_costs_one_attempt_a_minute(
         h.write_history(writer)
     url = evm_index_url(settings, None, h.CHAIN.blockchain_id)
     async with server, EvmIndex(url, settings) as index:
-        with request_context() as seen:
+        with request_context() as client:
             for minute in range(3):
                 clock.now = minute * replicas.RETRY_S
                 pages = await asyncio.gather(*(index.tokens(h.DOGS, PageRequest(3)) for _ in range(20)))
                 assert [len(page.items) for page in pages] == [3] * 20
                 assert attempts == minute + 1
-            assert list((seen.for_token() or {}).values()) == [h.CHAIN.tip]
+            assert list((client.for_token() or {}).values()) == [h.CHAIN.tip]
         assert len((await index.tokens(h.DOGS, PageRequest(3))).items) == 3
     assert attempts == 3
