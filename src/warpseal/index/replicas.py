@@ -61,14 +61,14 @@ class ReplicatedReader(IndexReader):
         for replica in self._in_turn() if is_request else ():
             result = await replica.read(partial(self._query_replica, replica, query, client))
             if result is not None:
-                heights, content = result
-                self._heights = {chain: max(height, self._heights.get(chain, -1)) for chain, height in heights.items()}
-                client.add(heights)
-                return content
-        heights, content = await super().read(lambda session: (self._read_heights(session), query(session)))
-        # Lower ones also count: the index was made again.
-        self._heights = heights
+                break
+        else:
+            result = await super().read(lambda session: (self._read_heights(session), query(session)))
+        heights, content = result
         client.add(heights)
+        # Outside of requests lower ones also count: the index was made again.
+        own = self._heights if is_request else {}
+        self._heights = {chain: max(height, own.get(chain, -1)) for chain, height in heights.items()}
         return content
 
     def _in_turn(self) -> Iterator[_Replica]:
