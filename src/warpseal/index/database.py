@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec.structs import replace
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.schema import create_all_tables
-from warpseal.index.settings import PRIMARY_INDEX, IndexPlace, IndexSettings
+from warpseal.index.settings import PRIMARY_INDEX, IndexSettings
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.zstd import ZstdError
@@ -62,12 +61,7 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     url = resolve_url(place.url, folder, INDEX_NAME)
     if url is None:
         raise StartupError("index-url is not set, and there is no folder for the index")
-    return in_schema(with_replicas(url, place), SCHEMA)
-
-
-def with_replicas(url: StoreUrl, place: IndexPlace) -> StoreUrl:
-    """Return the URL of an index with those of its replicas."""
-    return replace(url, replicas=tuple(map(StoreUrl.parse, place.read_urls)))
+    return in_schema(url, SCHEMA, place.read_urls)
 
 
 def writing_index(

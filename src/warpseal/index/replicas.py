@@ -103,7 +103,7 @@ class _Replica:
         self._url = url
         self._most = settings.max_queued_reads
         self._reads = 0
-        self._is_alive = False
+        self._is_alive: bool | None = None
         self._retry_at = float("-inf")
 
     def is_usable(self) -> bool:
@@ -122,7 +122,8 @@ class _Replica:
         try:
             result = await self.reader.read(query)
         except StoreDown as error:
-            log.warning("replica cannot be read", extra={"url": self._url.redacted, "reason": error.reason})
+            if self._is_alive is not False:
+                log.warning("replica cannot be read", extra={"url": self._url.redacted, "reason": error.reason})
             self._is_alive, self._retry_at = False, time.monotonic() + RETRY_S
             return None
         finally:

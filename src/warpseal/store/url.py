@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -93,11 +94,14 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
         raise StoreUnusable(redacted_url(text), str(error)) from None
 
 
-def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
-    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
+def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> StoreUrl:
+    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL.
+
+    read_urls: of its replicas.
+    """
     if url.kind is StoreKind.SQLITE:
         return url
-    replicas = tuple(in_schema(replica, schema) for replica in url.replicas)
+    replicas = tuple(in_schema(StoreUrl.parse(text), schema) for text in read_urls)
     return StoreUrl(url.kind, _with_search_path(url.text, schema), replicas=replicas)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from warpseal.errors import StartupError
-from warpseal.index.database import translate_errors, with_replicas, writing_index
+from warpseal.index.database import translate_errors, writing_index
 from warpseal.index.evm.schema import create_all_tables
 from warpseal.index.settings import EVM_INDEX, IndexSettings
 from warpseal.store.engine import reading_engine
@@ -47,7 +47,7 @@ def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainI
         raise StartupError("index-url is not set, and there is no folder for the indexes of EVM chains")
     if place.url and url.path is not None and chain_id not in settings.chains:
         return StoreUrl.for_file(url.path.parent / FOLDER / name)
-    return in_schema(with_replicas(url, place), schema_name(chain_id))
+    return in_schema(url, schema_name(chain_id), place.read_urls)
 
 
 def schema_name(chain_id: ChainID) -> str:
