@@ -83,7 +83,15 @@ def _message_pages(chain: MadeUpMessages) -> Mapping[str, Callable[[], str]]:
 def serving_index(settings: IndexSettings, folder: Path, *options: str) -> Iterator[tuple[Client, Process]]:
     """Yield a client of a server of the index in a folder, which has the last core; this process has the first one."""
     cores = sorted(os.sched_getaffinity(0))
-    arguments = ["--folder", str(folder), "--url", settings.url, "--cache-bytes", str(settings.cache_bytes), *options]
+    arguments = [
+        "--folder",
+        str(folder),
+        "--url",
+        str(settings.url),
+        "--cache-bytes",
+        str(settings.cache_bytes),
+        *options,
+    ]
     log, module = folder / "server.log", "benchmarks.evm_index_server"
     with running(arguments, log, module=module, core=cores[-1]) as server:
         os.sched_setaffinity(0, {cores[0]})

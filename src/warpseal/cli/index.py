@@ -59,7 +59,7 @@ def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_chain_argument(parser, "chain to show, instead of all: p, x, c or a name of an EVM chain")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index-url", "index-cache-bytes"))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-chains", "index"))
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -227,7 +227,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
     parser.add_argument("--format", choices=tuple(_LINES), default="jsonl", help="JSON Lines (the default) or CSV")
     parser.add_argument("--output", type=Path, metavar="FILE", help="file to write; the default is standard output")
-    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index-url", "index-cache-bytes"))
+    add_setting_arguments(parser, (*NODE_KEYS, *EVM_KEYS, "data-dir", "index"))
     parser.usage = "%(prog)s ROWS [--chain CHAIN] [--config FILE] [--KEY VALUE ...]"
 
 

@@ -24,6 +24,7 @@ from warpseal.index.evm.database import evm_index_url, find_chains
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.rows import read_chain_row
 from warpseal.index.index import Index
+from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.network import fetch_network
@@ -61,7 +62,7 @@ def readable(url: StoreUrl) -> Iterator[None]:
 
 def find_index(config: Config, network: int | None) -> StoreUrl:
     """Return the URL of the index without a call to a node. Raises StartupError if there is no index, or several."""
-    if config.index.url:
+    if config.index.place(PRIMARY_INDEX).url:
         return index_url(config.index, None)
     files = find_files(config.peers.data_dir, INDEX_NAME)
     files = [path for path in files if network is None or path.parent.name == str(network)]
@@ -94,19 +95,20 @@ def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocat
 
     Raises StartupError if there are files of several networks.
     """
-    folder = None
-    if not config.index.url:
+    folder, has_shared_place = None, bool(config.index.place(EVM_INDEX).url)
+    if not has_shared_place:
         folders = find_files(config.peers.data_dir, EVM_FOLDER)
         folders = [path for path in folders if network is None or path.parent.name == str(network)]
         if len(folders) > 1:
             raise StartupError(f"several networks in {config.peers.data_dir}: choose one with --network")
-        if not folders:
-            return ()
-        folder = folders[0].parent
+        folder = folders[0].parent if folders else None
     chain_ids = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
-    # If the server is down, the index of each configured chain says so.
-    with suppress(StoreDown):
-        chain_ids |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
+    if not has_shared_place and folder is None:
+        chain_ids &= config.index.chains.keys()
+    else:
+        # If the server is down, the index of each configured chain says so.
+        with suppress(StoreDown):
+            chain_ids |= find_chains(evm_index_url(config.index, folder, P_CHAIN))
     return tuple(
         EvmIndexLocation(chain_id, evm_index_url(config.index, folder, chain_id)) for chain_id in sorted(chain_ids)
     )

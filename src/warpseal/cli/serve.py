@@ -67,6 +67,8 @@ def add_setting_arguments(parser: argparse.ArgumentParser, reads: Collection[str
         parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
     if reads is not None:
         parser.epilog = "All other flags of `warpseal serve` are taken as well, so that one command line fits both."
+    no_indexer = "start no index process: `warpseal index run`, here or on another machine, fills the indexes"
+    parser.add_argument("--no-indexer", action="store_true", help=no_indexer if reads is None else argparse.SUPPRESS)
     for group, content in GROUP_CONTENTS.items():
         keys = [key for key in KEYS if key.setting.group is group and not key.setting.is_secret]
         visible_keys = [key for key in keys if reads is None or key.name in reads or key.section in reads]
@@ -120,7 +122,8 @@ def run(args: argparse.Namespace) -> int:
     def announce(api_url: str, metrics_url: str) -> None:
         print_event(config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}")
 
-    return run_daemon(app.serve(config, announce, loggers, _index_command(args), set_up_gc), loggers)
+    index_command = () if args.no_indexer else _index_command(args)
+    return run_daemon(app.serve(config, announce, loggers, index_command, set_up_gc), loggers)
 
 
 def _index_command(args: argparse.Namespace) -> list[str]:

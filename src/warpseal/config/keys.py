@@ -16,7 +16,7 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
-from warpseal.index.settings import IndexSettings
+from warpseal.index.settings import INDEX_PARTS, PRIMARY_INDEX, IndexPlace, IndexSettings
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
@@ -26,6 +26,7 @@ from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingError
 from warpseal.store.settings import StoreSettings
+from warpseal.store.url import StoreUrl, is_server, redacted_url
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
 from warpseal.validators.settings import UptimeSettings, ValidatorSettings
@@ -134,6 +135,11 @@ def build_config(parsed: Mapping[str, Any]) -> Config:
     for key in KEYS:
         if key.name in parsed:
             values[key.section][key.field] = parsed[key.name]
+    values["index"]["chains"] = {
+        chain.blockchain_id: IndexPlace(chain.index_url, chain.index_read_urls)
+        for chain in parsed.get("evm-chains", ())
+        if chain.index_url
+    }
     return Config(**{section: settings(**values[section]) for section, settings in _SECTIONS.items()})
 
 
@@ -163,6 +169,8 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
     is_indexed = bool(parsed.get("index-l1s-at")) or any(chain.index is not None for chain in chains)
     if parsed.get("eager-icm") and not is_indexed and not invalid_keys & {"evm-chains", "index-l1s-at"}:
         yield SettingError("eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at")
+    if "index-url" not in invalid_keys:
+        yield from _misplaced_indexes(parsed)
     for name in ("gateway-allow-methods", "gateway-deny-methods"):
         if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
             yield SettingError(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")
@@ -179,6 +187,23 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
             if port in names_by_port:
                 yield SettingError(name, f"is the {names_by_port[port]} too, {port}")
             names_by_port.setdefault(port, name)
+
+
+def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    """Yield the errors of replicas without a server, and of databases that share a file."""
+    settings = IndexSettings(parsed.get("index-url", ""), read_urls=parsed.get("index-read-urls", ()))
+    places = {part: settings.place(part) for part in INDEX_PARTS}
+    if parts := [part for part, place in places.items() if place.read_urls and not is_server(place.url)]:
+        reason = f"are replicas of a PostgreSQL server, and index-url names none for {' and '.join(parts)}"
+        yield SettingError("index-read-urls", reason)
+    urls = {"store-url": parsed.get("store-url", ""), "index-url": places[PRIMARY_INDEX].url}
+    for number, chain in enumerate(parsed.get("evm-chains", ())):
+        urls[f"evm-chains[{number}].index-url"] = chain.index_url
+    names: dict[Path, str] = {}
+    for name, url in urls.items():
+        path = StoreUrl.parse(url).path if url else None
+        if path is not None and names.setdefault(path, name) != name:
+            yield SettingError(name, f"is the file of {names[path]} too: name another one")
 
 
 def _json_value(value: Any) -> Any:
@@ -198,6 +223,8 @@ def _json_value(value: Any) -> Any:
             "upgrade-file": _json_value(value.upgrade_file),
             "deny-methods": _json_value(value.deny_methods),
             "index": _json_value(value.index),
+            "index-url": redacted_url(value.index_url),
+            "index-read-urls": list(map(redacted_url, value.index_read_urls)),
         }
         entries = {name: item for name, item in optional.items() if item}
         return {"blockchain-id": id_text(value.blockchain_id), "rpc": _json_value(value.rpc), **entries}

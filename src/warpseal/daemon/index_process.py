@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Set
 from concurrent.futures import Executor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ from warpseal.forwarding.evm.reads import c_chain_rules
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.database import index_url, rebuild_hint
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
 from warpseal.indexer.evm.caller import EvmCaller
@@ -52,16 +51,17 @@ from warpseal.runtime.process import (
     write_pid,
 )
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.url import StoreUrl, redacted_url
+from warpseal.store.url import StoreUrl
 from warpseal.upstream.endpoint import EvmChain, TraceMode
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.node import open_session, open_sessions
-from warpseal.warp.ids import ChainID
+from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "index.lock"
 _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
+_LOCK_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 _DAMAGED_RETRY: Final = Backoff(first_s=1.0, cap_s=60.0)
 
 
@@ -116,6 +116,7 @@ class _IndexProcess:
         self._worker_process = worker_process
         self._only = only
         self._elsewhere = elsewhere
+        self._locks = ExitStack()
         self.stopping = asyncio.Event()
         self.has_worker_exited = False
 
@@ -126,7 +127,12 @@ class _IndexProcess:
             upstream = await stack.enter_async_context(open_upstream(config))
             network_id = await _new_retrier().call(upstream.info.network_id)
             folder = config.peers.data_dir / str(network_id)
-            stack.enter_context(_locked(folder))
+            stack.enter_context(self._locks)
+            # One lock a chain, so that each may have a process of its own.
+            if self._worker_process is not None:
+                self._locks.enter_context(_locked(folder, LOCK_NAME, "the primary chains"))
+            for chain in config.node.indexed_evm_chains:
+                self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
             async with asyncio.TaskGroup() as tasks:
                 if config.node.has_evm_index:
                     tasks.create_task(self._index_evm_chains(upstream, network_id, folder))
@@ -134,8 +140,14 @@ class _IndexProcess:
                     tasks.create_task(self._index_primary(upstream, network_id, folder, self._worker_process))
                 else:
                     stack.enter_context(hangup_signal(self._loggers.reopen))
-                    place = redacted_url(config.index.url) or folder / EVM_FOLDER
-                    self._announce(f"warpseal is indexing: network={network_id} index={place}")
+                    self._announce(f"warpseal is indexing: network={network_id} index={self._evm_places(folder)}")
+
+    def _evm_places(self, folder: Path) -> str:
+        """Return where the indexes of EVM chains are, a folder of files once."""
+        node, locate = self._config.node, partial(evm_index_url, self._config.index, folder)
+        urls = [locate(chain.blockchain_id) for chain in node.indexed_evm_chains]
+        urls += [locate(P_CHAIN)] if node.index_l1s_at is not None else []
+        return ",".join(dict.fromkeys(url.redacted if url.path is None else str(url.path.parent) for url in urls))
 
     async def _index_primary(self, upstream: Upstream, network_id: int, folder: Path, worker_process: Executor) -> None:
         config = self._config
@@ -202,9 +214,18 @@ class _IndexProcess:
 
                     def add(chain: EvmChain) -> None:
                         if self._only is None or chain.blockchain_id in self._only:
-                            indexer.add(chain)
+                            tasks.create_task(self._add_when_free(indexer, chain, folder))
 
                     tasks.create_task(served.run(add))
+
+    async def _add_when_free(self, indexer: EvmIndexer, chain: EvmChain, folder: Path) -> None:
+        """Index a chain as soon as no other process does."""
+
+        async def lock() -> None:
+            self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
+
+        await Retrier(_LOCK_RETRY, {StartupError: "lock"}).call(lock)
+        indexer.add(chain)
 
 
 async def read_block_rules(upstream: Upstream, network_id: int, chain_id: ChainID) -> BlockRules:
@@ -251,20 +272,27 @@ async def open_upstream(config: Config) -> AsyncIterator[Upstream]:
             yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
 
 
+def _locked_chain(folder: Path, chain_id: ChainID) -> AbstractContextManager[None]:
+    """Hold the lock of the index of an EVM chain. Raises StartupError."""
+    name = id_text(chain_id)
+    return _locked(folder, f"index-{name}.lock", f"EVM chain {name}")
+
+
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of the index in a folder. Raises StartupError."""
+def _locked(folder: Path, file_name: str, chains: str) -> Iterator[None]:
+    """Hold a lock of the index process in a folder. chains: whose index it protects. Raises StartupError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = (folder / LOCK_NAME).open("ab+")
+        opened = (folder / file_name).open("ab+")
     except OSError as error:
         raise StartupError(f"data-dir {folder} cannot be used: {os_error_text(error)}") from error
     with opened:
         try:
-            lock_descriptor(opened.fileno(), folder / LOCK_NAME, "data-dir")
+            lock_descriptor(opened.fileno(), folder / file_name, "data-dir")
         except InUse as error:
             holder = f"process {error.pid}" if error.pid else "another process"
-            raise StartupError(f"{holder} fills the index in {folder} already: stop it first") from None
+            advice = "stop it first, or name the chains of this process with --chain"
+            raise StartupError(f"{holder} fills the index of {chains} in {folder} already: {advice}") from None
         write_pid(opened.fileno())
         yield
 

@@ -157,7 +157,10 @@ class NodeApi:
             ),
         )
         if config.indexer.chains or config.node.has_evm_index:
-            self.health.register(indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains))
+            report_age_s = partial(index.report_age_s, config.indexer.chains)
+            self.health.register(
+                indexer_check(self._heartbeat.silence_s, config.health, index.stopped_chains, report_age_s)
+            )
         if config.node.has_evm_index:
             evm = index.evm
             self.health.register(evm_index_check(evm.refresh_if_old, evm.states, evm.stopped_chains))

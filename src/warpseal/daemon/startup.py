@@ -33,6 +33,7 @@ from warpseal.daemon.services import Services, build_services, metric_sources, o
 from warpseal.daemon.status import StatusSources
 from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
+from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.indexer.status import IndexStatus
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
@@ -250,7 +251,11 @@ async def _check_index(config: Config, network_id: int, folder: Path | None) -> 
     if config.indexer.chains and config.indexer.genesis_file is not None:
         # Without such a file, only the index process loads the codecs of the chains.
         await asyncio.to_thread(indexer_network.load_genesis, network_id, config.indexer.genesis_file)
-    if folder is None and not config.index.url:
+    place = config.index.place
+    places = [place(EVM_INDEX, chain.blockchain_id) for chain in config.node.indexed_evm_chains]
+    places += [place(PRIMARY_INDEX)] if config.indexer.chains else []
+    places += [place(EVM_INDEX)] if config.node.index_l1s_at is not None else []
+    if folder is None and not all(index.url for index in places):
         raise StartupError(
             f"data-dir {config.peers.data_dir} is read-only, so there is no place for the index: "
             "make it writable, or set index-url"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -76,13 +77,19 @@ async def check_evm_indexes(config: Config, network_id: int, blockchains_of: Blo
         results = await asyncio.gather(*checks)
     for result in results:
         findings += result.findings
+    # The last one stands for the chains that the node of L1s may serve later.
+    blocks = [(chain.blockchain_id, result.blocks) for (chain, _), result in zip(chains, results, strict=True)]
+    blocks += [(P_CHAIN, 0)] if node.index_l1s_at is not None else []
+    blocks_by_folder = Counter[Path]()
     try:
-        url = evm_index_url(config.index, config.peers.data_dir / str(network_id), P_CHAIN)
+        for chain_id, count in blocks:
+            url = evm_index_url(config.index, config.peers.data_dir / str(network_id), chain_id)
+            if url.path is not None:
+                blocks_by_folder[url.path.parent] += count
     except StartupError as error:
         return [*findings, Finding(Grade.BAD, str(error))]
-    if url.path is not None:
-        blocks = sum(result.blocks for result in results)
-        findings.append(await asyncio.to_thread(_check_disk, url.path.parent, blocks))
+    for folder, count in blocks_by_folder.items():
+        findings.append(await asyncio.to_thread(_check_disk, folder, count))
     return findings
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.schema import create_all_tables
-from warpseal.index.settings import IndexSettings
+from warpseal.index.settings import PRIMARY_INDEX, IndexSettings
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.zstd import ZstdError
@@ -57,10 +57,11 @@ def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
 
     Raises StartupError if there is no place for it.
     """
-    url = resolve_url(settings.url, folder, INDEX_NAME)
+    place = settings.place(PRIMARY_INDEX)
+    url = resolve_url(place.url, folder, INDEX_NAME)
     if url is None:
         raise StartupError("index-url is not set, and there is no folder for the index")
-    return in_schema(url, SCHEMA)
+    return in_schema(url, SCHEMA, place.read_urls)
 
 
 def writing_index(

@@ -18,7 +18,8 @@ from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import IndexReader, ReadSession
+from warpseal.index.read_session import ReadSession
+from warpseal.index.replicas import ReplicatedReader
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
@@ -46,7 +47,7 @@ class Index:
         self._text = text
         self._settings = settings
         self._now = now
-        self._reader = IndexReader(url, settings, MIGRATIONS)
+        self._reader = ReplicatedReader(url, settings, MIGRATIONS, _read_heights)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}
@@ -141,6 +142,12 @@ class Index:
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._page_counts.setdefault(chain, Counter())[kind] += 1
+
+
+def _read_heights(session: ReadSession) -> Mapping[str, int]:
+    """Return the height of each primary chain, -1 before its first block, so that a chain is never left out."""
+    heights = dict(session.rows("SELECT chain, height FROM chains"))
+    return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}
 
 
 def _read_chains(session: ReadSession) -> tuple[tuple[ChainFreshness, ...], dict[PrimaryChain, ChainStatus]]:

@@ -197,6 +197,14 @@ class IndexStatus:
         stops = _describe_stops(report.status for report in self._read_primary().values())
         return damages + stops + self.evm.stopped_chains()
 
+    def report_age_s(self, primary_chains: Iterable[PrimaryChain]) -> float | None:
+        """Return the age of the oldest report of a chain; None if one of the indexed chains has none."""
+        reports: dict[str, ChainReport] = dict.fromkeys(primary_chains, ChainReport())
+        reports |= {**self._read_primary(), **self.evm.reports}
+        statuses = [report.status for report in reports.values()]
+        oldest = min([0 if status is None else status.written_at for status in statuses], default=0)
+        return self._now() - oldest if oldest else None
+
     def samples(self) -> Iterator[IndexSample]:
         """Yield the metrics of each chain that is indexed, or that the indexer could not begin."""
         now = self._now()

@@ -29,6 +29,8 @@ from warpseal.runtime.settings import (
     text,
     url,
 )
+from warpseal.store.settings import database_url, replica_url
+from warpseal.store.url import is_server
 from warpseal.upstream.endpoint import (
     EvmChain,
     EvmChainInfo,
@@ -96,7 +98,7 @@ def l1s_node(value: Any, path: str) -> L1sNode | None:
 
 
 def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
-    """Accept a list of {blockchain-id, rpc, ws?, upgrade-file?, deny-methods?, index?, info?}, each chain once.
+    """Accept a list of chains, each once: {blockchain-id, rpc} and optional parts of `parsers`.
 
     rpc, ws: lists of complete URLs, each as text or as {base-url, query-parameters?, http-headers?}.
     """
@@ -116,12 +118,20 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
         "upgrade-file": optional_path,
         "deny-methods": list_of(method),
         "index": evm_indexing,
+        "index-url": lambda value, path: database_url(value, path, "leave out index to index nothing"),
+        "index-read-urls": list_of(replica_url),
         "info": _chain_info,
     }
 
     def evm_chain(value: Any, path: str) -> EvmChain:
         fields = json_object(value, path, parsers, required={"blockchain-id", "rpc"})
-        return EvmChain(**_by_field(fields))
+        chain = EvmChain(**_by_field(fields))
+        if chain.index_url and chain.index is None:
+            raise invalid_setting(f"{path}.index-url", "has no effect without index: add it, or remove index-url")
+        if chain.index_read_urls and not is_server(chain.index_url):
+            reason = "these are replicas of the PostgreSQL server of index-url, and the chain has none"
+            raise invalid_setting(f"{path}.index-read-urls", reason)
+        return chain
 
     return list_of(evm_chain)(decode_json_text(value, path), path)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +12,9 @@ from warpseal.chains.ids import Address
 from warpseal.resources.base import SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import NodeID, ValidationID
+
+# A page token has at most 16 KiB.
+_MAX_TOKEN_HEIGHTS: Final = 256
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,6 +43,41 @@ class Page(Struct, Generic[T_co], frozen=True):
 
     items: tuple[T_co, ...]
     next: Position | None = None
+
+
+Heights = Mapping[str, int]
+"""Heights of indexed chains at one moment, by the name of the chain."""
+
+
+class ClientHeights:
+    """The heights that a client has seen, by the page token and by the request itself, so that no page goes back."""
+
+    def __init__(self) -> None:
+        self._from_token: Heights = {}
+        self._least = -1.0
+        self._read: dict[str, int] = {}
+
+    def continue_from(self, heights: Heights | None) -> None:
+        """Take the heights that a page token carries; None, or a chain without one, was read without replicas."""
+        self._from_token, self._least = heights or {}, float("inf")
+
+    def allows(self, heights: Heights) -> bool:
+        """Return whether a replica at these heights may answer."""
+        return all(height >= self._from_token.get(chain, self._least) for chain, height in heights.items())
+
+    def add(self, heights: Heights) -> None:
+        """Add the heights of a snapshot that the request has read."""
+        for chain, height in heights.items():
+            self._read[chain] = max(height, self._read.get(chain, height))
+
+    def for_token(self) -> dict[str, int] | None:
+        """Return the heights for the token of the next page; None if no index has replicas, or too many chains do."""
+        heights = {**self._from_token, **self._read}
+        return heights if 0 < len(heights) <= _MAX_TOKEN_HEIGHTS else None
+
+
+CLIENT_HEIGHTS: Final[ContextVar[ClientHeights | None]] = ContextVar("client_heights", default=None)
+"""Those of the client whose request the current task serves; None outside of requests."""
 
 
 class TimeRange(Struct, frozen=True):

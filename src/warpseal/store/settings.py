@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, integer, invalid_setting, seconds, setting, text
-from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, redacted_url
+from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, is_server, redacted_url
 
 
 def store_url(value: Any, path: str) -> str:
@@ -21,6 +21,13 @@ def database_url(value: Any, path: str, off: str) -> str:
     """Accept the URL of a database that cannot be turned off by its URL. off: how it is turned off instead."""
     if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
         raise invalid_setting(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
+    return store_url(value, path)
+
+
+def replica_url(value: Any, path: str) -> str:
+    """Accept the URL of a server that follows another one."""
+    if not is_server(text(value, path)):
+        raise invalid_setting(path, 'expected "postgresql://...": a replica is a PostgreSQL server')
     return store_url(value, path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -33,11 +34,15 @@ class MalformedStoreUrl(ValueError):
 
 
 class StoreUrl(Struct, frozen=True):
-    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them."""
+    """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them.
+
+    replicas: servers that follow this one, for reading.
+    """
 
     kind: StoreKind
     text: str
     path: Path | None = None
+    replicas: tuple[StoreUrl, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
@@ -89,9 +94,20 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
         raise StoreUnusable(redacted_url(text), str(error)) from None
 
 
-def in_schema(url: StoreUrl, schema: str) -> StoreUrl:
-    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL."""
-    return url if url.kind is StoreKind.SQLITE else StoreUrl(url.kind, _with_search_path(url.text, schema))
+def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> StoreUrl:
+    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL.
+
+    read_urls: of its replicas.
+    """
+    if url.kind is StoreKind.SQLITE:
+        return url
+    replicas = tuple(in_schema(StoreUrl.parse(text), schema) for text in read_urls)
+    return StoreUrl(url.kind, _with_search_path(url.text, schema), replicas=replicas)
+
+
+def is_server(text: str) -> bool:
+    """Return whether a `store-url` names a PostgreSQL server."""
+    return text.partition(":")[0] in _POSTGRESQL_SCHEMES
 
 
 def redacted_url(text: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from yarl import URL
 
-from warpseal.warp.ids import ChainID
+from warpseal.warp.ids import ChainID, id_text
 
 _MASK = "***"
 _MAX_DISPLAYED = 200
@@ -159,7 +159,8 @@ class EvmChain(Struct, frozen=True):
     """One entry of `evm-chains`. rpc: complete http(s) URLs, at least one, in the order of preference.
 
     ws: complete ws(s) URLs. upgrade_file: the chain's upgrade.json. deny_methods: RPC methods that are denied;
-    a trailing * stands for any ending. index: None: the chain is not indexed.
+    a trailing * stands for any ending. index: None: the chain is not indexed. index_url: place of its index; empty:
+    that of `index-url`. index_read_urls: replicas of that server.
     """
 
     blockchain_id: ChainID
@@ -168,4 +169,9 @@ class EvmChain(Struct, frozen=True):
     upgrade_file: Path | None = None
     deny_methods: tuple[str, ...] = ()
     index: EvmIndexing | None = None
+    index_url: str = ""
+    index_read_urls: tuple[str, ...] = ()
     info: EvmChainInfo = EvmChainInfo()
+
+    def __repr__(self) -> str:
+        return f"EvmChain({id_text(self.blockchain_id)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -27,6 +27,8 @@ from warpseal.store.access import read_snapshot
 from warpseal.warp.ids import ChainID
 
 OPTIONS = IcmOptions(12_345, registries=(REGISTRY,), is_indexed=lambda chain_id: chain_id in (A, B))
+Place = str | Mapping[ChainID, str]
+"""The value of `index-url`, or the folder of the network, of all chains or of each."""
 
 
 @contextmanager
@@ -78,8 +80,9 @@ def join(writers: dict[ChainID, EvmIndexWriter], limit: int = 1_000, random: Ran
 
 
 @contextmanager
-def reading(url: str, chain_id: ChainID) -> Iterator[Connection]:
-    """Hold a connection that reads the index of a chain. url: see `index-url`, or the folder of the network."""
+def reading(url: Place, chain_id: ChainID) -> Iterator[Connection]:
+    """Hold a connection that reads the index of a chain."""
+    url = url if isinstance(url, str) else url[chain_id]
     settings = small_settings(url if ":" in url else "")
     engine = reading_index(evm_index_url(settings, Path(url), chain_id), settings)
     with engine.connect() as connection, read_snapshot(connection):
@@ -130,7 +133,7 @@ def stored_receives(connection: Connection, destination: ChainID) -> list[tuple[
     return result
 
 
-def joined(url: str, history: IcmHistory) -> Callable[[], bool]:
+def joined(url: Place, history: IcmHistory) -> Callable[[], bool]:
     """Return whether the indexes have all messages and deliveries of a history."""
 
     def is_joined() -> bool:
@@ -159,14 +162,14 @@ def _changes(connection: Connection) -> dict[int, list[str]]:
     return changes
 
 
-def assert_consistent(url: str, chains: Sequence[ChainID] = (A, B)) -> None:
+def assert_consistent(url: Place, chains: Sequence[ChainID] = (A, B)) -> None:
     """Check that all rows fit together."""
     for chain_id in chains:
         with reading(url, chain_id) as connection:
             assert list(consistency.find_inconsistencies(connection)) == []
 
 
-def assert_as_the_model(url: str, history: IcmHistory) -> None:
+def assert_as_the_model(url: Place, history: IcmHistory) -> None:
     """Check the rows of both chains, all deliveries joined, against the model."""
     assert_consistent(url)
     for chain_id, chain in history.chains.items():

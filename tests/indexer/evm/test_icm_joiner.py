@@ -17,6 +17,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.icm_writer import IcmWriter
 from warpseal.index.evm.records import IcmOptions, ReceivedBatch
+from warpseal.index.settings import IndexPlace, IndexSettings
 from warpseal.indexer.evm import icm_joiner
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode
@@ -90,7 +91,7 @@ async def test_an_index_that_is_made_again_is_joined_again(tmp_path: Path, delet
     assert_as_the_model(str(tmp_path), history)
 
 
-def epoch_of(folder: Path, chain_id: ChainID) -> int | None:
+def epoch_of(folder: Path | str, chain_id: ChainID) -> int | None:
     """Return the epoch of an index, None while it has no row."""
     try:
         with reading(str(folder), chain_id) as connection:
@@ -100,16 +101,22 @@ def epoch_of(folder: Path, chain_id: ChainID) -> int | None:
         return None
 
 
-async def test_a_destination_that_another_process_indexes_is_polled(tmp_path: Path) -> None:
-    history = history_of(23)
+@pytest.mark.parametrize("apart", [False, True], ids=["one folder", "two databases"])
+async def test_a_destination_that_another_process_indexes_is_polled(
+    tmp_path: Path, apart: bool, request: pytest.FixtureRequest
+) -> None:
+    history, store, places = history_of(23), INDEX, {A: str(tmp_path), B: str(tmp_path)}
+    if apart:
+        places[B] = request.getfixturevalue("postgres_url")
+        store = IndexSettings(chains={B: IndexPlace(places[B])})
     async with serving(history, {}) as nodes, AsyncExitStack() as stack:
         for chain_id, node in nodes.items():
             other = frozenset((A, B)) - {chain_id}
-            running = indexing(tmp_path, [entry(node.chain, node)], icm=OPTIONS, elsewhere=other)
+            running = indexing(tmp_path, [entry(node.chain, node)], icm=OPTIONS, elsewhere=other, store=store)
             await stack.enter_async_context(running)
-        await until(lambda: all(epoch_of(tmp_path, chain_id) for chain_id in (A, B)))
-        await until(joined(str(tmp_path), history))
-    assert_as_the_model(str(tmp_path), history)
+        await until(lambda: all(epoch_of(places[chain_id], chain_id) for chain_id in (A, B)))
+        await until(joined(places, history))
+    assert_as_the_model(places, history)
 
 
 async def test_deliveries_of_a_chain_that_is_not_configured_any_more_go(tmp_path: Path) -> None:

@@ -290,6 +290,20 @@ def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:
     assert check(None).error is not None
 
 
+def test_reports_in_the_indexes_count_if_no_process_of_this_machine_fills_them() -> None:
+    def error(silence_s: float | None, report_age_s: float | None) -> str | None:
+        settings = HealthSettings(check_frequency_s=1)
+        return run_check(indexer_check(lambda: silence_s, settings, tuple, lambda: report_age_s)).error
+
+    assert error(None, None) == "nothing was heard of the indexer yet"
+    assert error(None, 20) is None
+    assert error(None, 61) == "silent for 1m1s > 1m0s"
+    # The process of this machine ended, and its last report is as old as its last heartbeat, or a moment younger.
+    assert error(4, 3) == "silent for 4s > 2s"
+    # It ended, and another machine has taken its work over.
+    assert error(600, 20) is None
+
+
 def test_the_indexer_check_names_a_stopped_chain() -> None:
     stops = ["indexing the p-chain stopped at block 7: unknown_type"]
     settings = HealthSettings(check_frequency_s=30)

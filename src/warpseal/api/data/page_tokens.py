@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -31,7 +32,8 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
     """One request for a page, and the content of a token. subject: what the path names, in one spelling.
 
     values: the given parameters without the paging ones. size: of a page. position: of the item behind which the page
-    begins; None: it is the first one. expires_at: of the token, unix seconds.
+    begins; None: it is the first one. expires_at: of the token, unix seconds. heights: heights of the chains that were
+    read; None without replicas.
     """
 
     operation: str
@@ -40,6 +42,7 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
     size: int
     position: Position | None = None
     expires_at: int = 0
+    heights: dict[str, int] | None = None
 
     @property
     def page(self) -> PageRequest:
@@ -60,6 +63,12 @@ class PageTokens:
         expires_at = -(-(int(self._now()) + VALID_S) // ROUNDING_S) * ROUNDING_S
         body = msgspec.msgpack.encode(replace(query, position=position, expires_at=expires_at))
         return base64.urlsafe_b64encode(_signature((await self._all_keys())[0], body) + body).rstrip(b"=").decode()
+
+    async def heights(self, token: str) -> dict[str, int] | None:
+        """Return the heights that a token carries; None if it carries none, or is not valid."""
+        with suppress(InvalidPageToken, msgspec.DecodeError):
+            return msgspec.msgpack.decode(await self._verify(token), type=PageQuery).heights
+        return None
 
     async def decode(self, token: str, operation: str, subject: bytes) -> PageQuery:
         """Return the content of a token. Raises InvalidPageToken, ExpiredPageToken."""

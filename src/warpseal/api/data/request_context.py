@@ -32,7 +32,7 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.resources.base import UNSET, Resource, UnsetType
-from warpseal.resources.queries import Position
+from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
 from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
@@ -66,6 +66,7 @@ class RequestContext(Struct, frozen=True):
     now: float
     for_sdk: bool
     operation: Operation
+    client_heights: ClientHeights
 
     def parts(self) -> dict[str, Any]:
         """Return all fields by name, for a context that has more of them."""
@@ -92,7 +93,9 @@ class RequestContext(Struct, frozen=True):
 
     async def next_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
         """Return the token of the next page, left out if there is none."""
-        return UNSET if position is None else await self.tokens.encode(query, position)
+        if position is None:
+            return UNSET
+        return await self.tokens.encode(replace(query, heights=self.client_heights.for_token()), position)
 
     async def metrics_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page of the Metrics API: its own parameters, or those behind its page token.
@@ -110,13 +113,15 @@ class RequestContext(Struct, frozen=True):
         if (query.operation, query.subject) != (self.operation.name, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         check_unchanged(query, values, self.operation.parameters)
+        self.client_heights.continue_from(query.heights)
         return replace(query, size=size or query.size)
 
     async def next_metrics_token(self, query: PageQuery, position: Position | None) -> str | UnsetType:
         """Return the token of the next page, left out if there is none. Raises StoreDown, TooManyPageTokens."""
         if position is None:
             return UNSET
-        return await self._metrics_store().add(msgspec.json.encode(replace(query, position=position)))
+        body = replace(query, position=position, heights=self.client_heights.for_token())
+        return await self._metrics_store().add(msgspec.json.encode(body))
 
     async def _read_metrics_query(self, token: str) -> PageQuery:
         row = await self._metrics_store().find(token)
@@ -173,6 +178,12 @@ class ContextFactory:
             metrics_tokens = None if database is None else page_tokens.PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
+        # Set in the task of the request, and shared by the tasks that it starts.
+        CLIENT_HEIGHTS.set(client_heights := ClientHeights())
+        for name in (PAGE_TOKEN.name, START_KEY.name):
+            # Before the freshness of the response is read. A token of the Metrics API says more when its row is read.
+            if token := request.query_params.get(name):
+                client_heights.continue_from(await tokens.heights(token))
         return RequestContext(
             request=request,
             services=services,
@@ -184,6 +195,7 @@ class ContextFactory:
             now=self._now(),
             for_sdk=self._is_for_sdk(request),
             operation=operation,
+            client_heights=client_heights,
         )
 
     def _is_for_sdk(self, request: Request) -> bool:

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from warpseal.errors import StartupError
 from warpseal.index.database import translate_errors, writing_index
 from warpseal.index.evm.schema import create_all_tables
-from warpseal.index.settings import IndexSettings
+from warpseal.index.settings import EVM_INDEX, IndexSettings
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
 from warpseal.store.url import StoreUrl, in_schema, resolve_url
@@ -36,17 +36,18 @@ _SCHEMAS: Final = (
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
-    """Return the URL of a chain's index: a file in the folder, or in the folder of the file that `index-url` names.
+    """Return the URL of a chain's index: that of its entry, or a file in a folder, or a schema of `index-url`.
 
-    folder: the network's folder of a daemon. Raises StartupError if there is no place for it.
+    folder: the network's folder of a daemon; the folder of the file that `index-url` names wins. Raises StartupError if
+    there is no place for it.
     """
-    name = f"{id_text(chain_id)}.db"
-    url = resolve_url(settings.url, None if folder is None else folder / FOLDER, name)
+    name, place = f"{id_text(chain_id)}.db", settings.place(EVM_INDEX, chain_id)
+    url = resolve_url(place.url, None if folder is None else folder / FOLDER, name)
     if url is None:
         raise StartupError("index-url is not set, and there is no folder for the indexes of EVM chains")
-    if settings.url and url.path is not None:
+    if place.url and url.path is not None and chain_id not in settings.chains:
         return StoreUrl.for_file(url.path.parent / FOLDER / name)
-    return in_schema(url, schema_name(chain_id))
+    return in_schema(url, schema_name(chain_id), place.read_urls)
 
 
 def schema_name(chain_id: ChainID) -> str:

@@ -37,7 +37,7 @@ from warpseal.resources.evm import (
     EvmFreshness,
     NftToken,
 )
-from warpseal.resources.queries import Page, PageRequest
+from warpseal.resources.queries import Heights, Page, PageRequest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -45,6 +45,11 @@ MAX_SCANNED: Final = 2_000
 """Candidates that are read for one page if transfers of hidden contracts are among them."""
 
 _ZERO_ADDRESS: Final = bytes(20)
+_ID_DIGITS: Final = 16
+_HEIGHTS: Final = (
+    "SELECT c.chain_id, CASE WHEN d.height < c.height THEN d.height ELSE c.height END FROM chain c"
+    " CROSS JOIN derived_state d WHERE c.height >= 0"
+)
 _LAST_KEY: Final = (1 << 63) - 1
 _TRANSFERS: Final = (
     "SELECT key, tx_index, log_index, token, sender, recipient, amount FROM transfers WHERE key IN {keys}"
@@ -97,6 +102,11 @@ def read_state(session: ReadSession) -> ChainState | None:
     traced = min(height, gaps[0][0] - 1 if gaps else chain.traced)
     gap = gaps[0][0] if gaps and gaps[0][0] <= height else None
     return ChainState(chain, height, time, traced if traced >= chain.first_height else None, gap)
+
+
+def read_heights(session: ReadSession) -> Heights:
+    """Return the height that `read_state` has, by the start of the blockchain id; empty without blocks."""
+    return {bytes(raw).hex()[:_ID_DIGITS]: height for raw, height in session.rows(_HEIGHTS)}
 
 
 def read_status(session: ReadSession) -> ChainStatus | None:

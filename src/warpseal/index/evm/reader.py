@@ -25,7 +25,8 @@ from warpseal.index.evm.records import (
     SentMessage,
 )
 from warpseal.index.evm.requests import RequestWriter
-from warpseal.index.read_session import IndexReader, ReadSession
+from warpseal.index.read_session import ReadSession
+from warpseal.index.replicas import ReplicatedReader
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.evm import (
     CollectibleBalance,
@@ -57,7 +58,7 @@ class EvmIndex:
     def __init__(self, url: StoreUrl, settings: IndexSettings, now: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._now = now
-        self._reader = IndexReader(url, settings, MIGRATIONS)
+        self._reader = ReplicatedReader(url, settings, MIGRATIONS, queries.read_heights)
         self._requests = RequestWriter(url, settings)
         self._page_counts: Counter[str] = Counter()
 

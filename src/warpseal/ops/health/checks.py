@@ -41,6 +41,7 @@ _UPGRADE_ADVICE: Final = (
     "transaction of a new type; connections, if new rules refuse this handshake"
 )
 _MAX_LISTED: Final = 10
+_REPORT_MARGIN_S: Final = 5.0
 _GLOBAL: Final = frozenset({APPLICATION})
 _OPEN_PORT: Final = (
     "is the staking port of these validators open, and their public-ip right? Try manually-tracked-peers"
@@ -190,16 +191,25 @@ def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
 
 
 def indexer_check(
-    silence_s: Callable[[], float | None], settings: HealthSettings, stops: Callable[[], Sequence[str]] = tuple
+    silence_s: Callable[[], float | None],
+    settings: HealthSettings,
+    stops: Callable[[], Sequence[str]] = tuple,
+    report_age_s: Callable[[], float | None] = lambda: None,
 ) -> HealthCheck:
-    """Return the check of the indexer's process; it fails if the process is silent for two rounds.
+    """Return the check of the indexer; it fails if the process of this machine is silent for two rounds.
 
-    stops: the chains that it stopped indexing, with height and reason; each is an error as well.
+    stops: the chains that it stopped indexing, with height and reason; each is an error as well. report_age_s: returns
+    the age of the oldest of the reports in the indexes, None if a chain has none. It counts if processes of other
+    machines fill the indexes.
     """
-    allowed_s = 2 * settings.check_frequency_s
+    round_s = 2 * settings.check_frequency_s
 
     def run() -> CheckOutcome:
-        silent_s = silence_s()
+        silent_s, allowed_s = silence_s(), round_s
+        age_s = report_age_s() if silent_s is None or silent_s > allowed_s else None
+        # A process of this machine that has ended left reports that are about as old as its last heartbeat.
+        if age_s is not None and (silent_s is None or age_s + _REPORT_MARGIN_S < silent_s):
+            silent_s, allowed_s = age_s, max(round_s, MAX_SILENCE_S)
         if silent_s is None:
             return CheckOutcome(error="nothing was heard of the indexer yet")
         message = {"timeSinceLastReport": go_duration(silent_s)}
