@@ -26,7 +26,7 @@ import aiohttp
 
 from benchmarks.daemon import REQUEST_PATH, Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
-from benchmarks.process import Process, allow_many_sockets
+from benchmarks.process import Process, ProcessFailed, allow_many_sockets
 from benchmarks.report import Aim, Figure, Report, print_report, quantile, violations_figure
 from warpseal.store.url import redacted_url
 
@@ -109,10 +109,15 @@ class Usage:
 
     @classmethod
     def read(cls, process: Process) -> Usage:
-        """Read it from the kernel's books."""
+        """Read it from the kernel's books. Raises ProcessFailed if the process has ended."""
         family = process.family()
+        memory_bytes = sum(member.rss_bytes() for member in family)
+        # A process that nobody has waited for is still in the books.
+        if not memory_bytes:
+            last = "\n".join(process.log.read_text().splitlines()[-20:])
+            raise ProcessFailed(f"the daemon has ended by itself:\n{last}")
         files = sum(len(os.listdir(f"/proc/{member.pid}/fd")) for member in family)
-        return cls(sum(member.rss_bytes() for member in family), files, sum(member.cpu_s() for member in family))
+        return cls(memory_bytes, files, sum(member.cpu_s() for member in family))
 
 
 @dataclass(slots=True)
@@ -267,7 +272,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     allow_many_sockets()
     with tempfile.TemporaryDirectory(prefix="warpseal-soak-") as folder:
-        report = asyncio.run(run(soak, Path(folder)))
+        try:
+            report = asyncio.run(run(soak, Path(folder)))
+        except* ProcessFailed as errors:
+            sys.exit(f"soak: {errors.exceptions[0]}")
     print_report(report)
     print(f"  written to {report.write()}")
     misses = [figure.name for figure in report.figures if figure.verdict == "missed"]
