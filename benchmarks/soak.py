@@ -112,7 +112,7 @@ class Usage:
         """Read it from the kernel's books. Raises ProcessFailed if the process has ended."""
         family = process.family()
         memory_bytes = sum(member.rss_bytes() for member in family)
-        # A process that nobody has waited for is still in the books.
+        # A zombie is still in the books, without memory.
         if not memory_bytes:
             last = "\n".join(process.log.read_text().splitlines()[-20:])
             raise ProcessFailed(f"the daemon has ended by itself:\n{last}")

@@ -146,13 +146,13 @@ class QueuedConnection(FakeConnection):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written = asyncio.Event()
+        self.tick_event = asyncio.Event()
 
     def release_at(self, now: float) -> float | None:
-        return None if self.written.is_set() else now
+        return None if self.tick_event.is_set() else now
 
     def tick(self, now: float) -> None:
-        self.written.set()
+        self.tick_event.set()
 
 
 def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while_the_timer_is_made(
@@ -166,8 +166,8 @@ def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while
         registry, first, second = ConnectionRegistry(*parts), QueuedConnection(), QueuedConnection()
         for connection in (first, second):
             registry.schedule_release(cast(PeerConnection, connection))
-        await first.written.wait()
-        await second.written.wait()
+        await first.tick_event.wait()
+        await second.tick_event.wait()
 
     uvloop.run(release_two())
 
