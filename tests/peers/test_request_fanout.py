@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from typing import cast
+from unittest.mock import Mock
 
+import pytest
+import uvloop
+
+from warpseal.peers import connection_registry
+from warpseal.peers.addresses import AddressBook, Gossip
 from warpseal.peers.connection import PeerConnection
+from warpseal.peers.connection_registry import ConnectionRegistry
+from warpseal.peers.dial_schedule import DialSchedule
+from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import PEERS_PER_TURN, RequestQueue
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
 from warpseal.protocol.requests import PeerRequest
@@ -130,6 +139,37 @@ async def test_full_queues_are_counted_and_queued_requests_are_released_later() 
     assert network.peers[node(0)].statistics.refused == 1
     assert network.peers[node(1)].statistics.requests == 1
     assert network.waiting == [network.peers[node(1)]]
+
+
+class QueuedConnection(FakeConnection):
+    """A connection with one queued request, which may be written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tick_event = asyncio.Event()
+
+    def release_at(self, now: float) -> float | None:
+        return None if self.tick_event.is_set() else now
+
+    def tick(self, now: float) -> None:
+        self.tick_event.set()
+
+
+def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while_the_timer_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As if the process had not run for 20 ms between the two steps.
+    monkeypatch.setattr(connection_registry, "_RELEASE_INTERVAL_S", 0.0)
+
+    async def release_two() -> None:
+        parts = (Mock(DialSchedule), Mock(AddressBook), Mock(Gossip), NetworkStatistics(), Mock(PongScheduler))
+        registry, first, second = ConnectionRegistry(*parts), QueuedConnection(), QueuedConnection()
+        for connection in (first, second):
+            registry.schedule_release(cast(PeerConnection, connection))
+        await first.tick_event.wait()
+        await second.tick_event.wait()
+
+    uvloop.run(release_two())
 
 
 def test_latency_is_a_moving_average() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from benchmarks.__main__ import NAMES, benchmark
 from benchmarks.floors import CryptoFloor, transport_floor
 from benchmarks.report import Aim, Figure, Report, quantile
+from benchmarks.soak import MEBIBYTE, Soak, Usage, growth_figures
+from benchmarks.soak import run as run_soak
 
 
 def test_every_benchmark_has_one_function_to_run() -> None:
@@ -47,3 +50,35 @@ def test_equal_requests_make_one_fan_out_against_a_real_daemon() -> None:
     report = benchmark("coalescing")(True)
     assert report.figures[0].value == 1.0
     assert all(figure.verdict != "missed" for figure in report.figures)
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "files", "verdicts"),
+    [
+        # The caches fill in the first quarter.
+        (lambda minute: min(100 + 20 * minute, 400), lambda minute: 120 + minute % 3, ["met", "met"]),
+        (lambda minute: 150 + minute, lambda minute: 120, ["missed", "met"]),
+        (lambda minute: 150, lambda minute: 120 + 2 * minute, ["met", "missed"]),
+    ],
+    ids=["bounded", "memory", "files"],
+)
+def test_a_soak_fails_if_memory_or_files_keep_growing(
+    memory_mib: Callable[[int], int], files: Callable[[int], int], verdicts: list[str]
+) -> None:
+    life = [
+        Usage(memory_mib(second // 60) * MEBIBYTE, files(second // 60), cpu_s=second / 10) for second in range(3600)
+    ]
+    assert [figure.verdict for figure in growth_figures(life)] == verdicts
+    # A daemon that was killed after five minutes may still have filled its caches.
+    assert [figure.verdict for figure in growth_figures(life[:300])] == ["", ""]
+
+
+async def test_a_soak_counts_each_request_of_its_rate_over_a_kill_of_the_daemon(tmp_path: Path) -> None:
+    soak = Soak(
+        minutes=0.04, rate=20, new=50, validators=4, dead=25, slow=0, bad=0, kill_every=0.02, interval=1, store_url=""
+    )
+    figures = {figure.name: figure.value for figure in (await run_soak(soak, tmp_path)).figures}
+    assert figures["requests"] == 48
+    assert figures["kills of the daemon"] >= 1
+    assert figures["answers with another message"] == 0
+    assert figures["signed"] > 0

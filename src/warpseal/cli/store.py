@@ -163,8 +163,20 @@ def _require_network(network_id: int | None, expected: int | None) -> None:
         raise StoreNetworkMismatch(network_id, expected)
 
 
+def _add_upgrade_arguments(parser: argparse.ArgumentParser) -> None:
+    add_location_arguments(parser, _ABOUT_UPGRADE)
+    parser.add_argument(
+        "--if-needed", action="store_true", help="succeed beside running daemons if the schema version is that already"
+    )
+
+
 def _upgrade(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
+    if args.if_needed:
+        with open_read_only(url) as connection:
+            if read_version(connection) == HEAD:
+                print(f"the store has schema version {HEAD} already")
+                return 0
     with open_exclusive(url) as engine, ProgressDisplay() as display:
         with engine.connect() as connection:
             before = read_version(connection)
@@ -232,5 +244,5 @@ def _camel(name: str) -> str:
 INFO: Final = Command(_add_info_arguments, _info)
 EXPORT: Final = Command(_add_export_arguments, _export)
 IMPORT: Final = Command(_add_import_arguments, _import)
-UPGRADE: Final = Command(partial(add_location_arguments, about=_ABOUT_UPGRADE), _upgrade)
+UPGRADE: Final = Command(_add_upgrade_arguments, _upgrade)
 CHECK: Final = Command(partial(add_location_arguments, about=_ABOUT_CHECK), _check)

@@ -49,7 +49,9 @@ class ConnectionRegistry:
         self._pongs = pongs
         self._listeners: list[ConnectivityListener] = []
         self._with_queue: set[PeerConnection] = set()
-        self._release_timer: asyncio.TimerHandle | None = None
+        # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
+        self._release_timer: asyncio.Handle | None = None
+        self._releases_at = 0.0
         self.context: ConnectionContext | None = None
         self.max_connections = 0
         self.wake_dialer = asyncio.Event()
@@ -218,10 +220,10 @@ class ConnectionRegistry:
         loop = asyncio.get_running_loop()
         at = max(at, loop.time() + _RELEASE_INTERVAL_S)
         if self._release_timer is not None:
-            if self._release_timer.when() <= at:
+            if self._releases_at <= at:
                 return
             self._release_timer.cancel()
-        self._release_timer = loop.call_at(at, self._release)
+        self._release_timer, self._releases_at = loop.call_at(at, self._release), at
 
     def _release(self) -> None:
         self._release_timer = None
