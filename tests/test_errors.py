@@ -33,6 +33,7 @@ from warpseal.api.data.errors import (
     NotAPrimaryChain,
     ReindexedRecently,
     ReindexUnavailable,
+    SigningBlocksNotEnabled,
     TokenNotFound,
     UsageNotEnabled,
 )
@@ -71,8 +72,9 @@ from warpseal.l1.errors import (
     TransactionNotFound,
 )
 from warpseal.l1.request import PresentStatement, SupersededStatement
-from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
+from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, SigningBlocked, UndecodableTransaction
 from warpseal.store.errors import CursorExpired, StoreDown
+from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
@@ -140,6 +142,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     QuorumNotReached(NEVER, at_deadline=True),
     QuorumNotReached(NEVER, at_deadline=False),
     QuorumImpossible(NEVER),
+    SigningBlocked(SigningBlock(SigningBlockKind.SENDER, "0x00", "a bug", 1)),
     TransactionNotFound("t"),
     TransactionNotFound("t", "Processing"),
     NoMessage("DisableL1ValidatorTx"),
@@ -163,6 +166,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     AdminTokenRefused(),
     UsageNotEnabled(),
     EventsNotEnabled(),
+    SigningBlocksNotEnabled(),
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Final
 from urllib.parse import quote
 
 from warpseal.cli.process import Command
-from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response
-from warpseal.cli.serve import config_file
-from warpseal.config.load import find_value
-from warpseal.errors import StartupError
+from warpseal.cli.running_daemon import add_address_arguments, call_as_admin
 
 # The daemon waits ten seconds for a webhook.
 _TIMEOUT_S: Final = 15.0
@@ -36,18 +32,10 @@ def _command(method: str, about: str, argument: str = "", suffix: str = "") -> C
         add_address_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
-        token = find_value("admin-token", config_file(args), None, os.environ)
         path = "/v1/webhooks" + (f"/{quote(args.id, safe='')}{suffix}" if argument == "id" else "")
         filters = {name: text for flag, name in _FILTERS.items() if (text := getattr(args, flag, None))}
-        body = json.dumps({"url": args.target, **filters}).encode() if argument == "target" else None
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        status, content = get_response(find_url(args), path, headers, _TIMEOUT_S, body, method)
-        try:
-            response = json.loads(content)
-            if status >= 400:
-                raise StartupError(str(response["message"]))
-        except (ValueError, KeyError, TypeError):
-            raise StartupError(f"the daemon answered {status}: is it another version?") from None
+        fields = {"url": args.target, **filters} if argument == "target" else None
+        response = call_as_admin(args, method, path, fields, _TIMEOUT_S)
         print(json.dumps(response, indent=2))
         return 1 if "error" in response else 0
 

@@ -94,6 +94,7 @@ class EvmDataServices:
             self._upstreams.upstream.chain_rpc,
             partial(denies_calls, self._config),
             self._network_id,
+            find_block=services.signing_blocks.find,
         )
 
     async def report_messages(self, services: Services) -> None:

@@ -25,6 +25,7 @@ from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
+from warpseal.messages.signing_blocks import SigningBlocks
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
@@ -40,6 +41,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.store.errors import StoreDown
 from warpseal.store.locks import Leadership
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
@@ -98,6 +100,7 @@ class Services(Struct, frozen=True):
     min_balance_navax: int
     event_sources: EventSources
     leadership: Leadership
+    signing_blocks: SigningBlocks
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -157,6 +160,9 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         log.debug("store opened", extra={"url": store.status().url})
+        signing_blocks = SigningBlocks(None if store.status().url == OFF else store.signing_blocks)
+        with suppress(StoreDown):
+            await signing_blocks.load()
         event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
@@ -188,6 +194,7 @@ async def build_services(
             metrics=metrics,
             archive=store.archive,
             on_shortfall=event_sources.on_shortfall,
+            check_allowed=signing_blocks.check,
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.
@@ -250,10 +257,11 @@ async def build_services(
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
-            background=(store, uptime, *store_services),
+            background=(store, uptime, signing_blocks, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,
+            signing_blocks=signing_blocks,
         )
 
 

@@ -5,10 +5,12 @@ Source of truth: OpenAPI 3.1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
+from warpseal.api.data.bodies import SigningBlockList
 from warpseal.api.data.operations import (
     EVENT_LOG,
     EVENTS,
@@ -17,6 +19,8 @@ from warpseal.api.data.operations import (
     METRICS_API,
     OPERATIONS,
     PRIMARY_NETWORK,
+    SIGNING_BLOCK,
+    SIGNING_BLOCKS,
     SUBNETS,
     USAGE,
     WEBHOOK,
@@ -71,13 +75,14 @@ from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
 from warpseal.events.webhooks import Webhook, WebhookDelivery, WebhookList
 from warpseal.l1.explain import Explanation
+from warpseal.store.values import SigningBlock
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
 _METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
-_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
+_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError)
 _SIGNING: Final = "Signature Aggregator"
 _SERVICE: Final = "Service"
 _TAGS: Final = {
@@ -112,6 +117,7 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_service_paths(),
         **history,
         **_webhook_paths(),
+        **_signing_block_paths(),
         **describe_node_paths(),
         **describe_gateway_paths(),
         **describe_pages(),
@@ -143,7 +149,7 @@ _RESOURCES: Final = dict.fromkeys(
         *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
         *(Health, Readiness),
         *(VerifyRequest, PreflightAnswer),
-        *(Webhook, WebhookDelivery, WebhookList),
+        *(Webhook, WebhookDelivery, WebhookList, SigningBlock, SigningBlockList),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
     )
@@ -215,7 +221,27 @@ def _webhook_paths() -> Paths:
         OperationRow("delete", WEBHOOK.path, "removeWebhook", "Send no more events.", {200: Webhook, **_ERRORS}),
         OperationRow("post", WEBHOOK_TEST.path, "testWebhook", test, {200: WebhookDelivery, **_ERRORS}),
     )
-    paths = describe_paths(EVENT_LOG, operations)
+    return _describe_admin_paths(EVENT_LOG, operations)
+
+
+def _signing_block_paths() -> Paths:
+    """Return the descriptions of the signing blocks."""
+    add = "Disable signing for a source chain, a destination, a sender or a message, on all daemons of the store."
+    remove = "Sign such messages again."
+    block, blocks = SIGNING_BLOCK.path, SIGNING_BLOCKS.path
+    fields = {parameter.name: parameter.schema for parameter in SIGNING_BLOCKS.parameters}
+    body = {"type": "object", "properties": fields, "required": list(fields)}
+    operations = (
+        OperationRow("get", blocks, "listSigningBlocks", "All signing blocks.", {200: SigningBlockList, **_ERRORS}),
+        OperationRow("post", blocks, "addSigningBlock", add, {201: SigningBlock, **_ERRORS}, body=body),
+        OperationRow("delete", block, "removeSigningBlock", remove, {200: SigningBlock, **_ERRORS}),
+    )
+    return _describe_admin_paths(_SIGNING, operations)
+
+
+def _describe_admin_paths(tag: str, operations: Iterable[OperationRow]) -> Paths:
+    """Return the descriptions of operations that need the admin token."""
+    paths = describe_paths(tag, operations)
     for described in (operation for item in paths.values() for operation in item.values()):
         described |= {"security": [{ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
     return paths
