@@ -33,7 +33,6 @@ from warpseal.api.data.errors import (
     NotAPrimaryChain,
     ReindexedRecently,
     ReindexUnavailable,
-    SigningBlocksNotEnabled,
     TokenNotFound,
     UsageNotEnabled,
 )
@@ -166,7 +165,6 @@ SAMPLES: tuple[WarpsealError, ...] = (
     AdminTokenRefused(),
     UsageNotEnabled(),
     EventsNotEnabled(),
-    SigningBlocksNotEnabled(),
     UsageQueryTooLong(8.0),
     RateLimited(6000, 60, 12.5),
     StoreDown("the disk is full"),

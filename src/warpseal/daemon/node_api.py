@@ -153,7 +153,7 @@ class NodeApi:
             monitor.check(),
             *(chain_check(chain, self._readiness_of, config.health.max_lag_s, now) for chain in chains),
             database_check(services.store.status),
-            signing_blocks_check(services.signing_blocks.blocking_error),
+            signing_blocks_check(services.store.signing_blocks.blocking_error),
             *peer_checks(network, services.subnet_tracker, services.underfunded, config.peers, now),
         )
         if config.indexer.chains or config.node.has_evm_index:

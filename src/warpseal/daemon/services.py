@@ -25,7 +25,7 @@ from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
-from warpseal.messages.signing_blocks import SigningBlocks
+from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
@@ -100,7 +100,6 @@ class Services(Struct, frozen=True):
     min_balance_navax: int
     event_sources: EventSources
     leadership: Leadership
-    signing_blocks: SigningBlocks
 
     async def run(self) -> None:
         """Follow the P-Chain and stay connected until cancelled."""
@@ -160,9 +159,8 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         log.debug("store opened", extra={"url": store.status().url})
-        signing_blocks = SigningBlocks(None if store.status().url == OFF else store.signing_blocks)
         with suppress(StoreDown):
-            await signing_blocks.load()
+            await store.signing_blocks.load()
         event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
@@ -194,7 +192,7 @@ async def build_services(
             metrics=metrics,
             archive=store.archive,
             on_shortfall=event_sources.on_shortfall,
-            check_allowed=signing_blocks.check,
+            check_allowed=partial(check_allowed, store.signing_blocks),
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.
@@ -241,7 +239,9 @@ async def build_services(
             network_id,
             config.l1,
         )
-        store_services: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
+        store_services: tuple[Service, ...] = (
+            (leadership, follower, aggregator.auditor, eager, store.signing_blocks) if is_kept else ()
+        )
         yield Services(
             heights=heights,
             sets=sets,
@@ -257,11 +257,10 @@ async def build_services(
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
-            background=(store, uptime, signing_blocks, *store_services),
+            background=(store, uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,
-            signing_blocks=signing_blocks,
         )
 
 

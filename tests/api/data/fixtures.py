@@ -31,12 +31,12 @@ from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.events.feed import EventFeed
 from warpseal.icm.obstacles import MessageObstacles
-from warpseal.messages.signing_blocks import SigningBlocks
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
+from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.source import UsageSource
 from warpseal.validators.forecast.service import ForecastService

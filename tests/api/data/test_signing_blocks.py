@@ -9,15 +9,17 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.api.data.fixtures import DataApiSetup, client_of
+from tests.api.data.fixtures import DataApiSetup
 from tests.api.data.test_webhooks import TOKEN, call, client
 from tests.store.fixtures import sqlite_url, store_at
 from warpseal.api.data.evm_chains import EvmChainServices
+from warpseal.api.data.signing_block_endpoints import MAX_SIGNING_BLOCKS
 from warpseal.api.http.access import UsageAccess
-from warpseal.messages.signing_blocks import MAX_SIGNING_BLOCKS, SigningBlocks
 from warpseal.resources.aliases import ChainAliases
 from warpseal.store.schema import SIGNING_BLOCKS
-from warpseal.store.store import Store
+from warpseal.store.settings import StoreSettings
+from warpseal.store.store import Store, open_store
+from warpseal.store.url import OFF
 from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 
 BLOCKS = "/v1/signing-blocks"
@@ -38,7 +40,7 @@ def setup_of(store: Store, token: str = TOKEN) -> DataApiSetup:
     aliases.add_chain(CHAIN, 43_117)
     aliases.add_alias(CHAIN, "games")
     return DataApiSetup(
-        signing_blocks=SigningBlocks(store.signing_blocks),
+        signing_blocks=store.signing_blocks,
         evm=EvmChainServices(aliases),
         usage_access=UsageAccess(admin_token=token),
     )
@@ -144,7 +146,7 @@ async def test_the_number_of_blocks_is_limited(store: Store) -> None:
 
 
 async def test_a_daemon_without_a_store_has_no_blocks() -> None:
-    async with client_of(
-        DataApiSetup(usage_access=UsageAccess(admin_token=TOKEN)), headers={"authorization": f"Bearer {TOKEN}"}
-    ) as session:
-        assert (await call(session, "GET", BLOCKS, 404))["code"] == "signing_blocks_not_enabled"
+    async with open_store(StoreSettings(url=OFF), None) as store, client(setup_of(store)) as session:
+        for method, body in (("GET", None), ("POST", RULE)):
+            error = await call(session, method, BLOCKS, 503, body)
+            assert (error["code"], "store-url is off" in error["message"]) == ("store_down", True)

@@ -154,17 +154,6 @@ class EventsNotEnabled(WarpsealError):
         super().__init__("events not enabled: this daemon has no store, which has the event log", setting="store-url")
 
 
-class SigningBlocksNotEnabled(WarpsealError):
-    """The request needs the signing blocks, and this daemon has no store."""
-
-    code = "signing_blocks_not_enabled"
-    http_status = 404
-
-    def __init__(self) -> None:
-        text = "signing blocks not enabled: this daemon has no store, which has the signing blocks"
-        super().__init__(text, setting="store-url")
-
-
 class UsageNotEnabled(WarpsealError):
     """The request needs the usage of RPC routes, which this daemon does not record."""
 

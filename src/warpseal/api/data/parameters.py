@@ -45,6 +45,7 @@ _EVM_DIGITS: Final = 40
 _ACCOUNT_TEXT: Final = re.compile(rf"0[xX][0-9a-fA-F]{{{_EVM_DIGITS}}}")
 _ALIASES: Final = ("P", "X", "C")
 _MAX_SHOWN: Final = 64
+_MAX_REASON_CHARACTERS: Final = 300
 
 Value = int | str | bytes | tuple[str | bytes, ...]
 Read = Callable[[str, str], Value]
@@ -365,15 +366,12 @@ EVENT_FILTERS: Final = (
 
 WEBHOOK_URL: Final = replace(AFTER, name="url", description="Where events are sent.", required=True)
 
-_MAX_REASON_CHARACTERS: Final = 300
-
 
 def _read_reason(name: str, text: str) -> str:
     """Return a reason that an error may quote. Raises InvalidRequest."""
-    if not text.isprintable() or len(text) > _MAX_REASON_CHARACTERS:
-        raise InvalidRequest(name, f"expected at most {_MAX_REASON_CHARACTERS} printable characters")
-    if RETRIED.search(text):
-        raise InvalidRequest(name, f"published clients retry on these words of an error: {RETRIED.pattern}")
+    if not text.isprintable() or len(text) > _MAX_REASON_CHARACTERS or RETRIED.search(text):
+        words = f"without the words on which published clients retry: {RETRIED.pattern}"
+        raise InvalidRequest(name, f"expected at most {_MAX_REASON_CHARACTERS} printable characters, {words}")
     return text
 
 

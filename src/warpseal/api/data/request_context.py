@@ -84,12 +84,10 @@ class RequestContext(Struct, frozen=True):
             fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
         except msgspec.DecodeError as error:
             raise UndecodableBody("body", str(error)) from None
-        pairs = [
-            (name, text) for name, value in fields.items() for text in ([value] if isinstance(value, str) else value)
-        ]
-        return dict(
-            read_query(self.operation.parameters, pairs, ignore_unknown=self.api_settings.ignore_unknown_fields)
-        )
+        texts = {name: [value] if isinstance(value, str) else value for name, value in fields.items()}
+        pairs = [(name, text) for name, values in texts.items() for text in values]
+        ignore_unknown = self.api_settings.ignore_unknown_fields
+        return dict(read_query(self.operation.parameters, pairs, ignore_unknown=ignore_unknown))
 
     async def page_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page: its own parameters, or those that its page token carries.

@@ -5,7 +5,6 @@ Source of truth: OpenAPI 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -116,8 +115,7 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_signing_paths(),
         **_service_paths(),
         **history,
-        **_webhook_paths(),
-        **_signing_block_paths(),
+        **_admin_paths(),
         **describe_node_paths(),
         **describe_gateway_paths(),
         **describe_pages(),
@@ -209,39 +207,32 @@ def _signing_paths() -> Paths:
     return describe_paths(_SIGNING, operations)
 
 
-def _webhook_paths() -> Paths:
-    """Return the descriptions of the webhooks."""
+def _admin_paths() -> Paths:
+    """Return the descriptions of the webhooks and of the signing blocks, which need the admin token."""
     add = "Send events to a URL from now on; only this response has the secret that signs the requests."
     test = "Send a request without events; if that succeeds, a webhook that fails or is paused continues."
-    fields = {parameter.name: parameter.schema for parameter in WEBHOOKS.parameters}
-    body = {"type": "object", "properties": fields, "required": ["url"]}
-    operations = (
+    body, block_body = (
+        {
+            "type": "object",
+            "properties": {field.name: field.schema for field in operation.parameters},
+            "required": [field.name for field in operation.parameters if field.required],
+        }
+        for operation in (WEBHOOKS, SIGNING_BLOCKS)
+    )
+    webhooks = (
         OperationRow("get", WEBHOOKS.path, "listWebhooks", "All webhooks.", {200: WebhookList, **_ERRORS}),
         OperationRow("post", WEBHOOKS.path, "addWebhook", add, {201: Webhook, **_ERRORS}, body=body),
         OperationRow("delete", WEBHOOK.path, "removeWebhook", "Send no more events.", {200: Webhook, **_ERRORS}),
         OperationRow("post", WEBHOOK_TEST.path, "testWebhook", test, {200: WebhookDelivery, **_ERRORS}),
     )
-    return _describe_admin_paths(EVENT_LOG, operations)
-
-
-def _signing_block_paths() -> Paths:
-    """Return the descriptions of the signing blocks."""
-    add = "Disable signing for a source chain, a destination, a sender or a message, on all daemons of the store."
-    remove = "Sign such messages again."
-    block, blocks = SIGNING_BLOCK.path, SIGNING_BLOCKS.path
-    fields = {parameter.name: parameter.schema for parameter in SIGNING_BLOCKS.parameters}
-    body = {"type": "object", "properties": fields, "required": list(fields)}
-    operations = (
-        OperationRow("get", blocks, "listSigningBlocks", "All signing blocks.", {200: SigningBlockList, **_ERRORS}),
-        OperationRow("post", blocks, "addSigningBlock", add, {201: SigningBlock, **_ERRORS}, body=body),
-        OperationRow("delete", block, "removeSigningBlock", remove, {200: SigningBlock, **_ERRORS}),
+    block, blocks = {200: SigningBlock, **_ERRORS}, {200: SigningBlockList, **_ERRORS}
+    created, disable = {201: SigningBlock, **_ERRORS}, "Disable signing, on all daemons of the store."
+    signing_blocks = (
+        OperationRow("get", SIGNING_BLOCKS.path, "listSigningBlocks", "All signing blocks.", blocks),
+        OperationRow("post", SIGNING_BLOCKS.path, "addSigningBlock", disable, created, body=block_body),
+        OperationRow("delete", SIGNING_BLOCK.path, "removeSigningBlock", "Enable signing again.", block),
     )
-    return _describe_admin_paths(_SIGNING, operations)
-
-
-def _describe_admin_paths(tag: str, operations: Iterable[OperationRow]) -> Paths:
-    """Return the descriptions of operations that need the admin token."""
-    paths = describe_paths(tag, operations)
+    paths = {**describe_paths(EVENT_LOG, webhooks), **describe_paths(_SIGNING, signing_blocks)}
     for described in (operation for item in paths.values() for operation in item.values()):
         described |= {"security": [{ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
     return paths
