@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from tests.chains.evm.icm_logs import NETWORK_ID, Message
 from tests.eventually import until
@@ -61,10 +60,10 @@ class MemoryDatabase:
     def status(self) -> StoreStatus:
         return StoreStatus("memory", True)
 
-    async def fetch(self, query: object, wait_s: float) -> list[SimpleNamespace]:
+    async def read(self, query: object, wait_s: float) -> list[tuple[object, ...]]:
         if self.is_down:
             raise StoreDown("set by the test")
-        return [SimpleNamespace(_mapping=asdict(block)) for block in self.blocks]
+        return list(map(astuple, self.blocks))
 
 
 async def with_blocks(*blocks: SigningBlock) -> SigningBlocks:

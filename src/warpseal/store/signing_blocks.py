@@ -18,7 +18,7 @@ from warpseal.runtime.locks import AsyncLock
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.schema import SIGNING_BLOCKS
-from warpseal.store.statements import inserter, replacing
+from warpseal.store.statements import Prepared, inserter, replacing
 from warpseal.store.url import OFF
 from warpseal.store.values import SigningBlock
 
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
 _COLUMNS: Final = SIGNING_BLOCKS.c
+_READ: Final = Prepared(lambda _: select(SIGNING_BLOCKS).order_by(_COLUMNS.created_at, _COLUMNS.kind, _COLUMNS.value))
 _NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
 
 
@@ -59,10 +60,10 @@ class SigningBlocks:
 
     async def load(self) -> Sequence[SigningBlock]:
         """Read all blocks and return them, oldest first. Raises StoreDown."""
-        query = select(SIGNING_BLOCKS).order_by(_COLUMNS.created_at, _COLUMNS.kind, _COLUMNS.value)
+        wait_s = self._database.settings.load_timeout_s
         async with self._reading:
-            rows = await self._database.fetch(query, self._database.settings.load_timeout_s)
-            blocks = [SigningBlock(**row._mapping) for row in rows]
+            rows = await self._database.read(lambda connection: _READ.fetch(connection, ()), wait_s)
+            blocks = [SigningBlock(*row) for row in rows]
             self._blocks = {(block.kind, block.value): block for block in blocks}
         return blocks
 
