@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from warpseal.cli.process import Command
-from warpseal.cli.running_daemon import add_address_arguments, call_as_admin
+from warpseal.cli.webhook import add_admin_arguments, call_as_admin
 from warpseal.store.values import SigningBlockKind
 
 _VALUES: Final = """
@@ -36,7 +36,7 @@ def _command(method: str, description: str) -> Command:
             parser.add_argument("value", metavar="VALUE")
         if method == "POST":
             parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for callers")
-        add_address_arguments(parser)
+        add_admin_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
         path = f"/{args.kind}/{quote(args.value, safe='')}" if method == "DELETE" else ""

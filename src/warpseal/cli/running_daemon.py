@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Final
 
 from warpseal.cli.serve import add_config_arguments, config_file
-from warpseal.config.load import find_data_dir, find_value
+from warpseal.config.load import find_data_dir
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
 
@@ -73,23 +72,6 @@ def get_response(
             return error.code, error.read()
     except (OSError, HTTPException, ValueError) as error:
         raise StartupError(f"no answer from {url}{path}: {getattr(error, 'reason', error)}") from None
-
-
-def call_as_admin(
-    args: argparse.Namespace, method: str, path: str, fields: Mapping[str, str] | None, timeout_s: float = _TIMEOUT_S
-) -> Any:
-    """Return the JSON of a response to a call with the admin token of the configuration. Raises StartupError."""
-    token = find_value("admin-token", config_file(args), None, os.environ)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    body = None if fields is None else json.dumps(fields).encode()
-    status, content = get_response(find_url(args), path, headers, timeout_s, body, method)
-    try:
-        response = json.loads(content)
-        if status >= HTTPStatus.BAD_REQUEST:
-            raise StartupError(str(response["message"]))
-    except (ValueError, KeyError, TypeError):
-        raise StartupError(f"the daemon answered {status}: is it another version?") from None
-    return response
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:

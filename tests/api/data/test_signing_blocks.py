@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,10 +14,13 @@ import pytest
 
 from tests.api.data.fixtures import DataApiSetup
 from tests.api.data.test_webhooks import TOKEN, call, client
+from tests.api.fixtures import serving
+from tests.api.http.test_access import KEY, secrets_with
 from tests.store.fixtures import sqlite_url, store_at
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.signing_block_endpoints import MAX_SIGNING_BLOCKS
 from warpseal.api.http.access import UsageAccess
+from warpseal.cli.main import main
 from warpseal.resources.aliases import ChainAliases
 from warpseal.store.schema import SIGNING_BLOCKS
 from warpseal.store.settings import StoreSettings
@@ -150,3 +156,16 @@ async def test_a_daemon_without_a_store_has_no_blocks() -> None:
         for method, body in (("GET", None), ("POST", RULE)):
             error = await call(session, method, BLOCKS, 503, body)
             assert (error["code"], "store-url is off" in error["message"]) == ("store_down", True)
+
+
+async def test_the_command_sends_an_api_key_if_the_daemon_requires_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPSEAL_ADMIN_TOKEN", TOKEN)
+    setup = replace(setup_of(store), key_store=secrets_with()).with_data(require_api_key=True)
+    async with serving(setup.app(), setup.settings) as server:
+        words = ["block", "list", "--url", server.url]
+        assert await asyncio.to_thread(main, words) == 1
+        assert "API key" in capsys.readouterr().err
+        assert await asyncio.to_thread(main, [*words, "--api-key", KEY]) == 0
+        assert json.loads(capsys.readouterr().out) == {"signingBlocks": []}
