@@ -71,8 +71,9 @@ from warpseal.l1.errors import (
     TransactionNotFound,
 )
 from warpseal.l1.request import PresentStatement, SupersededStatement
-from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, UndecodableTransaction
+from warpseal.messages.errors import InvalidSigningSubnet, NoMessage, SigningBlocked, UndecodableTransaction
 from warpseal.store.errors import CursorExpired, StoreDown
+from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
 from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
@@ -140,6 +141,7 @@ SAMPLES: tuple[WarpsealError, ...] = (
     QuorumNotReached(NEVER, at_deadline=True),
     QuorumNotReached(NEVER, at_deadline=False),
     QuorumImpossible(NEVER),
+    SigningBlocked(SigningBlock(SigningBlockKind.SENDER, "0x00", "a bug", 1)),
     TransactionNotFound("t"),
     TransactionNotFound("t", "Processing"),
     NoMessage("DisableL1ValidatorTx"),

@@ -27,6 +27,7 @@ from tests.aggregation.fixtures import (
     refuses,
     request,
     signature,
+    signs,
     silent,
     wrong,
 )
@@ -63,6 +64,39 @@ def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_
     assert deadline - INEXACT_NOW > settings.max_timeout_s
     assert settings.timeout_s(settings.remaining_s(deadline, INEXACT_NOW)) == settings.max_timeout_s
     assert settings.timeout_s(settings.remaining_s(INEXACT_NOW - 1, INEXACT_NOW)) == 0.001
+
+
+def test_no_signature_leaves_that_was_forbidden_while_validators_were_asked_or_later() -> None:
+    async def main() -> None:
+        setup, forbidden = AggregatorSetup(members([1] * 5)), set[UnsignedMessage]()
+
+        def check_allowed(subject: UnsignedMessage) -> None:
+            if subject in forbidden:
+                raise UnknownChain("forbidden by the test")
+
+        deps = replace(setup.deps, check_allowed=check_allowed)
+        service = SignatureAggregator(deps, NETWORK_ID, AggregationSettings(), executor=InlineExecutor(), clock=now)
+        setup.network.scripts = dict.fromkeys(range(1, 6), signs(1.0))
+        asking = asyncio.create_task(service.aggregate(request()))
+        await asyncio.sleep(0.5)
+        forbidden.add(message())
+        with pytest.raises(UnknownChain):
+            await asking
+        # The result that did not leave is kept.
+        forbidden.clear()
+        aggregation = await service.aggregate(request())
+        assert aggregation.cached
+        assert service.first_signed == aggregation.signed_message
+        forbidden.add(message())
+        requests = len(setup.network.asked_numbers())
+        for refused in (request(), request(stored_only=True), request(is_pinned=True)):
+            with pytest.raises(UnknownChain):
+                await service.aggregate(refused)
+        no_message = service.first_signed is None
+        assert (no_message, len(setup.network.asked_numbers())) == (True, requests)
+        assert await service.aggregate(request(about=message(b"another")))
+
+    run(main())
 
 
 def test_a_message_that_is_signed_ahead_waits_for_callers_of_others_and_serves_its_own() -> None:

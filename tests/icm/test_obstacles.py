@@ -15,10 +15,12 @@ from tests.icm.test_retry import MESSAGE_V1, OLD, sent
 from warpseal.chains.evm.icm_events import ChangeKind
 from warpseal.icm import obstacles
 from warpseal.icm.obstacles import MessageObstacles
+from warpseal.icm.resources import IcmSignature
 from warpseal.icm.retry import JoinedMessage
 from warpseal.index.evm.records import MessageChange
 from warpseal.resources.base import UNSET
 from warpseal.resources.text import hex_text
+from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
 PENDING = JoinedMessage(sent(), None)
@@ -55,6 +57,17 @@ async def test_the_warp_message_is_built_from_its_row(message: Message) -> None:
     expected = 50_000 + 375_750 + 1_024 * (len(unsigned.raw) // 32 + 1) + 35 * len(unsigned.payload) + 2_500
     assert block.delivery_gas.required == str(expected)
     assert (block.delivery_gas.block_limit, block.resent_at) == ("15000000", 1_100)
+
+
+async def test_a_blocked_message_says_so_and_why() -> None:
+    rule = SigningBlock(SigningBlockKind.SENDER, "0x00", "the bridge has a bug", 1)
+    lookups = silent_obstacles()
+    lookups.find_block = lambda message: rule
+    for block in (*await lookups.outline([PENDING]), await lookups.describe(PENDING, CHANGES, None)):
+        assert block is not UNSET
+        assert block.signature == IcmSignature(state="blocked", reason="the bridge has a bug")
+        assert block.retry is not UNSET
+        assert (block.retry.action, rule.reason in block.retry.text) == ("none", True)
 
 
 async def test_a_destination_that_hangs_costs_its_own_keys_alone(monkeypatch: pytest.MonkeyPatch) -> None:

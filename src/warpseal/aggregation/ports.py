@@ -119,7 +119,10 @@ class ShareArchive(Protocol):
 
 
 class AggregationDeps(Struct, frozen=True):
-    """All of the above. on_shortfall: called when a round ends without the quorum of a caller."""
+    """All of the above. on_shortfall: called when a round ends without the quorum of a caller.
+
+    check_allowed: raises an error if no signature of a message may be made or handed out.
+    """
 
     peers: PeerClient
     heights: ProposedHeightSource
@@ -131,3 +134,4 @@ class AggregationDeps(Struct, frozen=True):
     metrics: AggregationMetrics
     archive: ShareArchive
     on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None
+    check_allowed: Callable[[UnsignedMessage], None] = lambda message: None

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from random import Random
 from time import perf_counter
@@ -33,7 +34,7 @@ from warpseal.metrics.samples import CacheSample
 from warpseal.runtime.tracing import Span, Trace, active_trace
 from warpseal.usage.response_times import bucket_of
 from warpseal.warp.ids import MessageID, SubnetID, id_text
-from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal.warp.quorum_shortfall import QuorumShortfall
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
@@ -101,7 +102,7 @@ class SignatureAggregator:
     auditor: verifies pinned shares while its `run` runs; without it shares are verified only when they are needed.
     admission: says whether a caller waits.
     recent: the aggregations that ended last, without those that were in memory; last_hour has their counts by minute.
-    first_signed: the first signed message.
+    check_allowed: raises an error if no signature of a message may be made or handed out.
     """
 
     def __init__(
@@ -121,7 +122,8 @@ class SignatureAggregator:
         self._unix_clock = unix_clock
         self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
         self.last_hour: Final = LastHour()
-        self.first_signed: bytes | None = None
+        self.check_allowed: Final = deps.check_allowed
+        self._first_signed: bytes | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
         self._shares = ShareCache(settings.signature_cache_size, self._memory)
@@ -157,7 +159,8 @@ class SignatureAggregator:
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         """Return the signed message that a request asks for.
 
-        Raises InvalidTimeout; what Resolver.resolve raises; QuorumImpossible, QuorumNotReached, StoreDown.
+        Raises InvalidTimeout; what Resolver.resolve and `check_allowed` raise; QuorumImpossible, QuorumNotReached,
+        StoreDown.
         """
         trace = _RequestTrace(self._clock)
         outcome, reason = _CANCELLED, ""
@@ -166,8 +169,8 @@ class SignatureAggregator:
         try:
             aggregation = await self._aggregate(request, trace)
             outcome = _OK
-            if self.first_signed is None:
-                self.first_signed = aggregation.signed_message
+            if self._first_signed is None:
+                self._first_signed = aggregation.signed_message
         except WarpsealError as error:
             outcome, reason = error.code, str(error)[:_MAX_REASON_CHARACTERS]
             raise
@@ -197,6 +200,15 @@ class SignatureAggregator:
             if log.isEnabledFor(level):
                 seconds = {f"{stage}_s": round(duration_s, 6) for stage, duration_s in stages.items()}
                 log.log(level, "aggregation", extra={"outcome": outcome, **trace.fields(), **seconds})
+
+    @property
+    def first_signed(self) -> bytes | None:
+        """The first signed message; None before it, and while it may not be handed out."""
+        if self._first_signed is not None:
+            with suppress(WarpsealError):
+                self.check_allowed(SignedMessage.parse(self._first_signed).unsigned)
+                return self._first_signed
+        return None
 
     def open_message_ids(self) -> frozenset[MessageID]:
         """Return the messages that validators are asked to sign now."""
@@ -230,6 +242,7 @@ class SignatureAggregator:
         )
         caller = trace.caller = Caller(resolved, goal, self._clock, request.is_ahead)
         caller.stages["validators"] = self._clock() - trace.started_at
+        self.check_allowed(message)
         if request.is_pinned:
             self._pinned.pin(message)
         result = self._results.find(message.id, validators.digest, goal, loop.time())
@@ -237,6 +250,8 @@ class SignatureAggregator:
         if result is None:
             try:
                 result = await self._rounds.collect(caller)
+                # It may be forbidden since validators were asked.
+                self.check_allowed(message)
             except (QuorumNotReached, QuorumImpossible) as error:
                 if request.refusal is not None:
                     raise request.refusal from None

@@ -67,6 +67,9 @@ COMMANDS = {
     ("key", "create"): ("key.CREATE", "create an API key"),
     ("key", "list"): ("key.LIST", "list the API keys"),
     ("key", "revoke"): ("key.REVOKE", "revoke an API key"),
+    ("block", "add"): ("block.ADD", "disable signing for a chain, a destination, a sender or a message"),
+    ("block", "list"): ("block.LIST", "list the messages for which signing is disabled, and why"),
+    ("block", "remove"): ("block.REMOVE", "enable signing again"),
     ("webhook", "add"): ("webhook.ADD", "send events to a URL"),
     ("webhook", "list"): ("webhook.LIST", "list the webhooks and their last deliveries"),
     ("webhook", "remove"): ("webhook.REMOVE", "send no more events to a URL"),
@@ -87,6 +90,7 @@ GROUPS = {
     "message": "Warp messages and P-Chain transactions",
     "icm": "ICM (Teleporter) messages between EVM chains",
     "key": "API keys of callers",
+    "block": "signing blocks: messages that are not signed",
     "webhook": "URLs to which events are sent",
     "store": "stored signatures: contents, backup, import, check",
 }

@@ -1,13 +1,16 @@
-"""`warpseal webhook add|list|remove|test`: calls of a running daemon with its admin token, whose JSON is printed."""
+"""`warpseal webhook add|list|remove|test`; and how a command calls the running daemon with its admin token."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from typing import Final
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
 from urllib.parse import quote
 
+from warpseal.api.http.access import KEY_HEADERS
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import add_address_arguments, find_url, get_response
 from warpseal.cli.serve import config_file
@@ -24,6 +27,28 @@ _FILTERS: Final = {
 }
 
 
+def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `call_as_admin`."""
+    parser.add_argument("--api-key", metavar="KEY", help="API key, if the daemon requires one as well")
+    add_address_arguments(parser)
+
+
+def call_as_admin(args: argparse.Namespace, method: str, path: str, fields: Mapping[str, str] | None) -> Any:
+    """Return the JSON of a response to a call with the admin token of the configuration. Raises StartupError."""
+    token = find_value("admin-token", config_file(args), None, os.environ)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    headers |= {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
+    body = None if fields is None else json.dumps(fields).encode()
+    status, content = get_response(find_url(args), path, headers, _TIMEOUT_S, body, method)
+    try:
+        response = json.loads(content)
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise StartupError(str(response["message"]))
+    except (ValueError, KeyError, TypeError):
+        raise StartupError(f"the daemon answered {status}: is it another version?") from None
+    return response
+
+
 def _command(method: str, about: str, argument: str = "", suffix: str = "") -> Command:
     """Return a command that calls a path. argument: the id of a webhook, or the target of a new one; none: all."""
 
@@ -33,21 +58,13 @@ def _command(method: str, about: str, argument: str = "", suffix: str = "") -> C
             parser.add_argument(argument, metavar=argument.upper(), help="of the webhook: its id, or a URL")
         for flag, name in _FILTERS.items() if argument == "target" else ():
             parser.add_argument(f"--{flag}", metavar=flag.upper(), help=f"only these events; {name} of GET /v1/events")
-        add_address_arguments(parser)
+        add_admin_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
-        token = find_value("admin-token", config_file(args), None, os.environ)
         path = "/v1/webhooks" + (f"/{quote(args.id, safe='')}{suffix}" if argument == "id" else "")
         filters = {name: text for flag, name in _FILTERS.items() if (text := getattr(args, flag, None))}
-        body = json.dumps({"url": args.target, **filters}).encode() if argument == "target" else None
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        status, content = get_response(find_url(args), path, headers, _TIMEOUT_S, body, method)
-        try:
-            response = json.loads(content)
-            if status >= 400:
-                raise StartupError(str(response["message"]))
-        except (ValueError, KeyError, TypeError):
-            raise StartupError(f"the daemon answered {status}: is it another version?") from None
+        fields = {"url": args.target, **filters} if argument == "target" else None
+        response = call_as_admin(args, method, path, fields)
         print(json.dumps(response, indent=2))
         return 1 if "error" in response else 0
 

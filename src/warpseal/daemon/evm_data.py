@@ -21,6 +21,7 @@ from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.icm.obstacles import MessageObstacles
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.messages.signing_blocks import subjects
 from warpseal.resources.chains import PrimaryChains
 from warpseal.runtime.lazy import LazyModule
 from warpseal.upstream.endpoint import EvmChain
@@ -94,6 +95,7 @@ class EvmDataServices:
             self._upstreams.upstream.chain_rpc,
             partial(denies_calls, self._config),
             self._network_id,
+            find_block=lambda message: services.store.signing_blocks.find(subjects(message)),
         )
 
     async def report_messages(self, services: Services) -> None:

@@ -35,6 +35,7 @@ from warpseal.ops.health.checks import (
     indexer_check,
     peer_checks,
     quorum_check,
+    signing_blocks_check,
 )
 from warpseal.ops.health.registry import HealthRegistry, not_shown
 from warpseal.ops.logs.loggers import DaemonLoggers
@@ -152,6 +153,7 @@ class NodeApi:
             monitor.check(),
             *(chain_check(chain, self._readiness_of, config.health.max_lag_s, now) for chain in chains),
             database_check(services.store.status),
+            signing_blocks_check(services.store.signing_blocks.blocking_error),
             *peer_checks(
                 network, services.subnet_tracker, services.underfunded, services.upgrades.untested, config.peers, now
             ),

@@ -25,6 +25,7 @@ from warpseal.l1.context import L1Deps
 from warpseal.l1.follower.follower import PChainFollower
 from warpseal.l1.prefetch import EagerDeps, EagerSigner
 from warpseal.l1.service import L1MessageService
+from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
@@ -41,6 +42,7 @@ from warpseal.peers.network import PeerNetwork
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import WorkerThreads
+from warpseal.store.errors import StoreDown
 from warpseal.store.locks import Leadership
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import OFF
@@ -159,6 +161,8 @@ async def build_services(
             open_store(config.store, identity.folder, on_commit=metrics.observe_commit)
         )
         log.debug("store opened", extra={"url": store.status().url})
+        with suppress(StoreDown):
+            await store.signing_blocks.load()
         event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
         chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
@@ -191,6 +195,7 @@ async def build_services(
             metrics=metrics,
             archive=store.archive,
             on_shortfall=event_sources.on_shortfall,
+            check_allowed=partial(check_allowed, store.signing_blocks),
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.
@@ -237,7 +242,9 @@ async def build_services(
             network_id,
             config.l1,
         )
-        store_services: tuple[Service, ...] = (leadership, follower, aggregator.auditor, eager) if is_kept else ()
+        store_services: tuple[Service, ...] = (
+            (leadership, follower, aggregator.auditor, eager, store.signing_blocks) if is_kept else ()
+        )
         yield Services(
             heights=heights,
             sets=sets,

@@ -198,6 +198,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
                     usage=None if usage is None else usage.source,
                     forecasts=forecasts,
                     events=feed,
+                    signing_blocks=services.store.signing_blocks,
                     icm=None if evm_services is None else evm_services.build_obstacles(services),
                 )
 

@@ -41,6 +41,8 @@ from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.text import account_text, hex_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.archive import Archive
+from warpseal.store.errors import StoreDown
+from warpseal.store.values import SigningBlock
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import decode_number
 from warpseal.warp.codec import MalformedMessage
@@ -65,7 +67,10 @@ _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 
 
 class MessageObstacles(Struct):
-    """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds."""
+    """Used from one event loop. denies_calls: whether nodes of a chain execute no calls. now: Unix seconds.
+
+    find_block: of SigningBlocks; raises StoreDown.
+    """
 
     aggregator: SignatureAggregator
     archive: Archive
@@ -75,6 +80,7 @@ class MessageObstacles(Struct):
     denies_calls: Callable[[ChainID], bool]
     network_id: int
     now: Callable[[], float] = time.time
+    find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None
     _flights: SingleFlight[bytes, WarpsealBlock] = field(default_factory=SingleFlight)
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
@@ -107,6 +113,9 @@ class MessageObstacles(Struct):
                     last = self.aggregator.last_shortfall(warp_message.id)
                     is_signed = None if signed is None else warp_message.id in signed
                     signature = _describe_signature(last, is_open=warp_message.id in open_ids, is_signed=is_signed)
+                    with suppress(StoreDown):
+                        if (rule := self.find_block(warp_message)) is not None:
+                            signature = IcmSignature(state="blocked", reason=rule.reason)
                     block = replace(block, signature=signature)
             # A page need not have its messages twice.
             retry = advise_retry(message, block, self.now())

@@ -11,7 +11,7 @@ from warpseal.warp.quorum_shortfall import MissingSigner
 
 MessageState = Literal["sent", "received", "failed"]
 """How far a message has come that is not executed. received: it has no body, so that there is nothing to execute."""
-SignatureState = Literal["signed", "collecting", "impossible", "not_asked"]
+SignatureState = Literal["signed", "collecting", "impossible", "not_asked", "blocked"]
 RetryAction = Literal["retry_execution", "none", "wait", "top_up", "resend", "sign_again", "raise_gas"]
 
 
@@ -19,6 +19,7 @@ class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
     """The signature of a message, with weights in the set with which the destination verifies it.
 
     missing: the heaviest validators that have not signed, at most 50; left out in lists and if the message is signed.
+    reason: why the operator has blocked the signature.
     """
 
     state: SignatureState
@@ -26,6 +27,7 @@ class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
     required_weight: str | UnsetType = UNSET
     total_weight: str | UnsetType = UNSET
     missing: tuple[MissingSigner, ...] | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
 
 
 class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):

@@ -48,6 +48,10 @@ def advise_retry(message: JoinedMessage, block: WarpsealBlock, now: float) -> Ic
     signature = block.signature
     if signature is UNSET:
         return UNSET
+    if signature.state == "blocked":
+        return IcmRetry(
+            action="none", text=f"The operator of the daemon has disabled its signature: {signature.reason}"
+        )
     if signature.state == "signed" and signature.missing is UNSET:
         return _advise_delivery(block)
     if signature.state == "signed":

@@ -7,7 +7,7 @@ that a request would raise is part of the explanation; a check whose result is n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -33,6 +33,7 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.l1_messages import L1ValidatorRegistration, L1ValidatorWeight, SubnetToL1Conversion
+from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner
 from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 
@@ -160,6 +161,7 @@ class Explainer(Struct, frozen=True):
     heights: ProposedHeight
     sets: ValidatorSets
     archive: Archive
+    check_allowed: Callable[[UnsignedMessage], None]
 
     async def explain(self, request: L1Request, deadline: float) -> Explanation:
         """Return the explanation of a request; a lookup that takes longer than `deadline` is not known."""
@@ -229,6 +231,10 @@ class _Explanation:
         self._check(
             "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
         )
+        try:
+            self._services.check_allowed(attestation.message)
+        except WarpsealError as error:
+            self._check("signing_allowed", False, str(error))
         manager = attestation.manager_chain_id
         subnet_id = await self._try(self._components.find_subnet(manager))
         await self._add_justification(attestation, subnet_id)

@@ -26,6 +26,7 @@ from warpseal.l1.origins import FoundOrigin
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.validity import NO_NODE_ANSWERED, Superseded, cancel_when_superseded
+from warpseal.messages.errors import SigningBlocked
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import HeightTooNew
@@ -54,7 +55,8 @@ class L1MessageService:
         self._aggregator = deps.aggregator
         self._on_signed = deps.on_signed
         self._sets = deps.sets
-        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive)
+        check_allowed = deps.aggregator.check_allowed
+        self._explainer = Explainer(self._components, deps.heights, deps.sets, deps.store.archive, check_allowed)
         self._settings = settings
         self._limits = limits
 
@@ -194,6 +196,8 @@ class L1MessageService:
                 choice = HeightChoice(height, "epoch")
                 context = SigningContext(located, attestation, at_least, subnet_id, choice, quorum)
                 stored = await self._aggregate_stored(request, context)
+        except SigningBlocked:
+            raise
         except (WarpsealError, TimeoutError):
             return None
         if stored is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warpseal.errors import RETRY_LATER_S, InvalidRequest, WarpsealError
+from warpseal.store.values import SigningBlock
 
 
 class InvalidSigningSubnet(InvalidRequest):
@@ -37,3 +38,14 @@ class UndecodableTransaction(WarpsealError):
 
     def __init__(self, tx_id: str, reason: str) -> None:
         super().__init__(f"transaction {tx_id} cannot be read: {reason}", tx_hash=tx_id, reason=reason)
+
+
+class SigningBlocked(WarpsealError):
+    """The operator has disabled signing for the source chain, the destination, the sender or the id of the message."""
+
+    code = "signing_blocked"
+    http_status = 403
+
+    def __init__(self, block: SigningBlock) -> None:
+        text = f"the operator has disabled signing for {block.kind} {block.value}: {block.reason}"
+        super().__init__(text, kind=str(block.kind), value=block.value, reason=block.reason)

@@ -43,7 +43,7 @@ else:
     alembic_script = LazyModule("alembic.script")
 
 # Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
 # As Alembic makes it.

@@ -256,3 +256,13 @@ WEBHOOKS: Final = Table(
     Column("id", Text, primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )
+
+# Messages that are not signed. kind: a SigningBlockKind; value: its text in one form.
+SIGNING_BLOCKS: Final = Table(
+    "signing_blocks",
+    METADATA,
+    Column("kind", String(16), primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)

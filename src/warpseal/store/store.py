@@ -13,6 +13,7 @@ from warpseal.store.events import EventLog
 from warpseal.store.l1_records import L1Records
 from warpseal.store.migrate import MIGRATIONS, Migrations
 from warpseal.store.settings import StoreSettings
+from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.url import StoreKind, resolve_url
 from warpseal.store.writer import CommitObserver
@@ -31,6 +32,7 @@ class Store:
         self.events = EventLog(database)
         self.l1 = L1Records(database)
         self.observed = UptimeRows(database)
+        self.signing_blocks = SigningBlocks(database)
         self.run = database.run
         self.confirm_start = database.confirm_start
         self.status = database.status

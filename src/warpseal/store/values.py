@@ -253,3 +253,24 @@ class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     subnet_id: str | UnsetType = UNSET
     message_id: str | UnsetType = UNSET
     data: Any
+
+
+class SigningBlockKind(StrEnum):
+    """What a message has in common with a signing block."""
+
+    SOURCE_CHAIN = "source-chain"
+    DESTINATION = "destination"
+    SENDER = "sender"
+    MESSAGE_ID = "message-id"
+
+
+class SigningBlock(Struct, frozen=True, rename="camel"):
+    """A rule of the operator: messages with this value are not signed. createdAt: Unix seconds.
+
+    value: a blockchain id in base58-check, or the hex of an address or a message id, with 0x and in lower case.
+    """
+
+    kind: SigningBlockKind
+    value: str
+    reason: str
+    created_at: int

@@ -36,6 +36,7 @@ from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.ports import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
+from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.source import UsageSource
 from warpseal.validators.forecast.service import ForecastService
@@ -98,6 +99,7 @@ class DataApiSetup:
     forecasts: ForecastService | None = None
     events: EventFeed | None = None
     icm: MessageObstacles | None = None
+    signing_blocks: SigningBlocks | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> ASGIApp:
@@ -106,7 +108,8 @@ class DataApiSetup:
             services = DataServices(self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices)
             services = replace(services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm)
             services = replace(services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases)
-            gate.open(replace(services, forecasts=self.forecasts, events=self.events, icm=self.icm))
+            services = replace(services, forecasts=self.forecasts, events=self.events, icm=self.icm)
+            gate.open(replace(services, signing_blocks=self.signing_blocks))
         api = DataApi(gate, self.settings, self.data, self.clock, self.clock, self.usage_access, stopping=self.stopping)
         routes = [*api.routes(), *api.metrics_routes()]
         return Starlette(

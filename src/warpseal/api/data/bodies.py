@@ -20,6 +20,7 @@ from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, Un
 from warpseal.resources.blocks import PrimaryNetworkBlock
 from warpseal.resources.evm import CollectibleBalance, DeployedContract, Erc1155Transfer, IcmStatus, NftToken
 from warpseal.resources.transactions import CChainTransaction, PChainTransaction, XChainTransaction
+from warpseal.store.values import SigningBlock
 
 
 class ChainInfo(Resource, frozen=True, gc=False, kw_only=True):
@@ -108,6 +109,12 @@ class EvmFeature(StrEnum):
     NFT_INDEXING = "nftIndexing"
     WEBHOOKS = "webhooks"
     TELEPORTER = "teleporter"
+
+
+class SigningBlockList(Resource, frozen=True, gc=False, kw_only=True):
+    """All signing blocks, oldest first."""
+
+    signing_blocks: tuple[SigningBlock, ...]
 
 
 class NetworkToken(Resource, frozen=True, gc=False, kw_only=True):

@@ -312,6 +312,11 @@ WEBHOOKS: Final = replace(
 WEBHOOK: Final = replace(WEBHOOKS, path="/v1/webhooks/{webhookId}", method="DELETE")
 WEBHOOK_TEST: Final = replace(WEBHOOKS, path="/v1/webhooks/{webhookId}:test", method="POST")
 
+SIGNING_BLOCKS: Final = replace(
+    EVENTS, name="signingBlocks", path="/v1/signing-blocks", list_parameters=lambda: p.BLOCK_FIELDS
+)
+SIGNING_BLOCK: Final = replace(SIGNING_BLOCKS, path="/v1/signing-blocks/{kind}/{value}", method="DELETE")
+
 OPERATIONS: Final = (
     *(TRANSACTIONS, BLOCKS, BLOCKCHAIN, CHAIN_IDS, REWARDS, VALIDATOR, FORECAST),
     *(EVM_CHAIN, EVM_CHAINS, EVM_BLOCK, ERC1155_TRANSFERS, COLLECTIBLES, DEPLOYMENTS, TOKENS, TOKEN, REINDEX),

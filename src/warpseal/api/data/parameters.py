@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.api.data.bodies import EvmFeature, TimeInterval, UsageGrouping
+from warpseal.api.http.error_response import RETRIED
 from warpseal.api.signing.errors import ConflictingSpellings
 from warpseal.api.signing.request_fields import unknown_field
 from warpseal.chains.ids import Address, parse_address
@@ -23,7 +24,7 @@ from warpseal.errors import InvalidRequest
 from warpseal.resources.base import CurrencyCode, PrimaryNetworkTxType, SortOrder, ValidationStatusType
 from warpseal.resources.evm import IcmStatus
 from warpseal.resources.queries import TimeRange
-from warpseal.store.values import EventType
+from warpseal.store.values import EventType, SigningBlockKind
 from warpseal.usage.countries import CONTINENTS, COUNTRIES, TOR, UNKNOWN
 from warpseal.warp.ids import MalformedID, id_text, parse_id, parse_node_id
 
@@ -44,6 +45,7 @@ _EVM_DIGITS: Final = 40
 _ACCOUNT_TEXT: Final = re.compile(rf"0[xX][0-9a-fA-F]{{{_EVM_DIGITS}}}")
 _ALIASES: Final = ("P", "X", "C")
 _MAX_SHOWN: Final = 64
+_MAX_REASON_CHARACTERS: Final = 300
 
 Value = int | str | bytes | tuple[str | bytes, ...]
 Read = Callable[[str, str], Value]
@@ -363,6 +365,22 @@ EVENT_FILTERS: Final = (
 )
 
 WEBHOOK_URL: Final = replace(AFTER, name="url", description="Where events are sent.", required=True)
+
+
+def _read_reason(name: str, text: str) -> str:
+    """Return a reason that an error may quote. Raises InvalidRequest."""
+    if not text.isprintable() or len(text) > _MAX_REASON_CHARACTERS or RETRIED.search(text):
+        words = f"without the words on which published clients retry: {RETRIED.pattern}"
+        raise InvalidRequest(name, f"expected at most {_MAX_REASON_CHARACTERS} printable characters, {words}")
+    return text
+
+
+BLOCK_KIND: Final = replace(_enum("kind", "What blocked messages have in common.", SigningBlockKind), required=True)
+BLOCK_FIELDS: Final = (
+    BLOCK_KIND,
+    replace(AFTER, name="value", description="The chain, sender or message.", required=True),
+    replace(AFTER, name="reason", description="Why, for callers.", read=_read_reason, required=True),
+)
 
 USAGE_FILTERS: Final = (
     _filter("responseCode", "Only responses with this HTTP status; 101: calls on WebSockets."),

@@ -27,10 +27,11 @@ from warpseal.api.data.parameters import (
 )
 from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
+from warpseal.api.http.request_body import read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.signing.errors import ConflictingSpellings
+from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
@@ -76,6 +77,18 @@ class RequestContext(Struct, frozen=True):
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
         query = self.request.query_params.multi_items()
         return read_query(self.operation.parameters, query, ignore_unknown=self.api_settings.ignore_unknown_fields)
+
+    async def read_fields(self) -> dict[str, Any]:
+        """Return the fields of a JSON body as `parameters` returns those of a query. Raises InvalidRequest."""
+        body = await read_body(self.request.scope, self.request.receive, self.api_settings)
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
+        except msgspec.DecodeError as error:
+            raise UndecodableBody("body", str(error)) from None
+        texts = {name: [value] if isinstance(value, str) else value for name, value in fields.items()}
+        pairs = [(name, text) for name, values in texts.items() for text in values]
+        ignore_unknown = self.api_settings.ignore_unknown_fields
+        return dict(read_query(self.operation.parameters, pairs, ignore_unknown=ignore_unknown))
 
     async def page_query(self, subject: bytes) -> PageQuery:
         """Return the request for a page: its own parameters, or those that its page token carries.

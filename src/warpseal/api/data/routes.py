@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         nft_endpoints,
         primary_context,
         request_context,
+        signing_block_endpoints,
         staking_endpoints,
         tps_endpoint,
         usage_endpoint,
@@ -47,6 +48,7 @@ else:
     nft_endpoints = LazyModule("warpseal.api.data.nft_endpoints")
     primary_context = LazyModule("warpseal.api.data.primary_context")
     request_context = LazyModule("warpseal.api.data.request_context")
+    signing_block_endpoints = LazyModule("warpseal.api.data.signing_block_endpoints")
     staking_endpoints = LazyModule("warpseal.api.data.staking_endpoints")
     tps_endpoint = LazyModule("warpseal.api.data.tps_endpoint")
     usage_endpoint = LazyModule("warpseal.api.data.usage_endpoint")
@@ -86,7 +88,7 @@ class DataApi:
         self._stopping = stopping or asyncio.Event()
 
     def routes(self) -> list[Route]:
-        """Return the routes of endpoints 3 to 16, of the forecast, of ICM messages, of events and of webhooks."""
+        """Return the routes of endpoints 3 to 16, and those of forecast, ICM messages, events, webhooks and blocks."""
         return [
             self._route(operations.TRANSACTIONS, _of_primary(lambda: chain_endpoints.list_transactions)),
             self._route(operations.BLOCKS, _of_primary(lambda: chain_endpoints.list_blocks)),
@@ -115,6 +117,10 @@ class DataApi:
             self._route(operations.WEBHOOKS, lambda: webhook_endpoints.list_or_add, self._admit_admin, "POST"),
             self._route(operations.WEBHOOK_TEST, lambda: webhook_endpoints.test, self._admit_admin),
             self._route(operations.WEBHOOK, lambda: webhook_endpoints.remove, self._admit_admin),
+            self._route(
+                operations.SIGNING_BLOCKS, lambda: signing_block_endpoints.list_or_add, self._admit_admin, "POST"
+            ),
+            self._route(operations.SIGNING_BLOCK, lambda: signing_block_endpoints.remove, self._admit_admin),
         ]
 
     def metrics_routes(self) -> list[Route]:

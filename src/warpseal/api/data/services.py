@@ -18,6 +18,7 @@ from warpseal.store.api_key import ApiKey
 if TYPE_CHECKING:
     # The ports listen before the libraries of databases are loaded.
     from warpseal.icm.obstacles import MessageObstacles
+    from warpseal.store.signing_blocks import SigningBlocks
     from warpseal.usage.database import MetricsDatabase
     from warpseal.usage.source import UsageSource
     from warpseal.validators.forecast.service import ForecastService
@@ -59,7 +60,7 @@ class DataServices(Struct, frozen=True):
     aliases: other names of blockchains. uptime_source: None if only the node observes validators. indexed: the chains
     that the index has, or is going to have. evm: the EVM chains. metrics_database: None if there is none. usage: None
     if it is not recorded. forecasts: None without validators, as in benchmarks. events: None without a store. icm: None
-    without EVM chains.
+    without EVM chains. signing_blocks: None in benchmarks.
     """
 
     network_id: int
@@ -77,6 +78,7 @@ class DataServices(Struct, frozen=True):
     forecasts: ForecastService | None = None
     events: EventFeed | None = None
     icm: MessageObstacles | None = None
+    signing_blocks: SigningBlocks | None = None
 
     @property
     def is_mainnet(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,12 +12,9 @@ from starlette.responses import Response
 from yarl import URL
 
 from warpseal.api.data.errors import EventsNotEnabled
-from warpseal.api.data.parameters import read_query
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NotFound
-from warpseal.api.http.request_body import read_body
-from warpseal.api.http.responses import NO_STORE, json_response
-from warpseal.api.signing.errors import UndecodableBody
+from warpseal.api.http.responses import unstored_response
 from warpseal.errors import InvalidRequest
 from warpseal.events.feed import EventFeed
 from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, send
@@ -34,7 +31,7 @@ async def list_or_add(context: RequestContext) -> Response:
     if context.request.method == "POST":
         return await _add(context, feed, len(rows))
     webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
-    return _respond(WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks])))
+    return unstored_response(WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks])))
 
 
 async def remove(context: RequestContext) -> Response:
@@ -45,7 +42,7 @@ async def remove(context: RequestContext) -> Response:
     while webhook_id in rows:
         body = rows[webhook_id]
         rows = await feed.log.exchange_webhooks({webhook_id: (body, None)})
-    return _respond(replace(DECODER.decode(body), secret=UNSET))
+    return unstored_response(replace(DECODER.decode(body), secret=UNSET))
 
 
 async def test(context: RequestContext) -> Response:
@@ -58,7 +55,7 @@ async def test(context: RequestContext) -> Response:
     if delivery.error is UNSET and webhook.failing_since is not UNSET:
         resumed = webhook.with_delivery(delivery, failing_since=UNSET, paused_at=UNSET)
         await feed.log.exchange_webhooks({webhook.id: (body, msgspec.json.encode(resumed))})
-    return _respond(delivery)
+    return unstored_response(delivery)
 
 
 async def _load(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
@@ -74,14 +71,7 @@ async def _load(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
 
 
 async def _add(context: RequestContext, feed: EventFeed, count: int) -> Response:
-    body = await read_body(context.request.scope, context.request.receive, context.api_settings)
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
-    except msgspec.DecodeError as error:
-        raise UndecodableBody("body", str(error)) from None
-    pairs = [(name, text) for name, value in fields.items() for text in ([value] if isinstance(value, str) else value)]
-    ignore_unknown = context.api_settings.ignore_unknown_fields
-    values: dict[str, Any] = read_query(context.operation.parameters, pairs, ignore_unknown=ignore_unknown)
+    values = await context.read_fields()
     try:
         url = URL(values["url"])
         if url.scheme not in ("http", "https") or not url.raw_host or len(values["url"]) > _MAX_URL_CHARACTERS:
@@ -100,10 +90,4 @@ async def _add(context: RequestContext, feed: EventFeed, count: int) -> Response
     }
     webhook = msgspec.convert({**values, "cursor": cursor}, Webhook)
     await feed.log.exchange_webhooks({webhook.id: (None, msgspec.json.encode(webhook))})
-    return _respond(webhook, 201)
-
-
-def _respond(body: Any, status: int = 200) -> Response:
-    response = json_response(body, status)
-    response.headers["cache-control"] = NO_STORE
-    return response
+    return unstored_response(webhook, 201)

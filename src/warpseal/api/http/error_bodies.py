@@ -40,6 +40,9 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
     validation_id: str | UnsetType = UNSET
     progress: OriginProgress | UnsetType = UNSET
 
+    kind: str | UnsetType = UNSET
+    value: str | UnsetType = UNSET
+
     field: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     limit_bytes: int | UnsetType = UNSET

@@ -31,7 +31,8 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode
 MIN_RETRY_AFTER_S: Final = 1
 _MAX_CACHED_NAMES: Final = 1_024
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
-_RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+RETRIED: Final = re.compile(r"threshold|no signatures|signature weight is insufficient", re.IGNORECASE)
+"""In a text, one of these makes published clients retry."""
 # Reasons for which the reference says that it could not connect.
 _UNREACHED: Final = frozenset(
     {"not_connected", "no_address", "private_address", "wrong_identity", "inactive", "no_bls_key"}
@@ -110,7 +111,7 @@ def _kebab_text(error: WarpsealError) -> str:
     if error.reference_text is None:
         field = error.field if isinstance(error, UnknownField) else kebab_name(error.field)
         return f"{field}: {error.reason}"
-    return error.reference_text if _RETRIED.search(error.reason) else f"{error.reference_text}: {error.reason}"
+    return error.reference_text if RETRIED.search(error.reason) else f"{error.reference_text}: {error.reason}"
 
 
 def with_kebab_names(value: Any) -> Any:

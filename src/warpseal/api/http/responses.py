@@ -36,6 +36,13 @@ def json_response(body: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(body), status, media_type=JSON)
 
 
+def unstored_response(body: Any, status: int = 200) -> Response:
+    """Return a body that msgspec encodes, for a client that must not store it."""
+    response = json_response(body, status)
+    response.headers["cache-control"] = NO_STORE
+    return response
+
+
 class EncodedBody:
     """The body of a response; one that is kept is compressed once for all clients."""
 

@@ -34,7 +34,7 @@ class NodeApiSettings:
         "",
         "admin-token",
         secret,
-        "bearer token for /ext/admin, webhooks, usage-readers admin; unset: this machine, no webhooks (never a flag)",
+        "bearer token for /ext/admin and usage-readers admin (unset: this machine), webhooks and blocks; never a flag",
         "TOKEN",
         group=Group.HTTP,
         is_secret=True,

@@ -162,6 +162,8 @@ _PATH_PARAMETERS: Final = {
     "tokenId": describe_text("A token's id, decimal."),
     "messageId": describe_text("A message's id in its messengers, hex or base58-check."),
     "webhookId": describe_text("A webhook's id."),
+    "kind": describe_text("source-chain, destination, sender or message-id."),
+    "value": describe_text("The chain, sender or message of a signing block."),
     "txHash": describe_text("A P-Chain transaction's id, base58-check or hex."),
     "asset": describe_text("The name of a file."),
 }

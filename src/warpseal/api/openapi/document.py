@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from warpseal.api.data.bodies import SigningBlockList
 from warpseal.api.data.operations import (
     EVENT_LOG,
     EVENTS,
@@ -17,6 +18,8 @@ from warpseal.api.data.operations import (
     METRICS_API,
     OPERATIONS,
     PRIMARY_NETWORK,
+    SIGNING_BLOCK,
+    SIGNING_BLOCKS,
     SUBNETS,
     USAGE,
     WEBHOOK,
@@ -71,13 +74,14 @@ from warpseal.api.status.probe_bodies import Health, Readiness
 from warpseal.delivery.preflight import PreflightAnswer
 from warpseal.events.webhooks import Webhook, WebhookDelivery, WebhookList
 from warpseal.l1.explain import Explanation
+from warpseal.store.values import SigningBlock
 from warpseal.version import __version__
 
 _V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 _V1_VERIFY: Final = "/v1/signatureAggregator/{network}/verify"
 _ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 401, 403, 404, 429, 500, 502, 503), Error)
 _METRICS_API_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 429, 500, 502, 503), MetricsApiError)
-_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 404, 413, 429, 500, 502, 503, 504), KebabError)
+_KEBAB_ERRORS: Final[dict[int, Content]] = dict.fromkeys((400, 403, 404, 413, 429, 500, 502, 503, 504), KebabError)
 _SIGNING: Final = "Signature Aggregator"
 _SERVICE: Final = "Service"
 _TAGS: Final = {
@@ -111,7 +115,7 @@ def document(network: RunningNetwork | None = None) -> dict[str, Any]:
         **_signing_paths(),
         **_service_paths(),
         **history,
-        **_webhook_paths(),
+        **_admin_paths(),
         **describe_node_paths(),
         **describe_gateway_paths(),
         **describe_pages(),
@@ -143,7 +147,7 @@ _RESOURCES: Final = dict.fromkeys(
         *(AggregateSignaturesRequest, SignedMessage, SignedL1Message, Explanation, KebabSignedMessage),
         *(Health, Readiness),
         *(VerifyRequest, PreflightAnswer),
-        *(Webhook, WebhookDelivery, WebhookList),
+        *(Webhook, WebhookDelivery, WebhookList, SigningBlock, SigningBlockList),
         *(StatusDocument, Error, KebabError, MetricsApiError),
         *RESOURCES,
     )
@@ -203,19 +207,32 @@ def _signing_paths() -> Paths:
     return describe_paths(_SIGNING, operations)
 
 
-def _webhook_paths() -> Paths:
-    """Return the descriptions of the webhooks."""
+def _admin_paths() -> Paths:
+    """Return the descriptions of the webhooks and of the signing blocks, which need the admin token."""
     add = "Send events to a URL from now on; only this response has the secret that signs the requests."
     test = "Send a request without events; if that succeeds, a webhook that fails or is paused continues."
-    fields = {parameter.name: parameter.schema for parameter in WEBHOOKS.parameters}
-    body = {"type": "object", "properties": fields, "required": ["url"]}
-    operations = (
+    body, block_body = (
+        {
+            "type": "object",
+            "properties": {field.name: field.schema for field in operation.parameters},
+            "required": [field.name for field in operation.parameters if field.required],
+        }
+        for operation in (WEBHOOKS, SIGNING_BLOCKS)
+    )
+    webhooks = (
         OperationRow("get", WEBHOOKS.path, "listWebhooks", "All webhooks.", {200: WebhookList, **_ERRORS}),
         OperationRow("post", WEBHOOKS.path, "addWebhook", add, {201: Webhook, **_ERRORS}, body=body),
         OperationRow("delete", WEBHOOK.path, "removeWebhook", "Send no more events.", {200: Webhook, **_ERRORS}),
         OperationRow("post", WEBHOOK_TEST.path, "testWebhook", test, {200: WebhookDelivery, **_ERRORS}),
     )
-    paths = describe_paths(EVENT_LOG, operations)
+    block, blocks = {200: SigningBlock, **_ERRORS}, {200: SigningBlockList, **_ERRORS}
+    created, disable = {201: SigningBlock, **_ERRORS}, "Disable signing, on all daemons of the store."
+    signing_blocks = (
+        OperationRow("get", SIGNING_BLOCKS.path, "listSigningBlocks", "All signing blocks.", blocks),
+        OperationRow("post", SIGNING_BLOCKS.path, "addSigningBlock", disable, created, body=block_body),
+        OperationRow("delete", SIGNING_BLOCK.path, "removeSigningBlock", "Enable signing again.", block),
+    )
+    paths = {**describe_paths(EVENT_LOG, webhooks), **describe_paths(_SIGNING, signing_blocks)}
     for described in (operation for item in paths.values() for operation in item.values()):
         described |= {"security": [{ADMIN_TOKEN: []}], "x-compute-units": WEBHOOKS.units}
     return paths

@@ -166,6 +166,11 @@ def database_check(status: Callable[[], StoreStatus]) -> HealthCheck:
     return HealthCheck("database", lambda: CheckOutcome(error=read()), _GLOBAL, degraded=degraded)
 
 
+def signing_blocks_check(error: Callable[[], str | None]) -> HealthCheck:
+    """Return the check that the signing blocks were read, before which nothing is signed."""
+    return HealthCheck("signing-blocks", blocking_error=error)
+
+
 def diskspace_check(folder: Path, settings: HealthSettings) -> HealthCheck:
     """Return the check of the disk of a folder, or of its nearest parent that exists.
 

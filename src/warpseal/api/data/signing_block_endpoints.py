@@ -1,0 +1,60 @@
+"""Signing blocks: the administrator adds, lists and removes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from warpseal.api.data import parameters as p
+from warpseal.api.data.bodies import SigningBlockList
+from warpseal.api.data.request_context import RequestContext
+from warpseal.api.http.errors import NotFound
+from warpseal.api.http.responses import unstored_response
+from warpseal.errors import InvalidRequest
+from warpseal.resources.text import hex_text
+from warpseal.store.values import SigningBlock, SigningBlockKind
+from warpseal.warp.ids import id_text
+
+MAX_SIGNING_BLOCKS: Final = 1_000
+
+
+async def list_or_add(context: RequestContext) -> Response:
+    """GET or POST /v1/signing-blocks."""
+    store = context.services.signing_blocks
+    assert store is not None
+    if context.request.method == "GET":
+        return unstored_response(SigningBlockList(signing_blocks=tuple(await store.load())))
+    fields = await context.read_fields()
+    kind = SigningBlockKind(fields["kind"])
+    value = await _read_value(context, kind, fields["value"])
+    if len(await store.load()) >= MAX_SIGNING_BLOCKS:
+        raise InvalidRequest("value", f"there are {MAX_SIGNING_BLOCKS} signing blocks already: remove one")
+    block = SigningBlock(kind, value, fields["reason"], int(context.now))
+    await store.add(block)
+    return unstored_response(block, 201)
+
+
+async def remove(context: RequestContext) -> Response:
+    """DELETE /v1/signing-blocks/{kind}/{value}."""
+    store, texts = context.services.signing_blocks, context.request.path_params
+    assert store is not None
+    kind = SigningBlockKind(str(p.BLOCK_KIND.read("kind", texts["kind"])))
+    value = await _read_value(context, kind, texts["value"])
+    block = next((block for block in await store.load() if (block.kind, block.value) == (kind, value)), None)
+    if block is None:
+        raise NotFound(f"no signing block of {kind} {value}; GET /v1/signing-blocks lists all")
+    await store.remove(block)
+    return unstored_response(block)
+
+
+async def _read_value(context: RequestContext, kind: SigningBlockKind, text: str) -> str:
+    """Return a value in its one form. Raises InvalidRequest."""
+    if kind is SigningBlockKind.SENDER:
+        return hex_text(p.read_account("value", text))
+    if kind is SigningBlockKind.MESSAGE_ID:
+        return hex_text(p.read_id("value", text))
+    chain_id = await context.services.evm.find_id(text)
+    if chain_id is None:
+        raise InvalidRequest("value", "no blockchain id, and no EVM chain id or alias of a chain that is served here")
+    return id_text(chain_id)

@@ -1,0 +1,86 @@
+"""Signing blocks: the rules of the operator about messages that are not signed.
+
+Each daemon of a store holds all of them in memory, and reads them again every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from msgspec.structs import asdict
+from sqlalchemy import select
+
+from warpseal.runtime.locks import AsyncLock
+from warpseal.store.database import Database
+from warpseal.store.errors import StoreDown
+from warpseal.store.schema import SIGNING_BLOCKS
+from warpseal.store.statements import Prepared, inserter, replacing
+from warpseal.store.url import OFF
+from warpseal.store.values import SigningBlock
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 1.0
+_COLUMNS: Final = SIGNING_BLOCKS.c
+_READ: Final = Prepared(lambda _: select(SIGNING_BLOCKS).order_by(_COLUMNS.created_at, _COLUMNS.kind, _COLUMNS.value))
+_NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
+
+
+class SigningBlocks:
+    """Used from one event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # A read that began before a change must not end after the read that follows the change.
+        self._reading = AsyncLock()
+        # By kind and value. None until the store has answered: no block may be missed. Without a store there is none.
+        self._blocks: Mapping[tuple[str, str], SigningBlock] | None = {} if database.status().url == OFF else None
+
+    def blocking_error(self) -> str | None:
+        """Return why nothing is signed; None once the blocks were read."""
+        return _NOT_READ if self._blocks is None else None
+
+    def find(self, subjects: Iterable[tuple[str, str]]) -> SigningBlock | None:
+        """Return a block of one of these kinds and values, if there is one. Raises StoreDown until they were read."""
+        blocks = self._blocks
+        if blocks is None:
+            raise StoreDown(_NOT_READ)
+        return next((blocks[subject] for subject in subjects if subject in blocks), None) if blocks else None
+
+    async def run(self) -> None:
+        """Read the blocks again and again, until cancelled; the last ones hold while the store is down."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            with suppress(StoreDown):
+                await self.load()
+
+    async def load(self) -> Sequence[SigningBlock]:
+        """Read all blocks and return them, oldest first. Raises StoreDown."""
+        wait_s = self._database.settings.load_timeout_s
+        async with self._reading:
+            rows = await self._database.read(lambda connection: _READ.fetch(connection, ()), wait_s)
+            blocks = [SigningBlock(*row) for row in rows]
+            self._blocks = {(block.kind, block.value): block for block in blocks}
+        return blocks
+
+    async def add(self, block: SigningBlock) -> None:
+        """Add a block, or replace the one of its kind and value; it is in force on return. Raises StoreDown."""
+        row = asdict(block)
+        await self._database.write(
+            lambda connection: connection.execute(
+                replacing(inserter(connection.dialect.name)(SIGNING_BLOCKS).values(**row))
+            )
+        )
+        log.info("signing blocked", extra=row)
+        await self.load()
+
+    async def remove(self, block: SigningBlock) -> None:
+        """Remove a block. Raises StoreDown."""
+        same = SIGNING_BLOCKS.delete().where(_COLUMNS.kind == block.kind, _COLUMNS.value == block.value)
+        await self._database.write(lambda connection: connection.execute(same))
+        log.info("signing unblocked", extra=asdict(block))
+        await self.load()
