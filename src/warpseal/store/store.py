@@ -21,7 +21,7 @@ STORE_NAME: Final = "store.db"
 
 
 class Store:
-    """The data that outlives the process. `async with` opens and closes it; `run` keeps its lock in between."""
+    """The data that outlives the process. `async with` opens and closes it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -31,7 +31,6 @@ class Store:
         self.events = EventLog(database)
         self.l1 = L1Records(database)
         self.observed = UptimeRows(database)
-        self.run = database.run
         self.confirm_start = database.confirm_start
         self.status = database.status
         self.leadership = database.leadership
