@@ -46,8 +46,8 @@ class PostgresServer:
     """A server in a folder of its own. It can be stopped, paused and started again; databases survive that."""
 
     def __init__(self) -> None:
-        self._folder = _reachable_folder()
-        self._user = _unprivileged_user()
+        self._folder = reachable_folder()
+        self._user = unprivileged_user()
         self._data = self._folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count()
@@ -95,11 +95,11 @@ class PostgresServer:
     def pause(self) -> None:
         """Freeze the server and all its processes: connections stay open without a reply."""
         os.kill(self.pid, signal.SIGSTOP)
-        _signal_all(_children_of(self.pid), signal.SIGSTOP)
+        signal_all(children_of(self.pid), signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        _signal_all([*_children_of(self.pid), self.pid], signal.SIGCONT)
+        signal_all([*children_of(self.pid), self.pid], signal.SIGCONT)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -222,7 +222,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
-def _reachable_folder() -> Path:
+def reachable_folder() -> Path:
     """Return a new folder that every user can reach; short, because a socket path has at most 107 bytes."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next(
@@ -233,7 +233,7 @@ def _reachable_folder() -> Path:
     return folder
 
 
-def _unprivileged_user() -> pwd.struct_passwd:
+def unprivileged_user() -> pwd.struct_passwd:
     """Return the user that runs the server, which refuses root: the current one, or for root an unprivileged one."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
@@ -243,7 +243,7 @@ def _unprivileged_user() -> pwd.struct_passwd:
         return max(pwd.getpwall(), key=lambda entry: entry.pw_uid)
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """Return the server's own processes; each has a session of its own, so that no group reaches them."""
     return [child for child, parent in _processes() if parent == pid]
 
@@ -261,7 +261,7 @@ def _processes() -> Iterator[tuple[int, int]]:
         yield int(child), int(parent)
 
 
-def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
