@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,12 +40,13 @@ def missing_programs() -> list[str]:
 
 @dataclass
 class Member:
-    """One server, and the Patroni that runs it."""
+    """One server, and the Patroni that runs it. public_port: where the other members reach it."""
 
     name: str
     folder: Path
     port: int
     rest_port: int
+    public_port: int
     patroni: subprocess.Popen[bytes] | None = None
 
     def url(self, host: str = "127.0.0.1") -> str:
@@ -62,17 +63,22 @@ class Member:
 
 @dataclass
 class Cluster:
-    """A running cluster."""
+    """Three members, which `start` starts."""
 
     folder: Path
-    members: list[Member] = field(default_factory=list)
+    members: list[Member] = field(init=False)
     etcd_port: int = 0
     _etcd: subprocess.Popen[bytes] | None = None
 
-    @property
-    def url(self) -> str:
-        """The URL with all servers, as libpq reads it."""
-        hosts = ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+    def __post_init__(self) -> None:
+        self.members = []
+        for number in range(3):
+            port = _free_port()
+            self.members.append(Member(f"pg{number}", self.folder / f"pg{number}", port, _free_port(), port))
+
+    def url(self, ports: Iterable[int] = ()) -> str:
+        """Return the URL with all servers, as libpq reads it. ports: where they are reached."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports or (member.port for member in self.members))
         return f"postgresql://postgres:quiet@{hosts}/{_DATABASE}"
 
     def start(self) -> None:
@@ -90,12 +96,9 @@ class Cluster:
         ]
         words += ["--listen-client-urls", client, "--advertise-client-urls", client]
         self._etcd = self._run(words, "etcd")
-        for number in range(3):
-            member = Member(f"pg{number}", self.folder / f"pg{number}", _free_port(), _free_port())
+        for member in self.members:
             member.folder.mkdir()
             _own(member.folder)
-            self.members.append(member)
-        for member in self.members:
             (member.folder / "patroni.yml").write_text(json.dumps(self._config(member)))
             self.start_member(member)
             _wait(lambda: self.primary() is not None, "primary")
@@ -168,7 +171,7 @@ class Cluster:
             )
 
     def _config(self, member: Member) -> dict[str, object]:
-        rest, server = f"127.0.0.1:{member.rest_port}", f"127.0.0.1:{member.port}"
+        rest = f"127.0.0.1:{member.rest_port}"
         users = {"superuser": "postgres", "replication": "replicator", "rewind": "rewinder"}
         dcs = {
             "ttl": _TTL_S,
@@ -195,8 +198,8 @@ class Cluster:
                 "pg_hba": ["host all all 127.0.0.1/32 md5", "host replication all 127.0.0.1/32 md5"],
             },
             "postgresql": {
-                "listen": server,
-                "connect_address": server,
+                "listen": f"127.0.0.1:{member.port}",
+                "connect_address": f"127.0.0.1:{member.public_port}",
                 "data_dir": str(member.folder / "data"),
                 "bin_dir": str(_BINARIES),
                 "pgpass": str(member.folder / "pgpass"),
@@ -212,13 +215,12 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """Run a cluster."""
+def new_cluster() -> Iterator[Cluster]:
+    """Return a cluster that is not started, and end it."""
     folder = reachable_folder()
     _own(folder)
     cluster = Cluster(folder)
     try:
-        cluster.start()
         yield cluster
     except BaseException:
         print(cluster.log())

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from tests.eventually import until
-from tests.failover.cluster import INSTALL, Cluster, Member, connect, missing_programs, running_cluster
+from tests.failover.cluster import INSTALL, Cluster, Member, connect, missing_programs, new_cluster
 from tests.failover.load import Load, usage_total
 from tests.indexer.evm.indexing import entry, indexing, written_hashes
 from tests.indexer.evm.killed import served_chain
@@ -96,18 +96,19 @@ class FenceProbe:
 
 async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        cluster = stack.enter_context(running_cluster())
+        cluster = stack.enter_context(new_cluster())
+        await asyncio.to_thread(cluster.start)
         network = await stack.enter_async_context(run_network(PLAN))
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         keys = {
-            "store-url": cluster.url,
-            "metrics-db-url": cluster.url,
+            "store-url": cluster.url(),
+            "metrics-db-url": cluster.url(),
             "gateway-nodes": {"base-url": network.node_uri},
         }
         file = write_config_file(network, tmp_path, keys)
         chain = served_chain()
         (node,) = await stack.enter_async_context(serving_evm(EvmReplayNode(chain, tip=0)))
-        index = IndexSettings(cluster.url)
+        index = IndexSettings(cluster.url())
         indexer = await stack.enter_async_context(indexing(tmp_path, [entry(chain, node)], store=index))
         daemon = await stack.enter_async_context(start_command("serve", "--config", file))
         url, _ = await daemon.listening()
