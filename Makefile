@@ -82,7 +82,7 @@ $(GENERATORS): $(wildcard tests/clients/generated/* examples/*/*) | $(STAMP)
 	npm ci --prefix $(VENV)/generated/examples/typescript --silent --no-audit --no-fund --ignore-scripts
 	touch $(GENERATORS)
 
-# A PostgreSQL primary that is killed under load, and daemons in three regions; needs Patroni and etcd, and takes ten minutes.
+# A PostgreSQL primary that is killed under load, and daemons in three regions; needs Patroni and etcd.
 test-failover: $(STAMP)
 	$(BIN)/pytest tests/failover/failover.py tests/failover/regions.py --capture=no
 

@@ -178,7 +178,7 @@ class Cluster:
             "loop_wait": 1,
             "retry_timeout": 3,
             # A primary whose processes have ended is replaced at once.
-            "master_start_timeout": 0,
+            "primary_start_timeout": 0,
             # What was committed is on a standby, which alone becomes the next primary.
             "synchronous_mode": True,
             "postgresql": {

@@ -31,6 +31,7 @@ DELAY_S = 0.04
 QUORUM = 67
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=400, epoch_blocks=0)
 PATIENCE_S = 90.0
+STORE_WAIT_S = 1.0
 LEASES = "SELECT name, process FROM {} WHERE expires_at > clock_timestamp() AND NOT is_shared ORDER BY name"
 
 
@@ -78,13 +79,14 @@ class Region:
         """Return whether the daemon follows the P-Chain for all."""
         return bool((await self.ready())["follower"]["leader"])
 
-    async def sign(self, message: SimMessage) -> str:
-        """Return the signed message."""
+    async def sign(self, message: SimMessage) -> tuple[str, float]:
+        """Return the signed message, and the seconds that it took."""
+        began = monotonic()
         body = {"message": message.unsigned.raw.hex()}
         async with self.session.post(self.url + AGGREGATE_PATH, json=body) as response:
             assert response.status == 200, await response.text()
             signed: str = (await response.json())["signed-message"]
-        return signed
+        return signed, monotonic() - began
 
 
 @dataclass
@@ -95,6 +97,9 @@ class World:
     network: SimulatedNetwork
     regions: list[Region]
     messages: list[SimMessage]
+    # Responses that took less than a second, and others.
+    shared: int = 0
+    late: int = 0
 
     @property
     def running(self) -> list[Region]:
@@ -114,14 +119,22 @@ class World:
         return any(leaders)
 
     async def check(self) -> None:
-        """Assert that a message which one daemon signs is answered by all others without any validator."""
+        """Assert that a message which one daemon signs is answered by all others without any validator.
+
+        A daemon waits a second for a commit, and for a read: responses that took longer are only counted.
+        """
         for region in self.running:
             message = self.messages.pop()
-            signed = await region.sign(message)
+            signed, first_s = await region.sign(message)
             verify_signed_message(self.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM)
-            before = count_signature_requests(self.network)
-            assert [await other.sign(message) for other in self.running] == [signed] * len(self.running)
-            assert count_signature_requests(self.network) == before
+            for other in self.running:
+                before = count_signature_requests(self.network)
+                again, seconds = await other.sign(message)
+                if max(first_s, seconds) < STORE_WAIT_S:
+                    assert (again, count_signature_requests(self.network)) == (signed, before)
+                    self.shared += 1
+                else:
+                    self.late += 1
 
     def primary_region(self) -> Region:
         """Return the region of the primary."""
@@ -178,6 +191,8 @@ async def test_three_regions_share_signatures_and_survive_the_loss_of_one(tmp_pa
             await lose_link(running, running.regions[number], running.regions[number - 1])
         for region in running.regions:
             await lose_region(running, region)
+        print(f"answered without a validator: {running.shared}; after more than a second: {running.late}")
+        assert running.shared > 10 * running.late
 
 
 async def lose_daemon(running: World, region: Region) -> None:
@@ -202,8 +217,7 @@ async def lose_link(running: World, first: Region, second: Region) -> None:
     await asyncio.sleep(12)
     assert await running.has_leader()
     message = running.messages.pop()
-    signed = [await region.sign(message) for region in running.running]
-    for text in signed:
+    for text, _ in [await region.sign(message) for region in running.running]:
         verify_signed_message(running.network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM)
     is_up = [await region.is_up() for region in running.running]
     print(f"link {first.member.name}-{second.member.name} cut: the store is up in {sum(is_up)} of 3 regions")
@@ -225,7 +239,7 @@ async def lose_region(running: World, region: Region) -> None:
     # Signing goes on at once, although nothing can be stored yet.
     for other in running.running:
         message = running.messages.pop()
-        signed = await other.sign(message)
+        signed, _ = await other.sign(message)
         verify_signed_message(running.network, signed, message.unsigned.raw, message.signing_subnet_id, QUORUM)
     await until(running.cluster.primary, PATIENCE_S)
     await running.until_up()
@@ -243,21 +257,12 @@ async def latencies(running: World) -> dict[str, list[float]]:
     primary = running.primary_region()
     by_kind: dict[str, list[float]] = {}
     for _ in range(10):
-        for region in running.regions:
-            where = "beside the primary" if region is primary else "80 ms from the primary"
+        for number, region in enumerate(running.regions):
             message = running.messages.pop()
-            for kind, asked in (
-                ("new", region),
-                ("signed by another", running.regions[running.regions.index(region) - 1]),
-            ):
-                began = monotonic()
-                await asked.sign(message)
-                at = (
-                    where
-                    if asked is region
-                    else ("beside the primary" if asked is primary else "80 ms from the primary")
-                )
-                by_kind.setdefault(f"{kind}, {at}", []).append(monotonic() - began)
+            for kind, daemon in (("new", region), ("signed by another", running.regions[number - 1])):
+                place = "beside the primary" if daemon is primary else "80 ms from the primary"
+                _, seconds = await daemon.sign(message)
+                by_kind.setdefault(f"{kind}, {place}", []).append(seconds)
     return by_kind
 
 

@@ -131,6 +131,7 @@ class Lease:
         async def attempt() -> NoReturn:
             try:
                 while True:
+                    await self._connected()
                     # The server counts from a later moment.
                     hold_until = asyncio.get_running_loop().time() + _HOLD_S
                     on_attempt(hold_until if await self.try_acquire() else None)
