@@ -90,7 +90,7 @@ class Region:
 
 
 @dataclass
-class World:
+class Deployment:
     """The regions, their cluster, and the network whose messages they sign."""
 
     cluster: Cluster
@@ -150,7 +150,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
+async def run_deployment(folder: Path) -> AsyncIterator[Deployment]:
     """Run everything. The servers replicate over links as well."""
     async with AsyncExitStack() as stack:
         cluster = stack.enter_context(new_cluster())
@@ -174,13 +174,13 @@ async def world(folder: Path) -> AsyncIterator[World]:
             await region.start()
             regions.append(region)
         messages = network.messages_of(network.subnets[-1].subnet_id)
-        world = World(cluster, network, regions, messages)
-        await world.until_up()
-        yield world
+        deployment = Deployment(cluster, network, regions, messages)
+        await deployment.until_up()
+        yield deployment
 
 
 async def test_three_regions_share_signatures_and_survive_the_loss_of_one(tmp_path: Path) -> None:
-    async with world(tmp_path) as running:
+    async with run_deployment(tmp_path) as running:
         await running.check()
         report_latencies(await latencies(running))
         for table, names in (("leases", ["p-chain"]), ("warpseal_metrics.leases", ["usage"])):
@@ -195,7 +195,7 @@ async def test_three_regions_share_signatures_and_survive_the_loss_of_one(tmp_pa
         assert running.shared > 10 * running.late
 
 
-async def lose_daemon(running: World, region: Region) -> None:
+async def lose_daemon(running: Deployment, region: Region) -> None:
     """Kill a daemon, and start it again."""
     was_leader = await region.leads()
     await region.kill()
@@ -208,7 +208,7 @@ async def lose_daemon(running: World, region: Region) -> None:
     await running.check()
 
 
-async def lose_link(running: World, first: Region, second: Region) -> None:
+async def lose_link(running: Deployment, first: Region, second: Region) -> None:
     """Cut the link between two regions: their daemons sign, and have the store again at the end."""
     pairs = [(first, second), (second, first)]
     cut = [region.links[running.regions.index(other)] for region, other in pairs]
@@ -229,7 +229,7 @@ async def lose_link(running: World, first: Region, second: Region) -> None:
     await running.check()
 
 
-async def lose_region(running: World, region: Region) -> None:
+async def lose_region(running: Deployment, region: Region) -> None:
     """Kill the daemon, the server and the Patroni of a region, and start them again."""
     await asyncio.to_thread(wait_for_standbys, running.cluster)
     is_primary = running.cluster.primary() is region.member
@@ -252,7 +252,7 @@ async def lose_region(running: World, region: Region) -> None:
     await running.check()
 
 
-async def latencies(running: World) -> dict[str, list[float]]:
+async def latencies(running: Deployment) -> dict[str, list[float]]:
     """Return seconds by kind of request: new messages, and those that another daemon has signed."""
     primary = running.primary_region()
     by_kind: dict[str, list[float]] = {}

@@ -65,8 +65,13 @@ async def test_a_server_that_is_no_primary_any_more_is_left_and_nothing_is_lost(
         with psycopg.connect(postgres_server.url(), autocommit=True) as session:
             stack.callback(set_read_only, postgres_server, is_read_only=False)
             set_read_only(postgres_server, is_read_only=True)
-            await store.archive.store_signature(message(2), signature(2))
-            assert "read-only" in (store.status().reason or "")
+
+            async def is_refused() -> bool:
+                await store.archive.store_signature(message(2), signature(2))
+                return "read-only" in (store.status().reason or "")
+
+            # A session notices the change a moment later.
+            await until(is_refused)
             # A new session to it is refused.
             await until(lambda: "session is read-only" in (store.status().reason or ""))
             set_read_only(postgres_server, is_read_only=False)
