@@ -83,6 +83,7 @@ $(GENERATORS): $(wildcard tests/clients/generated/* examples/*/*) | $(STAMP)
 	touch $(GENERATORS)
 
 # A PostgreSQL primary that is killed under load, and daemons in three regions; needs Patroni and etcd.
+# `KILLS=3 make test-failover` is a trial.
 test-failover: $(STAMP)
 	$(BIN)/pytest tests/failover/failover.py tests/failover/regions.py --capture=no
 

@@ -134,7 +134,6 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
             old, is_machine = probe.primary(), number % MACHINE_EVERY == MACHINE_EVERY - 1
             killed_at = monotonic()
             cluster.kill(old, with_patroni=is_machine)
-
             await until(partial(probe.first_write, killed_at, old), FAILOVER_S)
             term = probe.first_write(killed_at, old) or term
             elected_at = term[0]
@@ -153,6 +152,7 @@ async def test_a_primary_that_is_killed_under_load_loses_nothing(tmp_path: Path)
         await asyncio.sleep(2)
         loading.cancel()
         await asyncio.wait((loading,))
+        late_writes += probe.late_writes(term[0], monotonic(), term[1])
         report(load, failovers)
         assert load.without_retry == []
         assert late_writes == []
