@@ -17,9 +17,10 @@ OFF: Final = "off"
 """The `store-url` of a daemon that stores nothing."""
 
 _SQLITE_PREFIX: Final = "sqlite:///"
+_POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
+DATABASE_SCHEMES: Final = ("sqlite", *_POSTGRESQL_SCHEMES)
 # As libpq reads it: scheme, user and hosts, database, parameters.
-_POSTGRESQL: Final = re.compile(r"(postgresql|postgres)://([^/?]*)([^?]*)\??(.*)", re.DOTALL)
-DATABASE_SCHEMES: Final = ("sqlite", "postgresql", "postgres")
+_POSTGRESQL: Final = re.compile(rf"({'|'.join(_POSTGRESQL_SCHEMES)})://([^/?]*)([^?]*)\??(.*)", re.DOTALL)
 _HIDDEN: Final = "***"
 
 
