@@ -12,7 +12,7 @@ GENERATORS := $(VENV)/generated/.installed
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/peers tests/protocol
 
-.PHONY: demo install test other lint types imports unit clients packages bench soak docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients test-failover packages bench soak docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -97,6 +97,11 @@ $(GENERATORS): $(wildcard tests/clients/generated/* examples/*/*) | $(STAMP)
 	cp -r examples $(VENV)/generated/examples
 	npm ci --prefix $(VENV)/generated/examples/typescript --silent --no-audit --no-fund --ignore-scripts
 	touch $(GENERATORS)
+
+# A PostgreSQL primary that is killed under load, and daemons in three regions; needs Patroni and etcd.
+# `KILLS=3 make test-failover` is a trial.
+test-failover: $(STAMP)
+	$(BIN)/pytest tests/failover/failover.py tests/failover/regions.py --capture=no
 
 # The wheel, its dependencies and the demo on every supported Python.
 packages: $(STAMP)

@@ -40,13 +40,10 @@ async def daemon(folder: Path, validators: CanonicalValidatorSet) -> AsyncIterat
     store = open_store(StoreSettings(gather_s=0.05), folder)
     with ThreadPoolExecutor(1) as executor:
         async with store:
-            running = asyncio.create_task(store.run())
             setup = AggregatorSetup(validators, archive=store.archive)
             setup.service = SignatureAggregator(setup.deps, NETWORK_ID, AggregationSettings(), executor=executor)
             async with leaves_nothing_open(setup):
                 yield setup, store
-            running.cancel()
-            await asyncio.wait((running,))
 
 
 async def read_archive_entry(

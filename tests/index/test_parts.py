@@ -40,6 +40,7 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import PageRequest, TimeRange, TransactionQuery
 from warpseal.resources.text import hex_text
 from warpseal.resources.transactions import XChainTransaction
+from warpseal.store.engine import server_parameters
 from warpseal.store.migrate import Migrations
 from warpseal.warp.ids import id_text
 
@@ -93,7 +94,8 @@ def test_an_invalid_index_url_is_refused() -> None:
 
 def test_the_search_path_of_a_server_is_the_schema_of_the_index() -> None:
     url = index_url(IndexSettings(url="postgresql://me:secret@/db?host=/run/x&options=-c%20work_mem%3D9MB"), None)
-    assert url.text.endswith("?host=/run/x&options=-c%20work_mem%3D9MB%20-c%20search_path%3Dwarpseal_index")
+    assert url.schema == "warpseal_index"
+    assert server_parameters(url)["options"].endswith(" -c work_mem=9MB")
     assert "secret" not in url.redacted
 
 

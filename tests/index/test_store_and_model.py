@@ -23,6 +23,7 @@ from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.store.access import read_snapshot
 from warpseal.warp.ids import PRIMARY_NETWORK
 
 # The long one goes beyond Etna.
@@ -73,6 +74,11 @@ def file_url(tmp_path: Any) -> str:
 
 def assert_rows_equal_model(connection: Connection, model: Model) -> None:
     """Assert that the rows say what the model says."""
+    with read_snapshot(connection):
+        _assert_rows_equal_model(connection, model)
+
+
+def _assert_rows_equal_model(connection: Connection, model: Model) -> None:
     reading = ReadSession(connection)
     last = reading.rows("SELECT time, supply, fees, active FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1")
     assert tuple(last[0]) == (model.time, model.supply[PRIMARY_NETWORK], model.accrued, model.active())

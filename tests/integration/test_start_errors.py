@@ -130,7 +130,7 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     ),
     "the store has an unknown option": (
         lambda at: {"store-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1"},
-        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid connection option "bogus"',
+        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query parameter: "bogus"',
     ),
     "the store URL is malformed": (
         lambda at: {"store-url": "mysql://me@127.0.0.1/db"},
@@ -143,7 +143,7 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
     ),
     "the index has an unknown option": (
         lambda at: {"index-chains": ["x"], "index-url": "postgresql://me:canary@127.0.0.1:9/db?bogus=1"},
-        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid connection option "bogus"',
+        'the database postgresql://me:***@127.0.0.1:9/db cannot be used: invalid URI query parameter: "bogus"',
     ),
 }
 

@@ -104,7 +104,7 @@ async def run_service(
         evm_logs = {chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded}
         built = _build(config, upstream, evm_logs, store, peers, executor, settings or L1Settings())
         tasks = await stack.enter_async_context(_background())
-        for service in (built.heights, peers, built.tracker, store):
+        for service in (built.heights, peers, built.tracker):
             tasks.create_task(service.run())
         yield L1Setup(
             network, upstream, built.heights, store, built.messages, built.sets, peers, built.aggregator, built.follower

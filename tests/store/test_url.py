@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from warpseal.store import addresses, archive_rows, l1_records
+from warpseal.store.engine import server_parameters
+from warpseal.store.errors import StoreUnusable
 from warpseal.store.statements import Prepared
 from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_url
 
@@ -17,6 +19,12 @@ from warpseal.store.url import MalformedStoreUrl, StoreKind, StoreUrl, redacted_
         ("off", StoreKind.OFF, None, "off"),
         ("sqlite:////var/lib/a%20b.db", StoreKind.SQLITE, Path("/var/lib/a b.db"), "sqlite:////var/lib/a b.db"),
         ("postgresql://u:hush@db:5432/w", StoreKind.POSTGRESQL, None, "postgresql://u:***@db:5432/w"),
+        (
+            "postgresql://u:hush@db1:5432,db2,[::1]:5433/w?target_session_attrs=any",
+            StoreKind.POSTGRESQL,
+            None,
+            "postgresql://u:***@db1:5432,db2,[::1]:5433/w",
+        ),
         ("postgres://db/w", StoreKind.POSTGRESQL, None, "postgresql://db/w"),
         (
             "postgresql://u@/w?host=/run/pg&sslpassword=hush",
@@ -46,6 +54,7 @@ def test_a_url_selects_a_store_and_is_displayed_without_its_secrets(
         "mysql://u:hush@db/w",
         "postgresql://u:hush@db",
         "postgresql://u:hush@db:port/w",
+        "postgresql://u:hush@db:1,other:port/w",
     ],
 )
 def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:
@@ -58,6 +67,18 @@ def test_an_unusable_url_is_refused_without_being_repeated(text: str) -> None:
 def test_passwords_are_removed_from_library_errors() -> None:
     url = StoreUrl.parse("postgresql://u:hu%20sh@db/w?sslpassword=quiet")
     assert url.redact("failed: hu sh, hu%20sh, quiet") == "failed: ***, ***, ***"
+
+
+def test_parameters_of_libpq_are_kept_and_several_hosts_are_searched_for_the_primary() -> None:
+    url = StoreUrl.parse("postgresql://u:hu%40sh@a:1,b/w?sslmode=verify-full&sslrootcert=/ca.pem&connect_timeout=7")
+    parameters = server_parameters(url)
+    expected = {"host": "a,b", "port": "1,", "user": "u", "password": "hu@sh", "dbname": "w", "sslmode": "verify-full"}
+    expected |= {"sslrootcert": "/ca.pem", "connect_timeout": "7", "target_session_attrs": "read-write"}
+    assert parameters.items() >= expected.items()
+    assert "target_session_attrs" not in server_parameters(StoreUrl.parse("postgresql://u@a/w"))
+    with pytest.raises(StoreUnusable, match="correct its URL") as error:
+        server_parameters(StoreUrl.parse("postgresql://u:hush@a,b/w?ssl_mode=hush"))
+    assert "hush" not in str(error.value)
 
 
 STATEMENTS = [

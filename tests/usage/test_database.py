@@ -80,7 +80,7 @@ def test_a_server_gives_it_a_schema_of_its_own() -> None:
     url = metrics_database_url(UsageSettings(url="postgresql://user@host/name"), StoreSettings(), None)
     assert url is not None
     assert url.kind is StoreKind.POSTGRESQL
-    assert url.text.endswith("options=-c%20search_path%3Dwarpseal_metrics")
+    assert url.schema == "warpseal_metrics"
     assert metrics_database_url(UsageSettings(), StoreSettings(), None) is None
 
 

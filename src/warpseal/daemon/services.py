@@ -261,7 +261,7 @@ async def build_services(
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
             upgrades=upgrades,
-            background=(store, uptime, upgrades, *store_services),
+            background=(uptime, upgrades, *store_services),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,

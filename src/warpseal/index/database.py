@@ -86,7 +86,7 @@ def writing_index(
             raise StoreUnusable(url.redacted, os_error_text(error), kind="index") from error
     engine = writing_engine(url, page_bytes)
     if has_lock:
-        lock_while_connected(engine, url.path)
+        lock_while_connected(engine, url)
     if url.kind is StoreKind.SQLITE:
         log_bytes = int(settings.cache_bytes * log_of_cache)
         pragmas = (

@@ -6,17 +6,25 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
-from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.engine import create_private, describe_failure, reading_engine, unusable_reason, writing_engine
-from warpseal.store.errors import StoreInUse, StoreUnusable
-from warpseal.store.locks import ServerLock, find_holder, locked_file, server_failures
+from warpseal.store.engine import (
+    SNAPSHOT,
+    create_private,
+    describe_failure,
+    reading_engine,
+    unusable_reason,
+    writing_engine,
+)
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.locks import ServerLock, find_daemons, find_holder, locked_file, server_failures
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
@@ -24,14 +32,6 @@ if TYPE_CHECKING:
     import psycopg
 else:
     psycopg = LazyModule("psycopg")
-
-_RETRY: Final = Backoff(0.05, 0.05)
-_SERVER_TIMEOUT_S: Final = 1.0
-_USERS: Final = text(
-    "SELECT DISTINCT application_name FROM pg_stat_activity"
-    " WHERE datname = current_database() AND application_name LIKE 'warpseal %'"
-    " AND application_name <> current_setting('application_name') ORDER BY 1"
-)
 
 
 @contextmanager
@@ -72,14 +72,12 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
 
 @contextmanager
 def _opened(
-    url: StoreUrl, build: Callable[[StoreUrl], Engine], *, is_short: bool = False, kind: str = "store"
+    url: StoreUrl, build: Callable[..., Engine], *, is_short: bool = False, kind: str = "store"
 ) -> Iterator[Engine]:
     """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
     _check_file(url, kind)
-    engine = build(url)
-    if url.kind is StoreKind.POSTGRESQL and not is_short:
-        # A command may read everything.
-        event.listen(engine, "connect", _remove_time_limit)
+    # A command may read everything.
+    engine = build(url, is_limited=is_short)
     try:
         yield engine
     except MalformedMessage as error:
@@ -93,40 +91,45 @@ def _opened(
 
 @contextmanager
 def _locked_server(url: StoreUrl) -> Iterator[None]:
-    # The loop runs only to lock and to release, so an interrupt ends the work in between at once.
-    with asyncio.Runner() as runner:
-        lock = ServerLock(url, exclusive=True)
-        try:
-            # A server needs a moment to notice that its last user has ended.
-            with suppress(*server_failures()):
-                runner.run(Retrier(_RETRY, {StoreInUse: "users"}, max_wait_s=_SERVER_TIMEOUT_S).call(lock.acquire))
-            yield
-        finally:
-            runner.run(lock.close())
+    # A thread renews the lease, so an interrupt ends the work of this one at once.
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="store-lock", daemon=True)
+    thread.start()
+    call = partial(asyncio.run_coroutine_threadsafe, loop=loop)
+    lock = ServerLock(url, exclusive=True)
+    work = call(lock.acquire())
+    try:
+        with suppress(*server_failures()):
+            work.result()
+        work = call(lock.run())
+        yield
+    finally:
+        work.cancel()
+        call(lock.close()).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @contextmanager
 def read_snapshot(connection: Connection) -> Iterator[None]:
     """Let all reads inside the block see the store at one moment; keep the block short."""
-    mode = " ISOLATION LEVEL REPEATABLE READ READ ONLY" if connection.dialect.name == "postgresql" else ""
-    connection.exec_driver_sql("BEGIN" + mode)
+    # Earlier statements may have begun a transaction, which is not of one moment.
+    connection.rollback()
+    connection.execution_options(**{SNAPSHOT: True})
     try:
-        yield
+        with connection.begin():
+            yield
     finally:
-        connection.exec_driver_sql("ROLLBACK")
+        connection.execution_options(**{SNAPSHOT: False})
 
 
 def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
     """Return the other processes that use the store now, as far as they are known."""
     if url.path is None:
-        return tuple(connection.execute(_USERS).scalars())
+        return find_daemons(connection)
     pid = find_holder(url.path)
     return () if pid is None else (f"process {pid}",)
-
-
-def _remove_time_limit(session: Any, _: object) -> None:
-    session.execute("SET statement_timeout = 0")
-    session.commit()
 
 
 def _check_file(url: StoreUrl, kind: str = "store") -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError
 
+from warpseal.runtime.process import running
 from warpseal.store.archive_rows import MessageFilter
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
 from warpseal.store.engine import (
@@ -80,10 +81,6 @@ class Database:
 
     async def open(self) -> None:
         """Open it. Raises StartupError."""
-
-    async def run(self) -> None:
-        """Keep its lock until cancelled."""
-        await asyncio.Event().wait()
 
     def confirm_start(self) -> None:
         """Note that the daemon serves: what was kept for the case that it cannot is removed."""
@@ -171,6 +168,7 @@ class ReadWriteDatabase(Database):
                 stack.push_async_callback(self._lock.close)
                 with suppress(*server_failures()):
                     await self._lock.acquire()
+                await stack.enter_async_context(running(self._lock.run()))
             stack.callback(self._engine.dispose)
             await asyncio.to_thread(self._open)
             self._writer.start()
@@ -178,10 +176,6 @@ class ReadWriteDatabase(Database):
             # The readers are closed first: the last connection to a file merges its log.
             stack.callback(self._reader.close)
             self._stack = stack.pop_all()
-
-    async def run(self) -> None:
-        """Keep the lock until cancelled."""
-        await (super().run() if self._lock is None else self._lock.run())
 
     async def close(self) -> None:
         """Write the queue, close the connections and release the lock."""

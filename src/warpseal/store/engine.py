@@ -10,11 +10,12 @@ import os
 import sqlite3
 import stat
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Engine, PoolProxiedConnection, QueuePool, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, PoolProxiedConnection, QueuePool, create_engine, event
+from sqlalchemy.exc import DBAPIError
 
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
@@ -28,13 +29,17 @@ else:
 
 # No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5
-CONNECT_TIMEOUT_S: Final = 3
+# For each host of a URL; libpq waits for at least two seconds.
+CONNECT_TIMEOUT_S: Final = 2
+SNAPSHOT: Final = "warpseal_snapshot"
+"""The execution option of a connection whose next transaction sees the database at one moment."""
 PAGE_BYTES: Final = 4_096
 DAMAGE_ADVICE: Final = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
 _INDEX_ADVICE: Final = "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_REASON_CHARACTERS: Final = 300
-_STATEMENT_TIMEOUT_MS: Final = 30_000
+_TIME_LIMITS: Final = "-c statement_timeout=30s -c lock_timeout=10s"
+_NO_TIME_LIMITS: Final = "-c statement_timeout=0 -c lock_timeout=0"
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _PRAGMAS: Final = (
     "journal_mode = WAL",
@@ -54,13 +59,15 @@ _SERVER_KEEPALIVE: Final = (
 )
 
 
-def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES) -> Engine:
+def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES, *, is_limited: bool = True) -> Engine:
     """Return the engine of the one connection that writes; its transactions take the lock at once.
 
-    page_bytes: size of the pages of a file that has none yet.
+    page_bytes: size of the pages of a file that has none yet. is_limited: whether a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
-        return _postgresql(url, connections=1)
+        engine = _postgresql(url, connections=1, is_limited=is_limited)
+        event.listen(engine, "begin", partial(_begin, url))
+        return engine
     assert url.path is not None
     engine = _sqlite(url.path, connections=1, mode="rwc", page_bytes=page_bytes)
     # SQLAlchemy leaves this to the driver; errors in it are translated like others.
@@ -68,18 +75,43 @@ def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES) -> Engine:
     return engine
 
 
-def reading_engine(url: StoreUrl, connections: int = 1) -> Engine:
-    """Return an engine that reads, each statement by itself, on at most `connections` connections."""
+def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = True) -> Engine:
+    """Return an engine that reads, each statement by itself, on at most `connections` connections.
+
+    is_limited: whether a server ends long statements.
+    """
     if url.kind is StoreKind.POSTGRESQL:
-        return _postgresql(url, connections).execution_options(isolation_level="AUTOCOMMIT")
-    assert url.path is not None
-    return _sqlite(url.path, connections, mode="ro").execution_options(isolation_level="AUTOCOMMIT")
+        engine = _postgresql(url, connections, is_limited=is_limited)
+    else:
+        assert url.path is not None
+        engine = _sqlite(url.path, connections, mode="ro").execution_options(isolation_level="AUTOCOMMIT")
+    event.listen(engine, "begin", partial(_begin_reading, url))
+    return engine
 
 
-def server_parameters(url: StoreUrl) -> dict[str, Any]:
-    """Return the parameters by which psycopg connects to a server."""
-    engine = _postgresql(url, connections=1)
-    return {**engine.dialect.create_connect_args(engine.url)[1], **_connect_arguments(url)}
+def server_parameters(url: StoreUrl, *, is_limited: bool = True) -> dict[str, Any]:
+    """Return the parameters by which libpq connects to a server. Raises StoreUnusable for a wrong one."""
+    try:
+        parameters: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url.text)
+    except psycopg.ProgrammingError as error:
+        reason = f"{redacted_reason(url, error)}: correct its URL"
+        raise StoreUnusable(url.redacted, reason, kind="database") from None
+    defaults: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        # By this name, of at most 63 characters, the server lists the users of a database.
+        "application_name": process_name(),
+        **_CLIENT_KEEPALIVE,
+    }
+    if "," in parameters.get("host", ""):
+        # Only the primary is of use, whichever host it is on.
+        defaults["target_session_attrs"] = "read-write"
+    options = (_SERVER_KEEPALIVE, _TIME_LIMITS, parameters.get("options", ""), "" if is_limited else _NO_TIME_LIMITS)
+    return {**defaults, **parameters, "options": " ".join(filter(None, options))}
+
+
+def process_name() -> str:
+    """Return the name by which other processes name this one."""
+    return f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63]
 
 
 def create_private(path: Path) -> None:
@@ -189,39 +221,55 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _postgresql(url: StoreUrl, connections: int) -> Engine:
-    try:
-        address = make_url(url.text).set(drivername="postgresql+psycopg")
-    except ArgumentError:
-        raise StoreUnusable(url.redacted, "store-url is not the URL of a database") from None
-    options = {name: value if isinstance(value, str) else ",".join(value) for name, value in address.query.items()}
-    try:
-        psycopg.conninfo.make_conninfo(**options)
-    except psycopg.ProgrammingError as error:
-        reason = f"{redacted_reason(url, error)}: correct its URL"
-        raise StoreUnusable(url.redacted, reason, kind="database") from None
-    return create_engine(
-        address,
+def _postgresql(url: StoreUrl, connections: int, *, is_limited: bool) -> Engine:
+    parameters = server_parameters(url, is_limited=is_limited)
+    names = {"username": "user", "password": "password", "database": "dbname"}
+    engine = create_engine(
+        # SQLAlchemy reads the addresses of several hosts in another form than libpq.
+        URL.create("postgresql+psycopg", **{name: parameters.pop(own, None) for name, own in names.items()}),
         pool_size=connections,
         max_overflow=0,
-        connect_args=_connect_arguments(url),
+        connect_args=parameters,
         hide_parameters=True,
+        # The driver begins no transaction: `_begin` does, together with what the transaction needs.
+        isolation_level="AUTOCOMMIT",
     )
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "handle_error", _drop_read_only_server)
+    return engine
 
 
-def _connect_arguments(url: StoreUrl) -> dict[str, Any]:
-    """Return the parameters that the operator's url does not set."""
-    parameters = make_url(url.text).query
-    options = (
-        f"{_SERVER_KEEPALIVE} -c statement_timeout={_STATEMENT_TIMEOUT_MS} {parameters.get('options', '')}".strip()
-    )
-    defaults: dict[str, Any] = {
-        "connect_timeout": CONNECT_TIMEOUT_S,
-        # By this name, of at most 63 characters, other processes name the users of the store.
-        "application_name": f"warpseal pid {os.getpid()} on {os.uname().nodename}"[:63],
-        **_CLIENT_KEEPALIVE,
-    }
-    return {name: value for name, value in defaults.items() if name not in parameters} | {"options": options}
+def _on_connect(session: psycopg.Connection[Any], _: object) -> None:
+    """Prepare no statements behind a pooler of transactions, which runs each one in any session.
+
+    A pooler makes up the process id by which a client cancels statements.
+    """
+    row = session.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None or row[0] != session.info.backend_pid:
+        session.prepare_threshold = None
+
+
+def _drop_read_only_server(context: ExceptionContext) -> None:
+    """Drop all connections if a server is no primary any more: new ones find the new primary."""
+    if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
+        context.is_disconnect = True
+
+
+def _begin(url: StoreUrl, connection: Connection, mode: str = "") -> None:
+    """Begin a transaction. The search path is of this transaction only: a pooler may give the session to others."""
+    path = f"; SET LOCAL search_path TO {url.schema}" if url.schema else ""
+    connection.exec_driver_sql(f"BEGIN{mode}{path}")
+
+
+def _begin_reading(url: StoreUrl, connection: Connection) -> None:
+    if not connection.get_execution_options().get(SNAPSHOT):
+        # A statement by itself needs a transaction only for its search path.
+        if url.schema:
+            _begin(url, connection)
+    elif url.kind is StoreKind.POSTGRESQL:
+        _begin(url, connection, " ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    else:
+        connection.exec_driver_sql("BEGIN")
 
 
 def _begin_immediate(connection: PoolProxiedConnection) -> None:

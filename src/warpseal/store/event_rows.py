@@ -60,7 +60,7 @@ def event_name(kind: EventType, *identity: bytes) -> bytes:
 def add_events(connection: Connection, events: Sequence[NewEvent]) -> None:
     """Add events whose names are not in the log, as the last statements of a transaction."""
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)")
+        _LOCK_LOG.run(connection, [()])
     _ADD.run(connection, [(EVENT_BYTES + len(event.body), *event) for event in events])
 
 
@@ -113,6 +113,7 @@ def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[s
     return {row.id: row.body for row in connection.execute(select(WEBHOOKS))}
 
 
+_LOCK_LOG: Final = Prepared(lambda _: text(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)"))
 _ADD: Final = Prepared(
     lambda _: text(
         "INSERT INTO events (number, log_bytes, time, name, body) SELECT (SELECT coalesce(max(number), 0) FROM events)"

@@ -1,7 +1,7 @@
 """Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL database; leader election.
 
 An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its holder. A
-server has advisory locks, and releases the locks of a session when the session ends.
+server has a table of leases: a pooler of transactions or a new primary would lose the locks of a session.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+from uuid import uuid4
 from zlib import crc32
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, event, inspect
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text, read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
-from warpseal.store.engine import server_parameters
+from warpseal.store.engine import process_name, server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.url import StoreUrl
 
@@ -34,28 +36,48 @@ else:
 
 log = logging.getLogger(__name__)
 
-_POLL_S: Final = 2.0
-_RECONNECT: Final = Backoff(_POLL_S, _POLL_S)
+_RENEW_S: Final = 2.0
+_RECONNECT: Final = Backoff(_RENEW_S, _RENEW_S)
+# A holder gives a lease up two seconds before another process may acquire it, by its own clock.
+_LEASE_S: Final = 8.0
+_HOLD_S: Final = _LEASE_S - 2
+# A writer renews its lease with its transactions, at least with each status.
+_WRITER_LEASE_S: Final = 60.0
+_WRITER_RENEW_S: Final = 10.0
 _REPLY_WAIT_S: Final = 3.0
 _CONNECT_WAIT_S: Final = 5.0
-# The first of the two numbers of Warpseal's advisory locks; the second is a hash of the lock's name.
+_DAEMONS: Final = "daemons"
+_WRITER: Final = "writer"
+# The first of the two numbers of an advisory lock; the second is a hash of the lease's name.
 _LOCK_CLASS: Final = 0x57_41_52_50
-_HOLDERS: Final = """
-SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND l.pid <> pg_backend_pid()
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND l.classid::bigint = %s AND l.objid::bigint = %s
-ORDER BY a.backend_start
-"""
-# Locks of writers; the second number is a hash of the schema that the session uses.
-_WRITER_CLASS: Final = 0x57_41_52_58
-_LOCK_WRITER: Final = "SELECT pg_advisory_lock_shared(%s, hashtext(current_setting('search_path')))"
-_HAS_WRITER: Final = """
-SELECT EXISTS (
-  SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid::bigint = %s
-  AND objid::bigint = hashtext(current_setting('search_path'))::bigint & 4294967295
+_CREATE_SCHEMA: Final = "CREATE SCHEMA IF NOT EXISTS {schema};"
+_CREATE: Final = """
+SELECT pg_advisory_xact_lock(%(class)s, 0);
+{create_schema}
+CREATE TABLE IF NOT EXISTS {leases} (
+  name text NOT NULL, holder text NOT NULL, process text NOT NULL, is_shared boolean NOT NULL,
+  expires_at timestamptz NOT NULL, PRIMARY KEY (name, holder)
 )
+"""
+# The statements of one message are one transaction. The lock orders them, because an INSERT does not see another one.
+_ACQUIRE: Final = """
+SELECT pg_advisory_xact_lock(%(class)s, %(key)s);
+DELETE FROM {leases} WHERE name = %(name)s AND expires_at <= clock_timestamp() AND holder <> %(holder)s;
+INSERT INTO {leases} AS own
+  SELECT %(name)s, %(holder)s, %(process)s, %(shared)s, clock_timestamp() + make_interval(secs => %(seconds)s)
+  WHERE NOT EXISTS (
+    SELECT 1 FROM {leases} WHERE name = %(name)s AND holder <> %(holder)s AND NOT (is_shared AND %(shared)s)
+  )
+  ON CONFLICT (name, holder) DO UPDATE SET expires_at = excluded.expires_at
+  RETURNING own.holder
+"""
+_RELEASE: Final = "DELETE FROM {leases} WHERE name = %(name)s AND holder = %(holder)s"
+_HOLDERS: Final = """
+SELECT process, expires_at FROM {leases}
+WHERE name = %(name)s AND holder <> %(holder)s AND expires_at > clock_timestamp() ORDER BY process
+"""
+_VALID_HOLDERS: Final = """
+SELECT DISTINCT process FROM leases WHERE name = %s AND expires_at > clock_timestamp() ORDER BY process
 """
 LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
@@ -66,70 +88,102 @@ def server_failures() -> tuple[type[Exception], ...]:
     return psycopg.Error, OSError
 
 
-class AdvisoryLock:
-    """One lock of a server, and the session that holds it. Methods but `repeat` and `close` raise `server_failures`."""
+class LeaseStatements:
+    """The statements of one lease in the schema of a URL, with their values. seconds: how long it is valid."""
 
-    def __init__(self, url: StoreUrl, name: str) -> None:
+    def __init__(self, url: StoreUrl, name: str, *, is_shared: bool, seconds: float) -> None:
+        create_schema = _CREATE_SCHEMA.format(schema=url.schema) if url.schema else ""
+        leases = f"{url.schema}.leases" if url.schema else "leases"
+        self.create, self.acquire, self.release, self.holders = (
+            text.format(leases=leases, create_schema=create_schema).encode()
+            for text in (_CREATE, _ACQUIRE, _RELEASE, _HOLDERS)
+        )
+        self.values = {
+            "class": _LOCK_CLASS,
+            "key": crc32(f"{leases} {name}".encode()) & 0x7FFFFFFF,
+            "name": name,
+            "holder": uuid4().hex,
+            "process": process_name(),
+            "shared": is_shared,
+            "seconds": seconds,
+        }
+
+
+class Lease:
+    """One lease of a server, and the session that renews it.
+
+    is_shared: whether others may hold it as well, if theirs is shared. Methods raise `server_failures`, unless they say
+    otherwise.
+    """
+
+    def __init__(self, url: StoreUrl, name: str, *, is_shared: bool = False) -> None:
         self._parameters = server_parameters(url)
         self._name = name
-        self._key = (_LOCK_CLASS, crc32(name.encode()) & 0x7FFFFFFF)
+        self._statements = LeaseStatements(url, name, is_shared=is_shared, seconds=_LEASE_S)
         self._session: psycopg.AsyncConnection[Any] | None = None
 
-    async def repeat(self, hold: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
-        """Run `hold` until cancelled; when the server does not answer, run it again with a new session."""
+    async def repeat(self, on_attempt: Callable[[float | None], None]) -> NoReturn:
+        """Acquire and renew it until cancelled, with a new session after an error, which is not raised.
+
+        on_attempt: called with the time of the event loop until which this process holds it; None: another one does.
+        """
 
         async def attempt() -> NoReturn:
             try:
-                await hold()
+                while True:
+                    await self._connected()
+                    # The server counts from a later moment.
+                    hold_until = asyncio.get_running_loop().time() + _HOLD_S
+                    on_attempt(hold_until if await self.try_acquire() else None)
+                    await asyncio.sleep(_RENEW_S)
             except server_failures() as error:
-                log.debug("server does not lock now", extra={"lock": self._name, "reason": str(error)})
-                await self.close()
+                log.debug("lease cannot be renewed now", extra={"lease": self._name, "reason": str(error)})
+                await self._disconnect()
                 raise
 
         await Retrier(_RECONNECT, dict.fromkeys(server_failures(), "server")).call(attempt)
 
-    async def acquire(self, *, shared: bool = False) -> None:
-        """Acquire it, shared or exclusively, as soon as it is free."""
-        while not await self.try_acquire(shared=shared):
-            await self._check()
+    async def try_acquire(self) -> bool:
+        """Acquire it if it is free, or renew it; return whether this process holds it."""
+        return bool(await self._query(self._statements.acquire))
 
-    async def try_acquire(self, *, shared: bool = False) -> bool:
-        """Acquire it if it is free, shared or exclusively; return whether it was."""
-        function = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
-        rows = await self._query(f"SELECT {function}(%s, %s)", self._key)
-        return bool(rows[0][0])
-
-    async def holders(self) -> tuple[str, ...]:
-        """Return the application names of its other holders, oldest session first."""
-        return tuple(row[0] for row in await self._query(_HOLDERS, self._key))
-
-    async def watch(self) -> NoReturn:
-        """Raise as soon as the session has ended, or the server does not answer."""
-        while True:
-            await self._check()
+    async def holders(self) -> dict[str, Any]:
+        """Return the names of its other holders, and until when each one holds it."""
+        return dict(await self._query(self._statements.holders))
 
     async def close(self) -> None:
-        """End the session, which releases the lock."""
+        """Release it, and end the session; raise nothing."""
+        if self._session is not None:
+            with suppress(*server_failures()):
+                await self._query(self._statements.release)
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             with suppress(*server_failures()):
                 await session.close()
 
-    async def _check(self) -> None:
-        """Check after two seconds that the session is alive; raise at once if it ends before."""
-        async for _ in (await self._connected()).notifies(timeout=_POLL_S):
-            pass
-        await self._query("SELECT 1", ())
-
-    async def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    async def _query(self, query: bytes) -> list[tuple[Any, ...]]:
+        """Return the rows of the last statement of a query, run as one transaction."""
         session = await self._connected()
         async with asyncio.timeout(_REPLY_WAIT_S):
-            return await (await session.execute(query.encode(), values)).fetchall()
+            try:
+                cursor = await session.execute(query, self._statements.values)
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+                await session.execute(self._statements.create, self._statements.values)
+                cursor = await session.execute(query, self._statements.values)
+            while cursor.nextset():
+                pass
+            return [] if cursor.description is None else await cursor.fetchall()
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._session is None:
             async with asyncio.timeout(_CONNECT_WAIT_S):
-                self._session = await psycopg.AsyncConnection.connect(**self._parameters, autocommit=True)
+                # The client binds the values, as a message of several statements requires.
+                self._session = await psycopg.AsyncConnection.connect(
+                    **self._parameters, autocommit=True, cursor_factory=psycopg.AsyncClientCursor
+                )
         return self._session
 
 
@@ -138,28 +192,39 @@ class ServerLock:
 
     def __init__(self, url: StoreUrl, *, exclusive: bool = False) -> None:
         self._where = url.redacted
-        self._shared = not exclusive
-        self._lock = AdvisoryLock(url, "daemons")
-        self.close = self._lock.close
+        self._lease = Lease(url, _DAEMONS, is_shared=not exclusive)
+        self._is_held = True
+        self.close = self._lease.close
 
     async def acquire(self) -> None:
-        """Acquire it. Raises StoreInUse with the holders, and `server_failures`."""
-        if not await self._lock.try_acquire(shared=self._shared):
-            names = await self._lock.holders()
-            pid = _PID.search(names[0]) if names else None
-            raise StoreInUse(self._where, names, int(pid[1]) if pid else None)
+        """Acquire it. Raises StoreInUse with the holders, and `server_failures`.
+
+        The lease of a process that was killed is waited for; others renew theirs in the meantime.
+        """
+        first = await self._try_acquire()
+        while first is not None:
+            await asyncio.sleep(_RENEW_S / 4)
+            holders = await self._try_acquire()
+            if holders is None:
+                return
+            alive = tuple(name for name, expires_at in holders.items() if first.get(name) != expires_at)
+            if alive:
+                pid = _PID.search(alive[0])
+                raise StoreInUse(self._where, alive, int(pid[1]) if pid else None)
 
     async def run(self) -> None:
-        """Hold it until cancelled, and acquire it again whenever the session is lost; `close` releases it."""
-        await self._lock.repeat(self._hold)
+        """Hold it until cancelled, and acquire it again whenever it is lost; `close` releases it."""
+        await self._lease.repeat(self._on_attempt)
 
-    async def _hold(self) -> NoReturn:
-        try:
-            await self.acquire()
-        except StoreInUse as error:
-            log.warning("store is locked by an upgrade or an import", extra={"reason": str(error)})
-            await self._lock.acquire(shared=self._shared)
-        await self._lock.watch()
+    def _on_attempt(self, hold_until: float | None) -> None:
+        is_held = hold_until is not None
+        if self._is_held and not is_held:
+            log.warning("store is locked by an upgrade or an import")
+        self._is_held = is_held
+
+    async def _try_acquire(self) -> dict[str, Any] | None:
+        """Return the holders that keep it from this process; None: this process has it."""
+        return None if await self._lease.try_acquire() else await self._lease.holders()
 
 
 @contextmanager
@@ -194,12 +259,13 @@ def find_holder(path: Path) -> int | None:
     return None
 
 
-def lock_while_connected(engine: Engine, path: Path | None) -> None:
+def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
     """Hold a lock by which other processes see a writer, as long as its engine is connected. Raises StoreUnusable.
 
-    Writers do not exclude each other by it. path: of the database file, which gets a lock file beside it; None: the
-    server holds the lock for the session. It is one of the schema that the session uses.
+    Writers do not exclude each other by it. A file has a lock file beside it. On a server it is a lease, which ends a
+    minute after the last transaction of a writer that was killed.
     """
+    path = url.path
 
     def lock_file(_: object, record: ConnectionPoolEntry) -> None:
         assert path is not None
@@ -215,21 +281,45 @@ def lock_while_connected(engine: Engine, path: Path | None) -> None:
         if (descriptor := record.info.pop(LOCK_SUFFIX, None)) is not None:
             os.close(descriptor)
 
-    def lock_session(session: Any, _: object) -> None:
-        session.execute(_LOCK_WRITER, (_WRITER_CLASS,))
-        session.commit()
-
     if path is None:
-        event.listen(engine.pool, "connect", lock_session)
+        _lease_while_connected(engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S))
     else:
         event.listen(engine.pool, "connect", lock_file)
         event.listen(engine.pool, "close", unlock_file)
 
 
+def _lease_while_connected(engine: Engine, statements: LeaseStatements) -> None:
+    renew_at = float("-inf")
+
+    def acquire(session: psycopg.Connection[Any], _: object) -> None:
+        psycopg.ClientCursor(session).execute(statements.create, statements.values)
+        renew(session)
+
+    def renew(session: psycopg.Connection[Any]) -> None:
+        nonlocal renew_at
+        psycopg.ClientCursor(session).execute(statements.acquire, statements.values)
+        renew_at = time.monotonic() + _WRITER_RENEW_S
+
+    def begin(connection: Connection) -> None:
+        session: Any = connection.connection.driver_connection
+        if time.monotonic() >= renew_at:
+            renew(session)
+
+    def release(session: psycopg.Connection[Any], _: object) -> None:
+        if session.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                psycopg.ClientCursor(session).execute(statements.release, statements.values)
+
+    event.listen(engine.pool, "connect", acquire)
+    event.listen(engine.pool, "close", release)
+    # Before the event that begins the transaction, so that the lease is committed by itself.
+    event.listen(engine, "begin", begin, insert=True)
+
+
 def has_writer(connection: Connection, path: Path | None) -> bool:
     """Return whether a writer is connected to a database; True also if the file system has no locks."""
     if path is None:
-        return bool(connection.exec_driver_sql(_HAS_WRITER, (_WRITER_CLASS,)).scalar_one())
+        return bool(_valid_holders(connection, _WRITER))
     try:
         with path.with_name(path.name + LOCK_SUFFIX).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -238,6 +328,17 @@ def has_writer(connection: Connection, path: Path | None) -> bool:
     except OSError:
         return True
     return False
+
+
+def find_daemons(connection: Connection) -> tuple[str, ...]:
+    """Return the names of the processes that hold the lock of a server's database."""
+    return _valid_holders(connection, _DAEMONS)
+
+
+def _valid_holders(connection: Connection, name: str) -> tuple[str, ...]:
+    if not inspect(connection).has_table("leases"):
+        return ()
+    return tuple(connection.exec_driver_sql(_VALID_HOLDERS, (name,)).scalars())
 
 
 class Leadership:
@@ -282,24 +383,31 @@ class ServerLeadership(Leadership):
 
     def __init__(self, url: StoreUrl, name: str) -> None:
         super().__init__(held=False)
-        self._lock = AdvisoryLock(url, name)
+        self._lease = Lease(url, name)
         self._name = name
+        self._lapse: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Take part until cancelled: a free leadership is acquired within two seconds, and lost with the session."""
+        """Take part until cancelled: a leadership that is not renewed is acquired within ten seconds."""
         try:
-            await self._lock.repeat(self._lead)
+            await self._lease.repeat(self._on_attempt)
         finally:
-            self._lose()
-            await self._lock.close()
+            self._on_attempt(None)
+            await self._lease.close()
 
-    async def _lead(self) -> NoReturn:
-        await self._lock.acquire()
-        log.info("acquired leadership", extra={"leadership": self._name})
-        self._acquire()
-        try:
-            await self._lock.watch()
-        except server_failures():
+    def _on_attempt(self, hold_until: float | None) -> None:
+        if self._lapse is not None:
+            self._lapse.cancel()
+        if hold_until is None:
+            self._on_lapse()
+            return
+        # A timer of its own, because a query to a server that hangs may end later.
+        self._lapse = asyncio.get_running_loop().call_at(hold_until, self._on_lapse)
+        if not self.is_leader:
+            log.info("acquired leadership", extra={"leadership": self._name})
+            self._acquire()
+
+    def _on_lapse(self) -> None:
+        if self.is_leader:
             log.warning("lost leadership", extra={"leadership": self._name})
             self._lose()
-            raise

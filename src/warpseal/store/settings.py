@@ -69,7 +69,7 @@ class StoreSettings:
     load_timeout_s: float = 1.0
     gather_s: float = 0.5
     retry_first_s: float = 0.25
-    retry_cap_s: float = 5.0
+    retry_cap_s: float = 2.0
     stop_timeout_s: float = 5.0
     first_prune_s: float = 5.0
     prune_interval_s: float = 30.0

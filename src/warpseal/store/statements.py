@@ -5,8 +5,8 @@ Every aggregation writes about a hundred shares. Dictionaries and bound paramete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,24 @@ def inserter(database: str) -> InsertInto:
     return lambda table: begin(table).inline()
 
 
+@contextmanager
+def pipelined(connection: Connection) -> Iterator[None]:
+    """Send the statements of the block to a server without waiting for each reply, in a transaction. Raises DBAPIError.
+
+    Only `Prepared.run` runs within: with a server in another region each wait would cost a round trip.
+    """
+    if connection.dialect.name == "sqlite":
+        yield
+        return
+    driver, session = connection.dialect.loaded_dbapi, connection.connection.driver_connection
+    assert session is not None
+    try:
+        with session.pipeline():
+            yield
+    except driver.Error as error:
+        raise _translated(connection, "pipeline", error) from error
+
+
 class Prepared:
     """A statement with positional parameters.
 
@@ -65,13 +83,12 @@ class Prepared:
         """
         if not rows:
             return
-        dialect, text = connection.dialect, self.text(connection.dialect.name)
-        driver = dialect.loaded_dbapi
+        text = self.text(connection.dialect.name)
         try:
             with closing(connection.connection.cursor()) as cursor:
                 cursor.executemany(text, rows)
-        except driver.Error as error:
-            raise DBAPIError.instance(text, None, error, driver.Error, hide_parameters=True, dialect=dialect) from error
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise _translated(connection, text, error) from error
 
     def fetch(self, connection: Connection, row: tuple[Any, ...]) -> Sequence[Any]:
         """Run it once and return all rows."""
@@ -91,6 +108,12 @@ class Prepared:
         compiled: Any = statement.compile(dialect=_positional_dialect(database), column_keys=columns)
         assert tuple(compiled.positiontup) == self._names, compiled.positiontup
         return str(compiled)
+
+
+def _translated(connection: Connection, text: str, error: Exception) -> Exception:
+    dialect = connection.dialect
+    driver_error = dialect.loaded_dbapi.Error
+    return DBAPIError.instance(text, None, error, driver_error, hide_parameters=True, dialect=dialect)
 
 
 @cache

@@ -22,7 +22,7 @@ STORE_NAME: Final = "store.db"
 
 
 class Store:
-    """The data that outlives the process. `async with` opens and closes it; `run` keeps its lock in between."""
+    """The data that outlives the process. `async with` opens and closes it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -33,7 +33,6 @@ class Store:
         self.l1 = L1Records(database)
         self.observed = UptimeRows(database)
         self.signing_blocks = SigningBlocks(database)
-        self.run = database.run
         self.confirm_start = database.confirm_start
         self.status = database.status
         self.leadership = database.leadership

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.store.errors import StoreUnusable
 
@@ -18,6 +20,8 @@ OFF: Final = "off"
 _SQLITE_PREFIX: Final = "sqlite:///"
 _POSTGRESQL_SCHEMES: Final = ("postgresql", "postgres")
 DATABASE_SCHEMES: Final = ("sqlite", *_POSTGRESQL_SCHEMES)
+# As libpq reads it: scheme, user and hosts, database, parameters.
+_POSTGRESQL: Final = re.compile(rf"({'|'.join(_POSTGRESQL_SCHEMES)})://([^/?]*)([^?]*)\??(.*)", re.DOTALL)
 _HIDDEN: Final = "***"
 
 
@@ -37,12 +41,14 @@ class StoreUrl(Struct, frozen=True):
     """One store. path: path of a SQLite file. text: with its secrets, never printed; `redacted` is without them.
 
     replicas: servers that follow this one, for reading.
+    schema: the PostgreSQL schema with its tables; "" stands for the first one of the user's search path.
     """
 
     kind: StoreKind
     text: str
     path: Path | None = None
     replicas: tuple[StoreUrl, ...] = ()
+    schema: str = ""
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
@@ -52,8 +58,6 @@ class StoreUrl(Struct, frozen=True):
         if text.startswith(_SQLITE_PREFIX):
             return cls.for_file(_sqlite_path(text))
         parts = _split(text)
-        if parts.scheme not in _POSTGRESQL_SCHEMES:
-            raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
         if not parts.path.strip("/"):
             raise MalformedStoreUrl("expected the name of a database: postgresql://user@host/name")
         return cls(StoreKind.POSTGRESQL, text)
@@ -95,14 +99,14 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
 
 
 def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> StoreUrl:
-    """Return a URL whose sessions use the tables of a schema only, on PostgreSQL; else the same URL.
+    """Return a URL whose transactions use the tables of a schema only, on PostgreSQL; else the same URL.
 
     read_urls: of its replicas.
     """
     if url.kind is StoreKind.SQLITE:
         return url
     replicas = tuple(in_schema(StoreUrl.parse(text), schema) for text in read_urls)
-    return StoreUrl(url.kind, _with_search_path(url.text, schema), replicas=replicas)
+    return replace(url, schema=schema, replicas=replicas)
 
 
 def is_server(text: str) -> bool:
@@ -125,21 +129,18 @@ def _sqlite_path(text: str) -> Path:
     return Path(path).expanduser()
 
 
-def _with_search_path(address: str, schema: str) -> str:
-    parts = urlsplit(address)
-    parameters = parse_qsl(parts.query, keep_blank_values=True)
-    options = " ".join([value for name, value in parameters if name == "options"] + [f"-c search_path={schema}"])
-    others = [(name, value) for name, value in parameters if name != "options"]
-    query = urlencode([*others, ("options", options)], quote_via=quote, safe="/")
-    return urlunsplit(parts._replace(query=query))
-
-
 def _split(text: str) -> SplitResult:
+    """Split the URL of a server, which may name several hosts, each with a port. Raises MalformedStoreUrl."""
+    match = _POSTGRESQL.fullmatch(text)
+    if match is None:
+        raise MalformedStoreUrl('expected "sqlite:///PATH", "postgresql://..." or "off"')
+    scheme, netloc, path, query = match.groups()
+    parts = SplitResult(scheme, netloc, path, query, "")
     try:
-        parts = urlsplit(text)
-        _ = parts.port
+        for host in parts.netloc.rpartition("@")[2].split(","):
+            _ = urlsplit(f"//{host}").port
     except ValueError:
-        raise MalformedStoreUrl("expected a URL") from None
+        raise MalformedStoreUrl("expected HOST:PORT, or several of them with commas between them") from None
     return parts
 
 

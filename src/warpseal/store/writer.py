@@ -23,6 +23,7 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
 from warpseal.store.settings import StoreSettings
+from warpseal.store.statements import pipelined
 from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class StoreWriter:
 
     def _commit(self, batch: WriteBatch) -> None:
         began = time.perf_counter()
-        with self._transaction() as connection:
+        with self._transaction() as connection, pipelined(connection):
             write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
             rows = write(connection, batch, time.time())
             if batch.signatures:

@@ -18,12 +18,7 @@ from warpseal.warp.ids import P_CHAIN
 @asynccontextmanager
 async def store_in(folder: Path, url: str = "") -> AsyncIterator[Store]:
     async with open_store(StoreSettings(url), folder) as store:
-        task = asyncio.create_task(store.run())
-        try:
-            yield store
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        yield store
 
 
 async def test_the_recorded_l1_transactions_and_origins_can_be_read_from_the_store(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _CACHE_BYTES_PER_RECENT_ROW: Final = 400
 # entries the writer is a sixth slower once the store is larger than its cache.
 _CACHE_BYTES_PER_ENTRY: Final = 100
 _STANDARD_BITS: Final = {TokenStandard.ERC721: 1, TokenStandard.ERC1155: 2}
+_REQUEST_KINDS: Final = "SELECT DISTINCT kind FROM requests"
 _IS_ERC721: Final = (
     "SELECT i.id, f.is_erc721 FROM ids i JOIN interfaces f ON f.contract = i.key WHERE i.prefix IN {keys}"
 )
@@ -196,8 +197,15 @@ class EvmIndexWriter:
 
     def has_requests(self) -> tuple[bool, bool]:
         """Return whether pages wait for contracts, and whether pages or clients wait for tokens; called often."""
-        with translate_errors(self._engine), closing(self._engine.raw_connection()) as session:
-            kinds = {row[0] for row in session.cursor().execute("SELECT DISTINCT kind FROM requests").fetchall()}
+        with translate_errors(self._engine):
+            if self._engine.dialect.name == bulk.POSTGRESQL:
+                # The transaction sets the search path.
+                with self._engine.connect() as connection:
+                    kinds = set(connection.exec_driver_sql(_REQUEST_KINDS).scalars())
+            else:
+                # A transaction would take the lock.
+                with closing(self._engine.raw_connection()) as session:
+                    kinds = {row[0] for row in session.cursor().execute(_REQUEST_KINDS).fetchall()}
         return RequestKind.CONTRACT in kinds, bool(kinds - {RequestKind.CONTRACT})
 
     def _load(self, connection: Connection, chain: EvmChainRow | None) -> None:

@@ -1,0 +1,72 @@
+"""A link with latency between a client and a server on the loopback address, which can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+# After as long without a reply each side of a connection gives it up: keepalives of the daemon and the server.
+_KEEPALIVE_S = 5.0
+
+
+@dataclass
+class Link:
+    """Forwards connections to a port. delay_s: of each direction. `async with` opens and closes it."""
+
+    target_port: int
+    delay_s: float
+    port: int = 0
+    is_cut: bool = False
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def __aenter__(self) -> Link:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self._abort()
+
+    def cut(self) -> None:
+        """Lose all bytes from now on, and each connection when its keepalives are not answered."""
+        self.is_cut = True
+        asyncio.get_running_loop().call_later(_KEEPALIVE_S, self._abort)
+
+    def heal(self) -> None:
+        """Forward again; what was lost stays lost."""
+        self._abort()
+        self.is_cut = False
+
+    def _abort(self) -> None:
+        for writer in [*self._writers]:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            if self.is_cut:
+                await reader.read()
+                return
+            await asyncio.sleep(2 * self.delay_s)
+            remote_reader, remote_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            self._writers.add(remote_writer)
+            await asyncio.gather(self._pump(reader, remote_writer), self._pump(remote_reader, writer))
+        except OSError:
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not self.is_cut:
+                    loop.call_later(self.delay_s, writer.write, data)
+        loop.call_later(self.delay_s, writer.close)
+        self._writers.discard(writer)
