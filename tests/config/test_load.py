@@ -515,7 +515,7 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
         "postgresql://me:***@busy/index",
         ["postgresql://me:***@replica/index"],
     )
-    assert all("search_path" in url.text for url in (primary, *primary.replicas))
+    assert {url.schema for url in (primary, *primary.replicas)} == {"warpseal_index"}
     usual, moved = (evm_index_url(config.index, tmp_path, ChainID(bytes([number]) * 32)) for number in (7, 8))
     assert (usual.path, usual.replicas) == (Path("/indexes/evm", f"{chain['blockchain-id']}.db"), ())
     assert (moved.redacted, len(moved.replicas)) == ("postgresql://me:***@busy/index", 1)
@@ -538,6 +538,7 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
         ({"index-read-urls": ["postgresql://h/i"]}, "index-read-urls: are replicas of a PostgreSQL server"),
         ({"index-url": "postgresql://h/i", "index-read-urls": ["sqlite:////i.db"]}, "index-read-urls[0]: expected"),
         ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://h"]}, "index-read-urls[0]: expected the"),
+        ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://a,b/i"]}, "index-read-urls[0]: expected on"),
         ({"store-url": "sqlite:////i.db", "index-url": "sqlite:////i.db"}, "index-url: is the file of store-url too"),
         (
             {"evm-chains": [{"index-url": "sqlite:////i.db"}, {"index-url": "sqlite:////i.db"}]},

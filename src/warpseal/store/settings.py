@@ -28,6 +28,9 @@ def replica_url(value: Any, path: str) -> str:
     """Accept the URL of a server that follows another one."""
     if not is_server(text(value, path)):
         raise invalid_setting(path, 'expected "postgresql://...": a replica is a PostgreSQL server')
+    # Of several hosts only the primary would be used.
+    if "," in value.rpartition("@")[2]:
+        raise invalid_setting(path, "expected one host: each replica has a URL of its own")
     return store_url(value, path)
 
 
