@@ -538,7 +538,10 @@ def test_each_chain_and_the_primary_chains_may_have_a_database_with_replicas(tmp
         ({"index-read-urls": ["postgresql://h/i"]}, "index-read-urls: are replicas of a PostgreSQL server"),
         ({"index-url": "postgresql://h/i", "index-read-urls": ["sqlite:////i.db"]}, "index-read-urls[0]: expected"),
         ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://h"]}, "index-read-urls[0]: expected the"),
-        ({"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://a,b/i"]}, "index-read-urls[0]: expected on"),
+        (
+            {"index-url": "postgresql://h/i", "index-read-urls": ["postgresql://a,b/i"]},
+            "index-read-urls[0]: expected one",
+        ),
         ({"store-url": "sqlite:////i.db", "index-url": "sqlite:////i.db"}, "index-url: is the file of store-url too"),
         (
             {"evm-chains": [{"index-url": "sqlite:////i.db"}, {"index-url": "sqlite:////i.db"}]},
