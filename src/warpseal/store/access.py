@@ -91,12 +91,12 @@ def _opened(
 
 @contextmanager
 def _locked_server(url: StoreUrl) -> Iterator[None]:
+    lock = ServerLock(url, exclusive=True)
     # A thread renews the lease, so an interrupt ends the work of this one at once.
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="store-lock", daemon=True)
     thread.start()
     call = partial(asyncio.run_coroutine_threadsafe, loop=loop)
-    lock = ServerLock(url, exclusive=True)
     work = call(lock.acquire())
     try:
         with suppress(*server_failures()):

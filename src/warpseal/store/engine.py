@@ -242,7 +242,7 @@ def _postgresql(url: StoreUrl, connections: int, *, is_limited: bool) -> Engine:
 def _on_connect(session: psycopg.Connection[Any], _: object) -> None:
     """Prepare no statements behind a pooler of transactions, which runs each one in any session.
 
-    A pooler makes up the process id by which a client cancels statements.
+    A pooler makes up the process id by which a client cancels statements, so it is not that of the server's process.
     """
     row = session.execute("SELECT pg_backend_pid()").fetchone()
     if row is None or row[0] != session.info.backend_pid:
