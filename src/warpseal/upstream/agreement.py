@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 _CHECKED_BY: Final = 2
 _FRESH_READINGS: Final = 3
+_FRESH_PAUSE_S: Final = 0.2
 _FRESH_TIMEOUT_S: Final = 10.0
 
 
@@ -168,14 +169,18 @@ class NodeAgreement:
         return agreed[0].value
 
     async def _read_again(self, question: _Question[T], results: _Results[T]) -> Sequence[Reply[T]] | None:
-        """Read the replies again until enough agree, or all are of known heights and do not."""
+        """Read the replies again until enough agree, or no heights explain the difference any more.
+
+        Nodes that are up to date accept a block at slightly different times, so that the readings have pauses.
+        """
         nodes = [results.nodes[reply.position] for reply in results.replies]
-        for _ in range(_FRESH_READINGS):
+        for reading in range(_FRESH_READINGS):
+            await asyncio.sleep(_FRESH_PAUSE_S if reading else 0.0)
             replies = await self._read_at_heights(nodes, question)
             if len(replies) > 1:
                 results.replies = replies
             agreed = find_agreement(replies, question.quorum, question.compare)
-            if agreed is not None or all(reply.height is not None for reply in replies):
+            if agreed is not None or (len(replies) > 1 and not are_explicable(replies, question.compare)):
                 return agreed
         return None
 

@@ -29,8 +29,8 @@ _MOST: Final = 2**64 - 1
 # A price that lasts this long is a stretch of its own.
 _STRETCH_S: Final = 64
 _LONGEST_STEP_S: Final = 1_024
-# Steps before the curve becomes coarse, in all and in one forecast: terms of the series of prices, and seconds of blocks,
-# which take as long.
+# Steps before the curve becomes coarse, in all and in one forecast: terms of the series of prices, and seconds of
+# blocks, which take as long.
 _EXACT_STEPS: Final = 7_000_000
 _FORECAST_STEPS: Final = 50_000
 # Approximate number of terms of a price, and the additional terms for each power of e.
@@ -64,9 +64,9 @@ class FeeCurve:
     """The fee of an active validator, with `active` validators of all L1s from now on, and `excess` now.
 
     Exact for thirty days at the capacity of mainnet, and for as many steps with any parameters, of which each forecast
-    takes some. Beyond them a fee is too high by a thousandth, or 1 nAVAX a second, at most, and never too low. The curve
-    grows as far as it is asked for. Threads may share it. `step` of a method is called after each small part; if it raises, the
-    curve stays whole. Raises ValueError if the excess conversion is not positive.
+    takes some. Beyond them a fee is too high by a thousandth, or 1 nAVAX a second, at most, and never too low. The
+    curve grows as far as it is asked for. Threads may share it. `step` of a method is called after each small part; if
+    it raises, the curve stays whole. Raises ValueError if the excess conversion is not positive.
     """
 
     def __init__(self, config: L1FeeConfig, active: int, excess: int) -> None:
@@ -97,7 +97,7 @@ class FeeCurve:
         return l1_fee_price(self.config, self.excess)
 
     def begin_forecast(self) -> None:
-        """Limit the steps from now on to those of a forecast, and drop the coarse pieces that exact ones may replace."""
+        """Limit the steps to those of one more forecast, and drop the coarse pieces that exact ones may replace."""
         with self._lock:
             self._forecast_steps_left = _FORECAST_STEPS
             if self._exact_part is not None and self._exact_steps_left > 0:

@@ -249,7 +249,7 @@ class _Candidate(Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, bytes]:
-        """The order of candidates: the amount by weight, whose 128 bits of fraction tell all weights of 64 bits apart."""
+        """The order of candidates: the amount by weight, with as many bits as distinguish weights of 64 bits."""
         return (self.top_up.amount_navax << 128) // self.weight, self.top_up.validation_id
 
 

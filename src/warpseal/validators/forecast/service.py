@@ -60,7 +60,7 @@ _MOST: Final = 2**64 - 1
 _MAX_FORECASTS: Final = 256
 # With more of them, the thread would compute for more than a tenth of a second.
 _MAX_VALIDATORS: Final = 2_500
-# The first forecast computes for a second; connections to validators come first.
+# Connections to validators come first.
 _FIRST_S: Final = 10.0
 # After a failure, and while validators were not observed yet.
 _RETRY_S: Final = 5.0
