@@ -93,7 +93,7 @@ def connect_upstream(
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM)),
+        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM), settings.p_chain_quorum),
         chain_rpc=ChainRpcClient(pool(nodes), own_pools(ChainApi.RPC)),
         blocks=PBlocksClient(pool(platform_nodes), limits, info),
         x_chain=XChainClient(pool(nodes), limits),

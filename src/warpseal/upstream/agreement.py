@@ -7,7 +7,7 @@ A node that lags neither agrees nor differs. A node that contradicts others that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
@@ -224,13 +224,8 @@ class NodeAgreement:
         return [reply for reply in await asyncio.gather(*map(read, nodes)) if reply is not None]
 
     def _error(self, question: _Question[T], results: _Results[T]) -> WarpsealError | RpcRefusal:
-        classes = classify_replies(results.replies, question.compare)
-        if len(classes) > 1:
-            reply_classes = [
-                AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
-                for members in classes
-            ]
-            return NodesDisagree(question.method, question.quorum, reply_classes, results.attempts)
+        if len(classes := make_answer_classes(results.replies, question.compare)) > 1:
+            return NodesDisagree(question.method, question.quorum, classes, results.attempts)
         if not results.replies:
             return find_final_error(question.method, results.attempts, results.refusals, is_optional=question.optional)
         # Nodes that lag may agree later: the height is known once enough of them reach it.
@@ -238,6 +233,14 @@ class NodeAgreement:
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
         missing = question.quorum - len(results.replies)
         return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, results.attempts)
+
+
+def make_answer_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[AnswerClass]:
+    """Return the classes of equal replies, as NodesDisagree names them."""
+    return [
+        AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
+        for members in classify_replies(replies, compare)
+    ]
 
 
 def _contradicts_all(other: Reply[T], agreed: Sequence[Reply[T]], question: _Question[T]) -> bool:
