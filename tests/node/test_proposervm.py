@@ -156,7 +156,7 @@ async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes
         assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
         with pytest.raises(NodesDisagree) as error:
             await upstream.proposervm.current_epoch(L1_CHAIN)
-    assert [answer_class.positions for answer_class in error.value.classes] == [(0,), (1,)]
+    assert [reply_class.positions for reply_class in error.value.classes] == [(0,), (1,)]
 
 
 async def test_nodes_that_begin_an_epoch_at_different_times_agree_a_moment_later() -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import CallRefused
 from warpseal.node.p_chain import decode_height
-from warpseal.upstream.agreement import make_answer_classes
+from warpseal.upstream.agreement import make_reply_classes
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import (
     CallFailure,
@@ -185,7 +185,7 @@ class ProposerVMClient(ChainApiClient):
             agreed = find_agreement(replies, quorum, compare_fixed)
             if agreed is not None or not replies:
                 return agreed[0].value if agreed else None
-        raise NodesDisagree(method, quorum, make_answer_classes(replies, compare_fixed))
+        raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height that a node would put into the header of the chain's next block.

@@ -224,7 +224,7 @@ class NodeAgreement:
         return [reply for reply in await asyncio.gather(*map(read, nodes)) if reply is not None]
 
     def _error(self, question: _Question[T], results: _Results[T]) -> WarpsealError | RpcRefusal:
-        if len(classes := make_answer_classes(results.replies, question.compare)) > 1:
+        if len(classes := make_reply_classes(results.replies, question.compare)) > 1:
             return NodesDisagree(question.method, question.quorum, classes, results.attempts)
         if not results.replies:
             return find_final_error(question.method, results.attempts, results.refusals, is_optional=question.optional)
@@ -235,7 +235,7 @@ class NodeAgreement:
         return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, results.attempts)
 
 
-def make_answer_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[AnswerClass]:
+def make_reply_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[AnswerClass]:
     """Return the classes of equal replies, as NodesDisagree names them."""
     return [
         AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
