@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, suppress
@@ -299,13 +300,56 @@ def with_balance(balance: str) -> dict[str, Any]:
     return {"validators": [{**first, "balance": balance}, *others]}
 
 
-async def test_balances_that_two_heights_explain_are_no_contradiction() -> None:
-    later = RecordedNode({CURRENT: with_balance("99999990000"), HEIGHT: {"height": str(TIP + 1)}})
+async def test_a_forged_height_excuses_no_amount_and_a_third_node_outvotes_it() -> None:
+    forged = {
+        CURRENT: with_balance("1"),
+        "platform.getValidatorFeeState": {"excess": 9, "price": 512, "timestamp": "2026-11-21T02:06:47Z"},
+        "platform.getTimestamp": {"timestamp": "2030-01-01T00:00:00Z"},
+        HEIGHT: {"height": str(TIP + 1)},
+    }
     observer = Contradictions()
-    async with open_agreeing(RecordedNode(), later, observer=observer) as upstream:
-        current = await upstream.platform.current_validations(L1)
-    assert current[0].balance == 99_999_999_949
+
+    async def read(upstream: Upstream) -> tuple[Any, ...]:
+        platform = upstream.platform
+        calls = (platform.current_validations(L1), platform.fee_state(), platform.chain_time_s())
+        return tuple(await asyncio.gather(*calls, return_exceptions=True))
+
+    async with open_agreeing(RecordedNode(), quorum=1) as upstream:
+        honest = await read(upstream)
+    async with open_agreeing(RecordedNode(forged), RecordedNode(), observer=observer) as upstream:
+        for error in await read(upstream):
+            assert isinstance(error, NodesDisagree)
+            assert [reply_class.positions for reply_class in error.classes] == [(0,), (1,)]
+    async with open_agreeing(RecordedNode(forged), RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        assert await read(upstream) == honest
+    # A node at another height lags, or lies: no node can say.
     assert observer.counts == {}
+
+
+async def test_nodes_that_accept_a_block_at_different_times_agree_a_moment_later() -> None:
+    times = iter(["2026-11-21T02:06:40Z"] * 2)
+    heights = iter([str(TIP - 1)] * 2)
+    late = RecordedNode(
+        {
+            "platform.getTimestamp": lambda _: {"timestamp": next(times, "2026-11-21T02:06:47Z")},
+            HEIGHT: lambda _: {"height": next(heights, str(TIP))},
+        }
+    )
+    other = RecordedNode({"platform.getTimestamp": {"timestamp": "2026-11-21T02:06:47Z"}})
+    async with open_agreeing(late, other) as upstream:
+        assert await upstream.platform.chain_time_s() == 1_795_226_807
+
+
+async def test_the_list_of_subnets_is_that_of_nodes_that_agree() -> None:
+    listed = recorded_result("platform.getSubnets")
+    forged = {"subnets": [*listed["subnets"], {"id": id_text(OTHER), "controlKeys": [], "threshold": "0"}]}
+    liar, observer = RecordedNode({"platform.getSubnets": forged}), Contradictions()
+    async with open_agreeing(liar, RecordedNode(), observer=observer) as upstream:
+        with pytest.raises(NodesDisagree):
+            await upstream.platform.subnets()
+    async with open_agreeing(liar, RecordedNode(), RecordedNode(), observer=observer) as upstream:
+        assert OTHER not in await upstream.platform.subnets()
+    assert observer.counts == {(0, "platform.getSubnets"): 1}
 
 
 async def test_a_balance_that_differs_at_the_same_height_is_a_contradiction() -> None:

@@ -22,7 +22,7 @@ from tests.node.recorded_node import (
 from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_apis import NO_EPOCH
 from warpseal.upstream.endpoint import EvmChain, NodeEndpoint
-from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
+from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.upstream.node import open_session
 from warpseal.warp.ids import P_CHAIN, id_text
 
@@ -142,3 +142,43 @@ async def test_the_p_chain_has_epochs_at_its_alias_or_its_id() -> None:
     for path in ("/ext/bc/P/", f"/ext/bc/{id_text(P_CHAIN)}/"):
         async with open_upstream(RecordedNode({METHOD: epoch}, paths=(path, "/ext/info"))) as upstream:
             assert await upstream.proposervm.current_epoch(P_CHAIN) == Epoch(9, 3, 1795226690)
+
+
+PROPOSED = "proposervm.getProposedHeight"
+FORGED = {METHOD: {**OWN_REPLIES[METHOD], "pChainHeight": "17"}, PROPOSED: {"height": "1019"}}
+
+
+async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes_that_differ_disagree() -> None:
+    async with open_upstream(RecordedNode(FORGED), RecordedNode(), RecordedNode(), p_chain_quorum=2) as upstream:
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+        assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
+    async with open_upstream(RecordedNode(FORGED), RecordedNode(), p_chain_quorum=2) as upstream:
+        assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
+        with pytest.raises(NodesDisagree) as error:
+            await upstream.proposervm.current_epoch(L1_CHAIN)
+    assert [reply_class.positions for reply_class in error.value.classes] == [(0,), (1,)]
+
+
+async def test_nodes_that_begin_an_epoch_at_different_times_agree_a_moment_later() -> None:
+    epochs = iter([{"number": "29", "startTime": "1795226700", "pChainHeight": "17"}])
+    late = RecordedNode({METHOD: lambda _: next(epochs, OWN_REPLIES[METHOD])})
+    async with open_upstream(late, RecordedNode(), p_chain_quorum=2) as upstream:
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+
+
+async def test_of_a_chain_that_fewer_nodes_run_all_of_them_decide_unless_another_one_fails() -> None:
+    bare = RecordedNode(paths=("/ext/P", "/ext/info"))
+    async with open_upstream(bare, RecordedNode(), bare, p_chain_quorum=2) as upstream:
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+        assert await upstream.proposervm.current_epoch(NO_CHAIN) is None
+    failing = RecordedNode({METHOD: lambda _: web.Response(status=500)})
+    async with open_upstream(RecordedNode(FORGED), failing, p_chain_quorum=2) as upstream:
+        with pytest.raises(NodeUnavailable):
+            await upstream.proposervm.current_epoch(L1_CHAIN)
+
+
+async def test_a_quorum_of_one_calls_one_node() -> None:
+    nodes = RecordedNode(), RecordedNode()
+    async with open_upstream(*nodes) as upstream:
+        await upstream.proposervm.current_epoch(L1_CHAIN)
+    assert [node.calls[METHOD] for node in nodes] == [1, 0]

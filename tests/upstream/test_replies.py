@@ -137,10 +137,11 @@ def test_chains_of_a_subnet_are_added_and_listed_in_any_order() -> None:
     assert compare_grown(CHAINS[:2], CHAINS[1:]) is Difference.CONFLICT
 
 
-def test_balances_may_differ_between_heights_but_not_at_one() -> None:
+def test_balances_of_two_heights_neither_agree_nor_contradict() -> None:
     first = Reply(0, (VALIDATION,), 20)
     poorer = (replace(VALIDATION, balance=4_000),)
-    assert agree(first, Reply(1, poorer, 21), compare_validations)
+    assert not agree(first, Reply(1, poorer, 21), compare_validations)
+    assert not contradict(first, Reply(1, poorer, 21), compare_validations)
     assert contradict(first, Reply(1, poorer, 20), compare_validations)
     unknown = Reply(1, poorer)
     assert not agree(first, unknown, compare_validations)
@@ -165,7 +166,7 @@ def test_an_l1_validation_stays_with_its_l1() -> None:
     first = ValidationAt(20, L1_STATE)
     assert compare_l1_validations(first, ValidationAt(21, L1_STATE)) is Difference.NONE
     poorer = ValidationAt(21, replace(L1_STATE, balance=1))
-    assert compare_l1_validations(first, poorer) is Difference.AMOUNTS
+    assert compare_l1_validations(first, poorer) is Difference.HEIGHT
     assert compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, balance=0))) is Difference.HEIGHT
     assert compare_l1_validations(first, ValidationAt(21, replace(L1_STATE, min_nonce=2))) is Difference.HEIGHT
     assert compare_l1_validations(first, ValidationAt(21, None)) is Difference.HEIGHT

@@ -18,6 +18,7 @@ import msgspec
 from warpseal.node.containers import CChainBlock, Container
 from warpseal.node.info import InfoClient
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
+from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import (
     decode_checked_hex,
@@ -80,9 +81,26 @@ class BlocksClient:
 class PBlocksClient(BlocksClient):
     """P-Chain blocks. A reply longer than the settings' `max_answer_bytes` counts as a failure."""
 
-    def __init__(self, pool: NodePool[int], limits: NodeLimits, info: InfoClient) -> None:
+    def __init__(self, pool: NodePool[int], limits: NodeLimits, info: InfoClient, agreement: NodeAgreement) -> None:
         super().__init__(pool, limits, _P_HEIGHT, _p_block)
         self._info = info
+        self._agreement = agreement
+
+    @property
+    def must_agree(self) -> bool:
+        """Whether several nodes must agree, so that `agreed_block_at` says more than `block_at`."""
+        return self._agreement.quorum > 1
+
+    async def agreed_block_at(self, height: int) -> bytes:
+        """Return the accepted block at `height` from the nodes that must agree. Raises NodesDisagree."""
+        try:
+            return await self._agreement.call(self._block_call(height))
+        except RpcRefusal:
+            raise NodeUnavailable("platform.getBlockByHeight") from None
+
+    async def tip(self) -> int:
+        """Return the highest height that the nodes that must agree have reached."""
+        return await self._agreement.height(self._height_call) if self.must_agree else await super().tip()
 
     async def upgrades(self) -> Mapping[str, int]:
         """Return the activation times of the network's upgrades, as far as they are known."""

@@ -9,7 +9,7 @@ JSON-RPC specification.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
@@ -20,11 +20,21 @@ from msgspec.structs import replace
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import CallRefused
 from warpseal.node.p_chain import decode_height
+from warpseal.upstream.agreement import make_reply_classes
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import CallFailure, MethodMissing, NodeAttempt, NodeFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import (
+    CallFailure,
+    MethodMissing,
+    NodeAttempt,
+    NodeFailure,
+    NodesDisagree,
+    NodeUnavailable,
+    RpcRefusal,
+)
 from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, list_decoder, u64
 from warpseal.upstream.node import NodeCall, UpstreamNode
-from warpseal.upstream.pool import NodePool, attempt_of
+from warpseal.upstream.pool import NodePool, PoolNode, attempt_of
+from warpseal.upstream.replies import Reply, compare_fixed, find_agreement, find_quorum_height
 from warpseal.warp.ids import EMPTY_NODE_ID, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 
 T = TypeVar("T")
@@ -35,6 +45,8 @@ _RPC: Final = "/rpc"
 _WHOLE_URL: Final = ("",)
 _LATEST: Final = "latest"
 _VALIDATORS: Final = "validators.getCurrentValidators"
+_READINGS: Final = 3
+_READINGS_PAUSE_S: Final = 0.2
 NOT_SERVED_S: Final = 600.0
 """For how long a node that does not serve validators is not called again."""
 _NOT_SERVED: Final = frozenset({404, 405})
@@ -148,18 +160,77 @@ class ChainRpcClient(ChainApiClient):
 
 
 class ProposerVMClient(ChainApiClient):
-    """proposervm.* calls to the nodes of a chain, with the results of `call`."""
+    """proposervm.* calls to the nodes of a chain, with the results of `call`.
+
+    quorum: how many nodes of a chain must agree, or all of those that run it if these are fewer. Methods raise
+    NodesDisagree if they differ.
+    """
 
     api = ChainApi.PROPOSERVM
     absent = range(500)
 
+    def __init__(self, shared: NodePool[int], own: Mapping[ChainID, NodePool[int]], quorum: int = 1) -> None:
+        super().__init__(shared, own)
+        self._quorum = quorum
+
     async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
-        return await self.call(chain_id, "proposervm.getCurrentEpoch", {}, _decode_epoch)
+        method = "proposervm.getCurrentEpoch"
+        if self._quorum == 1:
+            return await self.call(chain_id, method, {}, _decode_epoch)
+        for reading in range(_READINGS):
+            # Nodes that are up to date accept the block that ends an epoch at slightly different times.
+            await asyncio.sleep(_READINGS_PAUSE_S if reading else 0.0)
+            replies, quorum = await self._ask_all(chain_id, method, _decode_epoch)
+            agreed = find_agreement(replies, quorum, compare_fixed)
+            if agreed is not None or not replies:
+                return agreed[0].value if agreed else None
+        raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height that a node would put into the header of the chain's next block."""
-        return await self.call(chain_id, "proposervm.getProposedHeight", {}, decode_height)
+        """Return the P-Chain height that a node would put into the header of the chain's next block.
+
+        Of several nodes it is the highest height that the quorum has reached.
+        """
+        method = "proposervm.getProposedHeight"
+        if self._quorum == 1:
+            return await self.call(chain_id, method, {}, decode_height)
+        replies, quorum = await self._ask_all(chain_id, method, decode_height)
+        heights = [reply.value for reply in replies if reply.value is not None]
+        return find_quorum_height(heights, quorum) if heights else None
+
+    async def _ask_all(
+        self, chain_id: ChainID, method: str, decode: Callable[[bytes], T]
+    ) -> tuple[list[Reply[T]], int]:
+        """Return the replies of all nodes that run the chain, and how many must agree; none if no node runs it.
+
+        Raises NodeUnavailable if nodes that may run it fail, so that too few are left.
+        """
+        tries: list[Awaitable[Reply[T] | NodeAttempt | None]] = []
+        for pool, paths in self._lists(chain_id):
+            call = NodeCall(method, {}, paths, decode, optional=True)
+            # The chain's own nodes are counted behind those of all chains.
+            first = 0 if pool is self._shared else len(self._shared)
+            tries += [self._try(node, first, call) for node in await pool.candidates(call.origin)]
+        results = await asyncio.gather(*tries)
+        replies = [result for result in results if isinstance(result, Reply)]
+        attempts = [result for result in results if isinstance(result, NodeAttempt)]
+        if attempts and len(replies) < self._quorum:
+            raise NodeUnavailable(method, attempts)
+        return replies, min(self._quorum, len(replies))
+
+    async def _try(self, node: PoolNode, first: int, call: NodeCall[T]) -> Reply[T] | NodeAttempt | None:
+        """Return the reply of a node, or its failure; None if it does not run the chain. first: position of node 0."""
+        try:
+            value: T = await node.call(call)
+            return Reply(first + node.position, value)
+        except MethodMissing:
+            return None
+        except RpcRefusal as refusal:
+            return attempt_of(node, refusal)
+        except CallFailure as error:
+            is_absent = error.status in self.absent and error.failure is not NodeFailure.BUSY
+            return None if is_absent else attempt_of(node, error)
 
 
 class ListedValidator(msgspec.Struct, frozen=True):

@@ -209,7 +209,7 @@ def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeV
     before, after = _states(first), _states(second)
     if before.keys() != after.keys():
         return Difference.HEIGHT
-    return Difference.NONE if before == after else Difference.AMOUNTS
+    return Difference.NONE if before == after else Difference.HEIGHT
 
 
 def _states(listed: Sequence[NodeValidation]) -> Mapping[tuple[Any, ...], ActiveState]:

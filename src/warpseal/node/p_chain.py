@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
@@ -335,10 +334,7 @@ def compare_validations(first: Iterable[CurrentValidation], second: Iterable[Cur
         return Difference.NONE
     if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
         return Difference.CONFLICT
-    is_same = {name: _without_balance(validation) for name, validation in before.items()} == {
-        name: _without_balance(validation) for name, validation in after.items()
-    }
-    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+    return Difference.HEIGHT
 
 
 def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
@@ -350,8 +346,7 @@ def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Differe
         return Difference.HEIGHT
     if before.subnet_id != after.subnet_id:
         return Difference.CONFLICT
-    is_same = replace(before, balance=after.balance) == after and (before.balance > 0) == (after.balance > 0)
-    return Difference.AMOUNTS if is_same else Difference.HEIGHT
+    return Difference.HEIGHT
 
 
 def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:
@@ -360,7 +355,3 @@ def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentVa
 
 def _fixed(validation: CurrentValidation) -> tuple[object, ...]:
     return validation.node_id, validation.is_l1
-
-
-def _without_balance(validation: CurrentValidation) -> CurrentValidation:
-    return replace(validation, balance=None if validation.balance is None else int(validation.is_active))

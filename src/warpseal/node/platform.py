@@ -173,7 +173,10 @@ class PlatformClient:
 
     async def subnets(self) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""
-        return await self._pool.require(_call("platform.getSubnets", {}, decode_subnets, large=True))
+        call = _call("platform.getSubnets", {}, decode_subnets, large=True)
+        if self._agreement.quorum == 1:
+            return await self._pool.require(call)
+        return await self._agreement.find(call, compare_grown) or ()
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
         """Return a transaction from the first node for which it is final, else from any; None if no node has it."""

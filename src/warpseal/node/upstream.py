@@ -88,14 +88,14 @@ def connect_upstream(
     def agreement(members: NodePool[int]) -> NodeAgreement:
         return NodeAgreement(members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s)
 
-    p_chain = pool(platform_nodes)
+    p_chain, p_blocks = pool(platform_nodes), pool(platform_nodes)
     platform = PlatformClient(p_chain, agreement(p_chain), check_key)
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM)),
+        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM), settings.p_chain_quorum),
         chain_rpc=ChainRpcClient(pool(nodes), own_pools(ChainApi.RPC)),
-        blocks=PBlocksClient(pool(platform_nodes), limits, info),
+        blocks=PBlocksClient(p_blocks, limits, info, agreement(p_blocks)),
         x_chain=XChainClient(pool(nodes), limits),
         c_blocks=CBlocksClient(pool(nodes)),
         containers=ContainersClient(pool(nodes)),

@@ -7,7 +7,7 @@ A node that lags neither agrees nor differs. A node that contradicts others that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 _CHECKED_BY: Final = 2
 _FRESH_READINGS: Final = 3
+_FRESH_PAUSE_S: Final = 0.2
 _FRESH_TIMEOUT_S: Final = 10.0
 
 
@@ -168,14 +169,18 @@ class NodeAgreement:
         return agreed[0].value
 
     async def _read_again(self, question: _Question[T], results: _Results[T]) -> Sequence[Reply[T]] | None:
-        """Read the replies again until enough agree, or all are of known heights and do not."""
+        """Read the replies again until enough agree, or no heights explain the difference any more.
+
+        Nodes that are up to date accept a block at slightly different times, so that the readings have pauses.
+        """
         nodes = [results.nodes[reply.position] for reply in results.replies]
-        for _ in range(_FRESH_READINGS):
+        for reading in range(_FRESH_READINGS):
+            await asyncio.sleep(_FRESH_PAUSE_S if reading else 0.0)
             replies = await self._read_at_heights(nodes, question)
             if len(replies) > 1:
                 results.replies = replies
             agreed = find_agreement(replies, question.quorum, question.compare)
-            if agreed is not None or all(reply.height is not None for reply in replies):
+            if agreed is not None or (len(replies) > 1 and not are_explicable(replies, question.compare)):
                 return agreed
         return None
 
@@ -219,13 +224,8 @@ class NodeAgreement:
         return [reply for reply in await asyncio.gather(*map(read, nodes)) if reply is not None]
 
     def _error(self, question: _Question[T], results: _Results[T]) -> WarpsealError | RpcRefusal:
-        classes = classify_replies(results.replies, question.compare)
-        if len(classes) > 1:
-            reply_classes = [
-                AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
-                for members in classes
-            ]
-            return NodesDisagree(question.method, question.quorum, reply_classes, results.attempts)
+        if len(classes := make_reply_classes(results.replies, question.compare)) > 1:
+            return NodesDisagree(question.method, question.quorum, classes, results.attempts)
         if not results.replies:
             return find_final_error(question.method, results.attempts, results.refusals, is_optional=question.optional)
         # Nodes that lag may agree later: the height is known once enough of them reach it.
@@ -233,6 +233,14 @@ class NodeAgreement:
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
         missing = question.quorum - len(results.replies)
         return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, results.attempts)
+
+
+def make_reply_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[AnswerClass]:
+    """Return the classes of equal replies, as NodesDisagree names them."""
+    return [
+        AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
+        for members in classify_replies(replies, compare)
+    ]
 
 
 def _contradicts_all(other: Reply[T], agreed: Sequence[Reply[T]], question: _Question[T]) -> bool:

@@ -191,9 +191,10 @@ class SettableLeadership(Leadership):
 
 
 @asynccontextmanager
-async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000) -> AsyncIterator[PBlocksClient]:
-    """Serve nodes and yield the client of their blocks."""
-    async with open_upstream(*nodes, calls_per_s=8 * per_s, calls_in_flight=64, retry_failed_after_s=0.05) as upstream:
+async def nodes_of(*nodes: RecordedNode, per_s: int = 1_000, quorum: int = 1) -> AsyncIterator[PBlocksClient]:
+    """Serve nodes and yield the client of their blocks. quorum: how many of them must agree."""
+    limits: dict[str, Any] = {"calls_per_s": 8 * per_s, "calls_in_flight": 64, "retry_failed_after_s": 0.05}
+    async with open_upstream(*nodes, p_chain_quorum=quorum, **limits) as upstream:
         yield upstream.blocks
 
 

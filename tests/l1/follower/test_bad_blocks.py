@@ -121,6 +121,38 @@ async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> 
     assert newest.high_block_id == chain.id_at(59)
 
 
+@pytest.mark.parametrize("forged", [1, 4])
+async def test_a_node_that_adds_blocks_of_its_own_to_the_chain_is_outvoted(forged: int) -> None:
+    """The liar is asked first; its blocks link to each other and to the block below."""
+    chain, store = Chain(64), MemoryStore()
+    fork = chain.fork(63 - forged)
+    lying = ChainNode(chain=chain, lies={height: fork.raw[height] for height in range(64 - forged, 64)}, tip=59)
+    honest = ChainNode(chain=chain, tip=59), ChainNode(chain=chain, tip=59)
+    async with nodes_of(lying, *honest, quorum=2) as blocks, following(blocks, store, FROM_0) as follower:
+        await until(lambda: is_done(follower.status()))
+        lying.tip = 1_000
+        for node in honest:
+            node.tip = 63
+        await until(lambda: follower.status().height == 63)
+        assert follower.status().stopped is None
+    newest = store.read_ranges.newest
+    assert newest is not None
+    assert newest.high_block_id == chain.id_at(63)
+    assert store.spans == [(0, 63)]
+
+
+async def test_two_nodes_that_differ_hold_the_follower_before_their_first_different_block() -> None:
+    chain, store = Chain(60), MemoryStore()
+    lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})
+    nodes = lying, ChainNode(chain=chain)
+    async with nodes_of(*nodes, quorum=2) as blocks, following(blocks, store, FROM_0) as follower:
+        await until(lambda: follower.status().waiting_for == "nodes")
+        assert store.spans == []
+        lying.lies.clear()
+        await until(lambda: is_done(follower.status()))
+    assert store.spans == [(0, 59)]
+
+
 @pytest.mark.parametrize("height", [59, 58, 30, 0])
 async def test_a_block_with_a_wrong_parent_on_every_node_stops_the_follower(height: int) -> None:
     chain, store = Chain(60), MemoryStore()

@@ -30,6 +30,8 @@ FUJI_FEE = {"capacity": 10_000, "target": 10_000, "minPrice": 512, "excessConver
 AT_MINIMUM = {"excess": 0, "price": 512, "timestamp": "2026-11-21T02:06:47Z"}
 # Of one fee curve: as many terms and seconds as thirty days at the capacity of mainnet take, and a little more.
 MOST_STEPS = 9_000_000
+# Of one fee curve in one forecast; a tenth of a second has about 500,000.
+MOST_FORECAST_STEPS = 160_000
 RECORDED = recorded_result(CURRENT, subnetID=id_text(L1))["validators"]
 
 

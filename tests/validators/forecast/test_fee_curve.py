@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests import paths
-from tests.validators.forecast.fixtures import MOST_STEPS, count_steps
+from tests.validators.forecast.fixtures import MOST_FORECAST_STEPS, MOST_STEPS, count_steps
 from tests.validators.forecast.plain_p_chain import plain_price, plain_prices, run_plainly
 from warpseal.ledger.chain_time import l1_fee_cost, l1_fee_price
 from warpseal.ledger.params import DAY_S, FUJI, MAINNET, L1FeeConfig
@@ -147,7 +147,8 @@ def test_a_free_network_uses_up_no_balance() -> None:
     assert curve.cost(HORIZON_S) == 0
 
 
-def test_threads_that_share_a_curve_get_its_costs() -> None:
+def test_threads_that_share_a_curve_get_its_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpseal.validators.forecast.fee_curve._FORECAST_STEPS", MOST)
     curve = share_fee_curve(FUJI.l1_fee, 20_000, 77)
     assert share_fee_curve(FUJI.l1_fee, 20_000, 77) is curve
     spans = [*range(0, 40_000, 1_999), *range(40_000, 0, -1_999)]
@@ -226,6 +227,50 @@ def test_no_balances_and_no_parameters_take_more_than_some_steps(
     assert covered[0] != covered[-1]
     assert steps.total < MOST_STEPS
     assert pieces < 200_000
+
+
+hostile_forecasts = [
+    (MAINNET.l1_fee, 20_000, 0),
+    (FUJI.l1_fee, 20_000, 0),
+    (L1FeeConfig(0, 1, 10_000), 1, 0),
+    (L1FeeConfig(10_000, 1, 96_442_733), 10_004, 23 * 96_442_733),
+    (L1FeeConfig(10_000, 1, 6_048_390_047), 9_984, 13 * 6_048_390_047),
+    # Stretches of one or two seconds, from the least price to the largest, and down from it.
+    (L1FeeConfig(0, 1, 4_090_000), 3_999, 0),
+    (L1FeeConfig(4_000, 1, 4_090_000), 2_001, 36 * 4_090_000),
+    (L1FeeConfig(0, MOST, MOST), MOST, MOST),
+    (L1FeeConfig(MOST, MOST, MOST), 0, MOST),
+]
+
+
+@pytest.mark.parametrize(("config", "active", "excess"), hostile_forecasts)
+def test_a_forecast_takes_few_steps_whatever_a_node_returns(
+    monkeypatch: pytest.MonkeyPatch, config: L1FeeConfig, active: int, excess: int
+) -> None:
+    balances = [103**power // 100**power for power in range(1_500)]
+    steps, curve = count_steps(monkeypatch), FeeCurve(config, active, excess)
+    for _ in range(3):
+        curve.begin_forecast()
+        before = steps.total
+        covered = [curve.seconds_covered(balance) for balance in balances]
+        curve.cost(30 * DAY_S)
+        assert steps.total - before < MOST_FORECAST_STEPS
+        assert len(curve._starts) < 30_000
+    lasting = [HORIZON_S if seconds is None else seconds for seconds in covered]
+    assert lasting == sorted(lasting)
+    for balance, seconds in zip(balances, covered, strict=True):
+        if seconds is not None:
+            # The steps end before the costs, which then are bounds.
+            assert curve.cost(seconds) <= balance + max(balance // 1_000, seconds)
+            assert balance < curve.cost(seconds + 1)
+
+
+def test_each_forecast_makes_a_curve_more_exact_until_all_of_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warpseal.validators.forecast.fee_curve._FORECAST_STEPS", 5_000)
+    config, seconds, exact = FUJI.l1_fee, 40_000, FeeCurve(FUJI.l1_fee, 20_000, 0)
+    costs = [share_fee_curve(config, 20_000, 0).cost(seconds) for _ in range(60)]
+    assert costs[0] > costs[10] > costs[-1] == min(costs) == exact.cost(seconds)
+    assert max(costs) <= costs[-1] + costs[-1] // 1_000
 
 
 @pytest.mark.parametrize("files", [("localnet/platform", "localnet/ledger"), ("helicon/l1-fees",)], ids=lambda x: x[0])

@@ -21,7 +21,7 @@ from tests.validators.forecast.fixtures import (
     CONFIG,
     CURRENT,
     FUJI_FEE,
-    MOST_STEPS,
+    MOST_FORECAST_STEPS,
     RECORDED,
     STATE,
     BusyTime,
@@ -347,7 +347,13 @@ async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
         outlook = (await service.forecast(L1)).outlook
     assert outlook.at_capacity is not None
     assert outlook.at_capacity.losses
-    assert steps.total < 2 * MOST_STEPS
+    assert steps.total < 2 * MOST_FORECAST_STEPS
+
+
+async def test_a_node_that_lists_more_validators_than_any_subnet_has_gets_no_forecast() -> None:
+    async with forecasting(l1_node(*map(named, range(2_501)))) as service:
+        with pytest.raises(NodeUnavailable, match="at most 2500 validators"):
+            await service.forecast(L1)
 
 
 async def test_a_subnet_without_validators_has_no_quorum() -> None:

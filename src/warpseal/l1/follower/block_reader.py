@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.codec import UnknownType
 from warpseal.chains.p_blocks import PBlock, parse_p_block
@@ -101,7 +102,11 @@ class BlockReader:
         """
         candidates = await self._fetch(batch)
         if batch.above_id is None and batch.below_id is not None:
-            return await self._link_upwards(batch, candidates)
+            linked = await self._link_upwards(batch, candidates)
+            return await self._check_top(batch, candidates, linked) if self._blocks.must_agree else linked
+        if batch.above_id is None and self._blocks.must_agree:
+            top = candidates[batch.high] = await self._read_agreed(batch.high)
+            return await self._link_downwards(batch, candidates, top.id)
         linked = await self._link_downwards(batch, candidates, batch.above_id)
         if batch.above_id is not None or linked.failure is None:
             return linked
@@ -109,7 +114,8 @@ class BlockReader:
 
     async def time_of(self, height: int) -> int | FollowerFailure | None:
         """Return the time of a block, None if it carries none, or the failure of a block that cannot be decoded."""
-        block = (await self._read_candidate(height)).block
+        read = self._read_agreed if self._blocks.must_agree else self._read_candidate
+        block = (await read(height)).block
         if isinstance(block, FollowerFailure):
             block = await self._find_alternative(height, _Link()) or block
         return block if isinstance(block, FollowerFailure) else block.time
@@ -141,6 +147,25 @@ class BlockReader:
         if raw is None:
             raw = await self._retrier.call(lambda: self._blocks.block_at(height))
         return self._decode_candidate(height, raw)
+
+    async def _read_agreed(self, height: int) -> _Candidate:
+        return self._decode_candidate(height, await self._retrier.call(lambda: self._blocks.agreed_block_at(height)))
+
+    async def _check_top(
+        self, batch: BlockBatch, candidates: dict[int, _Candidate], linked: LinkedBlocks
+    ) -> LinkedBlocks:
+        """Return the linked blocks, if nodes agree about the newest one; else the chain below the block of the nodes.
+
+        A block names its parent, so that the newest one proves all others. A single node may add any block to a chain.
+        """
+        if not linked.blocks:
+            return linked
+        newest = linked.blocks[-1]
+        top = await self._read_agreed(newest.height)
+        if top.id == newest.id:
+            return linked
+        checked = replace(batch, high=newest.height)
+        return await self._link_downwards(checked, {**candidates, newest.height: top}, top.id)
 
     def _decode_candidate(self, height: int, raw: bytes) -> _Candidate:
         block_id = sha256(raw).digest()

@@ -26,7 +26,7 @@ _MAX_BALANCE_NAVAX: Final = 2**64 - 1
 # Up to this number of candidates, all choices of top-ups are compared.
 _EXACT_CANDIDATES: Final = 12
 # Pairs of candidates and needs; an L1 has one need, and one more for each end of a stake.
-_MOST_PAIRS: Final = 4_000_000
+_MOST_PAIRS: Final = 100_000
 
 
 class ForecastValidator(Struct, frozen=True):
@@ -248,9 +248,9 @@ class _Candidate(Struct, frozen=True):
     missing_from: int
 
     @property
-    def rank(self) -> tuple[Fraction, bytes]:
-        """The order of candidates: the amount by weight."""
-        return Fraction(self.top_up.amount_navax, self.weight), self.top_up.validation_id
+    def rank(self) -> tuple[int, bytes]:
+        """The order of candidates: the amount by weight, with as many bits as distinguish weights of 64 bits."""
+        return (self.top_up.amount_navax << 128) // self.weight, self.top_up.validation_id
 
 
 def _find_candidates(

@@ -58,7 +58,9 @@ _MAX_INDEX_AGE_S: Final = 60
 _ATTEMPTS: Final = 3
 _MOST: Final = 2**64 - 1
 _MAX_FORECASTS: Final = 256
-# The first forecast computes for a second; connections to validators come first.
+# With more of them, the thread would compute for more than a tenth of a second.
+_MAX_VALIDATORS: Final = 2_500
+# Connections to validators come first.
 _FIRST_S: Final = 10.0
 # After a failure, and while validators were not observed yet.
 _RETRY_S: Final = 5.0
@@ -303,6 +305,8 @@ class ForecastService:
         try:
             kind = await self._kind_of(subnet_id)
             reading = await self._reader.read(subnet_id, origin)
+            if len(reading.validations) > _MAX_VALIDATORS:
+                raise NodeUnavailable(f"a forecast of at most {_MAX_VALIDATORS} validators")
             keyed = await self._keyed_stakes(subnet_id, reading.validations, origin)
         except (RpcRefusal, HeightTooNew):
             raise NodeUnavailable("the validators of a subnet") from None
