@@ -30,7 +30,7 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.version import __version__
 from warpseal.warp.ids import id_text
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("warpseal.api")
 
 _FIXED_RATIOS: Final = {"always_on": "1", "always_off": "0"}
 # The low 64 bits of a trace id decide, as in all SDKs of OpenTelemetry.
