@@ -123,11 +123,15 @@ async def test_doctor_fails_if_the_clock_is_wrong(tmp_path: Path) -> None:
     assert "NTP" in command.stdout
 
 
-async def test_newer_versions_are_a_warning(tmp_path: Path) -> None:
+async def test_newer_versions_and_upgrades_that_were_not_tested_are_warnings(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
+        network.state.upgrades["io"] = time.time() + 86_400
         command = await run_doctor(network, tmp_path, {"advertised-version": "1.14.0"}, wait="20")
     assert command.code == 0
-    assert any("up to 1.15.0" in warning for warning in findings(command, "WARN"))
+    warnings = findings(command, "WARN")
+    assert any("up to 1.15.0" in warning for warning in warnings)
+    assert any("the network upgrade io of" in warning for warning in warnings)
+    assert "update Warpseal before it" in command.stdout
 
 
 async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from warpseal.warp.ids import ChainID, parse_id
 NAVAX_PER_AVAX: Final = 10**9
 DAY_S: Final = 24 * 60 * 60
 
-_UNSCHEDULED_S: Final = 253_399_622_400
+UNSCHEDULED_S: Final = 253_399_622_400
+"""9999-12-01, the time of an upgrade that is not scheduled, Unix seconds."""
 _INITIALLY_ACTIVE_S: Final = 1_607_144_400
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
@@ -31,7 +32,7 @@ class UpgradeTimes(Struct, frozen=True):
     cortina_s: int
     durango_s: int
     etna_s: int
-    helicon_s: int = _UNSCHEDULED_S
+    helicon_s: int = UNSCHEDULED_S
 
     @classmethod
     def from_node(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
@@ -41,7 +42,7 @@ class UpgradeTimes(Struct, frozen=True):
         """
         names = {"apricotPhase5": "apricot_5_s"} | {name: f"{name}_s" for name in ("cortina", "durango", "etna")}
         activation_times = {field: times_s.get(name, _INITIALLY_ACTIVE_S) for name, field in names.items()}
-        return cls(**activation_times, helicon_s=times_s.get("helicon", _UNSCHEDULED_S))
+        return cls(**activation_times, helicon_s=times_s.get("helicon", UNSCHEDULED_S))
 
 
 class RewardConfig(Struct, frozen=True):

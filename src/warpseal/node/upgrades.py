@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.node.info import InfoClient
-from warpseal.protocol.handshake import UNSCHEDULED, Version
+from warpseal.protocol.handshake import Version
 from warpseal.upstream.errors import NodeUnavailable
 
 TESTED_UPGRADES: Final = frozenset(
@@ -59,7 +60,7 @@ class UpgradeWatch:
         self._times = {**self._times, **times}
         versions = [result.value for result in await self._info.versions()]
         releases = tuple(filter(None, (parse_release(text) for text in versions if text is not None)))
-        scheduled = (unix_s for unix_s in self._times.values() if unix_s < UNSCHEDULED)
+        scheduled = (unix_s for unix_s in self._times.values() if unix_s < UNSCHEDULED_S)
         self._on_releases(releases, max(scheduled, default=0))
         return True
 

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import UNSET
 
 from warpseal import bls
+from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.peers.address_store import AddressPersister
 from warpseal.peers.addresses import AddressBook, Endpoint, Gossip, peers_to_ask
 from warpseal.peers.advertised_version import AdvertisedVersion
@@ -35,7 +36,7 @@ from warpseal.peers.settings import PeerSettings
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics, PeerStatus, Unreachable, UnreachableReason
 from warpseal.peers.tls import ReceiveBuffer
 from warpseal.protocol.framing import Zstd
-from warpseal.protocol.handshake import UNSCHEDULED, OwnHandshake, Version
+from warpseal.protocol.handshake import OwnHandshake, Version
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
 from warpseal.protocol.requests import PeerRequest, RequestLimits, ResponseHandler
@@ -286,7 +287,7 @@ class PeerNetwork:
         handshakes = (connection.handshake for connection in self._registry.connected.values())
         times = sorted((handshake.upgrade_time for handshake in handshakes if handshake is not None), reverse=True)
         shared = times[len(times) // 3] if times else 0
-        return shared if 0 < self._own_handshake.upgrade_time < shared < UNSCHEDULED else None
+        return shared if 0 < self._own_handshake.upgrade_time < shared < UNSCHEDULED_S else None
 
     def _learn_version(self, releases: Sequence[Version], peers: Sequence[Version]) -> None:
         if self._version.learn(releases, peers):

@@ -33,8 +33,6 @@ Version = tuple[int, int, int]
 
 DEFAULT_VERSION: Final[Version] = (1, 15, 0)
 MAX_TRACKED_SUBNETS: Final = 16
-UNSCHEDULED: Final = 253_399_622_400
-"""9999-12-01 in Unix seconds, the time of an upgrade that is not scheduled."""
 # The daemon does not listen. Like the reference aggregator it claims the unspecified address and a port nodes accept.
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1

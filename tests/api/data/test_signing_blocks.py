@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.api.data.fixtures import DataApiSetup
-from tests.api.data.test_webhooks import TOKEN, call, client
+from tests.api.data.test_webhooks import REFUSED_TOKENS, TOKEN, call, client
 from tests.api.fixtures import serving
 from tests.api.http.test_access import KEY, secrets_with
 from tests.store.fixtures import sqlite_url, store_at
@@ -86,15 +86,7 @@ async def test_both_forms_of_a_message_id_are_one_block(store: Store, text: str)
         assert rule["value"] == "0x" + CHAIN.hex()
 
 
-@pytest.mark.parametrize(
-    ("own", "token", "status", "code"),
-    [
-        (TOKEN, "", 401, "admin_token_required"),
-        (TOKEN, "another-token-of-tests", 403, "admin_token_refused"),
-        ("", "", 403, "admin_token_refused"),
-        ("", TOKEN, 403, "admin_token_refused"),
-    ],
-)
+@pytest.mark.parametrize(("own", "token", "status", "code"), REFUSED_TOKENS)
 async def test_every_path_needs_the_admin_token(store: Store, own: str, token: str, status: int, code: str) -> None:
     async with client(setup_of(store, own), token) as session:
         for method, path, body in (("GET", "", None), ("POST", "", RULE), ("DELETE", f"/sender/{SENDER}", None)):
@@ -149,6 +141,8 @@ async def test_the_number_of_blocks_is_limited(store: Store) -> None:
     async with client(setup_of(store)) as session:
         error = await call(session, "POST", BLOCKS, 400, RULE)
         assert "there are 1000 signing blocks" in error["message"]
+        # The reason of one of them may change.
+        await call(session, "POST", BLOCKS, 201, {**RULE, "value": rows[7]["value"]})
 
 
 async def test_a_daemon_without_a_store_has_no_blocks() -> None:

@@ -85,16 +85,17 @@ async def test_a_webhook_is_added_listed_without_its_secret_and_removed(store: S
     assert [DECODER.decode(body).id for body in (await store.events.exchange_webhooks()).values()] == [other["id"]]
 
 
-@pytest.mark.parametrize(
-    ("own", "token", "status", "code"),
-    [
-        (TOKEN, "", 401, "admin_token_required"),
-        (TOKEN, "another-token-of-tests", 403, "admin_token_refused"),
-        # A page in a browser of this machine could send what needs no token.
-        ("", "", 403, "admin_token_refused"),
-        ("", TOKEN, 403, "admin_token_refused"),
-    ],
-)
+# The token of the daemon, that of a caller, and the response.
+REFUSED_TOKENS = [
+    (TOKEN, "", 401, "admin_token_required"),
+    (TOKEN, "another-token-of-tests", 403, "admin_token_refused"),
+    # A page in a browser of this machine could send what needs no token.
+    ("", "", 403, "admin_token_refused"),
+    ("", TOKEN, 403, "admin_token_refused"),
+]
+
+
+@pytest.mark.parametrize(("own", "token", "status", "code"), REFUSED_TOKENS)
 async def test_every_path_needs_the_admin_token(store: Store, own: str, token: str, status: int, code: str) -> None:
     async with client(setup_of(store, own), token) as session:
         for method, path in (("GET", ""), ("POST", ""), ("DELETE", "/00"), ("POST", "/00:test")):

@@ -22,9 +22,10 @@ from tests.forwarding.evm.evm import (
     replay,
     serve_node,
 )
-from warpseal.forwarding.evm.chain_config import UNSCHEDULED, NotSubnetEvm, chain_config
+from warpseal.forwarding.evm.chain_config import NotSubnetEvm, chain_config
 from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
+from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.upstream.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
@@ -183,9 +184,9 @@ def test_an_override_of_zero_counts_and_a_zero_in_the_genesis_means_the_default(
 
 
 def test_an_unscheduled_upgrade_activates_no_ethereum_upgrade() -> None:
-    overrides = {"durangoTimestamp": UNSCHEDULED, "etnaTimestamp": UNSCHEDULED}
+    overrides = {"durangoTimestamp": UNSCHEDULED_S, "etnaTimestamp": UNSCHEDULED_S}
     document = recorded_config("l1-0", {"networkUpgradeOverrides": overrides}).as_json()
-    assert document["durangoTimestamp"] == UNSCHEDULED
+    assert document["durangoTimestamp"] == UNSCHEDULED_S
     assert not {"shanghaiTime", "cancunTime"} & set(document)
 
 

@@ -28,7 +28,8 @@ async def list_or_add(context: RequestContext) -> Response:
     fields = await context.read_fields()
     kind = SigningBlockKind(fields["kind"])
     value = await _read_value(context, kind, fields["value"])
-    if len(await store.load()) >= MAX_SIGNING_BLOCKS:
+    others = [block for block in await store.load() if (block.kind, block.value) != (kind, value)]
+    if len(others) >= MAX_SIGNING_BLOCKS:
         raise InvalidRequest("value", f"there are {MAX_SIGNING_BLOCKS} signing blocks already: remove one")
     block = SigningBlock(kind, value, fields["reason"], int(context.now))
     await store.add(block)

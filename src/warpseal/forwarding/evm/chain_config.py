@@ -29,6 +29,7 @@ from warpseal.forwarding.evm.precompiles import (
     quantity,
     timestamp,
 )
+from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.runtime.single_flight import SingleFlight
 
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _MAX_FILE_BYTES: Final = 16 * MEBIBYTE
 _RETRY_S: Final = 2.0
-UNSCHEDULED: Final = 253_399_622_400
 _NETWORK_UPGRADES: Final = ("subnetEVM", "durango", "etna", "fortuna", "granite", "helicon")
 _BLOCKS: Final = (
     "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
@@ -126,7 +126,7 @@ def _settings(
     times = _network_times(fields, upgrades.get("networkUpgradeOverrides", {}), network_times_s)
     settings |= times
     for name, follows in (("shanghaiTime", "durangoTimestamp"), ("cancunTime", "etnaTimestamp")):
-        if times.get(follows, UNSCHEDULED) < UNSCHEDULED:
+        if times.get(follows, UNSCHEDULED_S) < UNSCHEDULED_S:
             settings[name] = times[follows]
     return settings
 
