@@ -85,6 +85,11 @@ class DialSchedule:
     def __len__(self) -> int:
         return len(self._states)
 
+    def is_promising(self, node_id: NodeID) -> bool:
+        """Return whether a dial of a node is in progress, or is due and the last one did not fail."""
+        state = self._states.get(node_id)
+        return state is not None and (state.stage is DialStage.DIALING or not state.failures)
+
     # Tracked nodes.
 
     def track(self, node_ids: Iterable[NodeID], now: float) -> None:

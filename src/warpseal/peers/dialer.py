@@ -109,9 +109,9 @@ class Dialer:
         self._registry.on_dial_failed(connection, tcp_accepted=False)
 
     def _is_taken(self, node_id: NodeID, endpoint: Endpoint) -> bool:
-        """Return whether an already connected node listens there: it would refuse a second connection."""
+        """Return whether a node that is or will be connected listens there: it would refuse a second connection."""
         other = self._book.other_node_at(node_id, endpoint)
-        return other is not None and other in self._registry.connected
+        return other is not None and (other in self._registry.connected or self._schedule.is_promising(other))
 
     async def _connect(self, connection: PeerConnection) -> bool:
         """Make the TCP connection. Returns whether it was accepted."""
