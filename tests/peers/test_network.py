@@ -258,7 +258,7 @@ async def test_a_tracked_node_found_at_another_nodes_address_is_connected(tmp_pa
         peers.add_hint(expected.node_id, "127.0.0.1", other.address.port)
         peers.track(PRIMARY_NETWORK, [expected.node_id, other.node_id])
         while not peers.is_connected(other.node_id):
-            peers.redial_soon([expected.node_id])  # It is not dialed there: the other node would refuse one of two dials.
+            peers.redial_soon([expected.node_id])  # The other node would refuse one of two dials.
             await asyncio.sleep(0.002)
         await until(lambda: peers.is_connected(expected.node_id))  # Its address came by gossip.
 
