@@ -208,6 +208,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "index-requests-in-flight": _NODE_LIMITS,
     "index-requests-per-second": _NODE_LIMITS,
     "log-display-level": "log-level is the level of the files and of the standard output",
+    "max-connections": "the limit of open files (ulimit -n, LimitNOFILE) bounds the connections to peers",
     "max-message-bytes": "a message or justification has at most 64 KiB",
     "max-outstanding-per-peer": _PEER_LIMITS,
     "max-requests-per-second-per-peer": _PEER_LIMITS,
