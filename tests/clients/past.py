@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.api.data import sdk_models as sdk
 from tests.clients.subjects import NETWORK, Subject
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon
+from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon, write_prices
 
 LISTS: Final[dict[type[Any], str]] = {
     sdk.RewardPage: "historicalRewards",
@@ -23,9 +23,8 @@ _TXS: Final = f"/v1/networks/{NETWORK}/blockchains/p-chain/transactions"
 @asynccontextmanager
 async def priced_daemon(folder: Path) -> AsyncIterator[Daemon]:
     """Run the daemon, with a price for each of its days."""
-    file = folder / "prices.csv"
-    file.write_text("date,currency,price\n" + "".join(f"2020-09-{day:02},usd,5.25\n" for day in range(1, 31)))
-    async with run_synthetic_daemon(folder, price_file=str(file)) as daemon:
+    write_prices(folder, "".join(f"2020-09-{day:02},usd,5.25\n" for day in range(1, 31)))
+    async with run_synthetic_daemon(folder) as daemon:
         yield daemon
 
 

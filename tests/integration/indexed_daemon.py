@@ -54,6 +54,13 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
         yield daemon
 
 
+def write_prices(folder: Path, rows: str) -> None:
+    """Write prices of AVAX, `date,currency,price` a line, for the daemon of a folder."""
+    file = folder / "data" / "prices.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("date,currency,price\n" + rows)
+
+
 def build_config(folder: Path, node: ReplayNode, **keys: Any) -> Config:
     """Return the configuration of a daemon with one node."""
     return load(write_config_file(folder, node, **keys), {}, {}).config

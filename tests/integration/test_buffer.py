@@ -15,8 +15,8 @@ from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
 # Far beyond what a test may take: a request that never gets its buffer fails the test.
-LONG = {"buffer-wait-seconds": 600, "request-timeout-seconds": 1200, "max-request-timeout-seconds": 1200}
-SHORT = {"buffer-wait-seconds": 0.4}
+LONG = {"buffer_wait_s": 600.0, "default_timeout_s": 1200.0, "max_timeout_s": 1200.0}
+SHORT = {"buffer_wait_s": 0.4}
 
 
 def build_plan(rule: str) -> Plan:
@@ -36,7 +36,7 @@ async def aggregate_with_buffer(
 async def test_a_request_waits_for_a_buffer_that_can_still_come(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:slow=600ms")) as network,
-        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         verified = await aggregate_with_buffer(daemon, network, network.messages_of(PRIMARY_NETWORK)[0])
@@ -46,7 +46,7 @@ async def test_a_request_waits_for_a_buffer_that_can_still_come(tmp_path: Path) 
 async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:silent")) as network,
-        run_daemon(build_config(network, tmp_path, SHORT)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=SHORT)) as daemon,
     ):
         await daemon.until_connected(10)
         message, other = network.messages_of(PRIMARY_NETWORK)[:2]
@@ -64,7 +64,7 @@ async def test_the_wait_for_a_buffer_is_limited_and_not_repeated(tmp_path: Path)
 async def test_a_request_does_not_wait_for_a_buffer_that_cannot_come(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:refuse=7")) as network,
-        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = next(message for message in network.messages if message.unsigned.source_chain_id == P_CHAIN)
@@ -75,7 +75,7 @@ async def test_a_request_does_not_wait_for_a_buffer_that_cannot_come(tmp_path: P
 async def test_the_wait_for_a_buffer_ends_at_the_deadline(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:silent")) as network,
-        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -86,7 +86,7 @@ async def test_the_wait_for_a_buffer_ends_at_the_deadline(tmp_path: Path) -> Non
 async def test_a_request_without_a_buffer_completes_at_its_quorum(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:slow=1000s")) as network,
-        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]
@@ -97,7 +97,7 @@ async def test_a_request_without_a_buffer_completes_at_its_quorum(tmp_path: Path
 async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_path: Path) -> None:
     async with (
         run_network(build_plan("0-2:slow=700ms")) as network,
-        run_daemon(build_config(network, tmp_path, LONG)) as daemon,
+        run_daemon(build_config(network, tmp_path, aggregation=LONG)) as daemon,
     ):
         await daemon.until_connected(10)
         message = network.messages_of(PRIMARY_NETWORK)[0]

@@ -28,7 +28,7 @@ def entry(node: EvmReplayNode, **more: Any) -> dict[str, Any]:
 
 
 async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None:
-    described = tmp_path / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
+    described = tmp_path / "data" / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
     described.parent.mkdir(parents=True)
     described.write_text(json.dumps({"name": "Described"}))
     async with run_network(Plan(validators=2)) as network, serving_evm(EvmReplayNode(h.CHAIN)) as (node,):
@@ -39,7 +39,6 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
             writer.write_status(h.status_of(h.CHAIN, reported_at=1, written_at=1))
         keys = {
             "evm-chains": [entry(node, index={"metadata": "asked"}, info={"chainName": "Mine"})],
-            "contract-info-dir": str(tmp_path / "contracts"),
         }
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             chain = await daemon.get(h.PATH)

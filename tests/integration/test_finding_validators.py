@@ -120,7 +120,7 @@ async def test_with_fewer_connections_than_validators_the_heaviest_are_connected
     plan = Plan(validators=10, l1s=(), weights="200/300/400/1300/1300/1300/1300/1300/1300/1300")
     async with (
         run_network(plan) as network,
-        run_daemon(build_config(network, tmp_path, {"max-connections": 7})) as daemon,
+        run_daemon(build_config(network, tmp_path, peers={"max_connections": 7})) as daemon,
     ):
         message = network.messages_of(PRIMARY_NETWORK)[0]
         reply = await daemon.aggregate(message, quorum_percentage=90)

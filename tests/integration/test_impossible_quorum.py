@@ -151,7 +151,7 @@ async def test_a_request_fails_after_one_round_of_refusals(rule: str, chain: str
 
 
 async def test_an_unreachable_buffer_never_fails_a_request(tmp_path: Path) -> None:
-    async with warm("0-3:refuse=7", tmp_path, {**LONG, "buffer-wait-seconds": 600}) as (network, daemon):
+    async with warm("0-3:refuse=7", tmp_path, LONG, aggregation={"buffer_wait_s": 600.0}) as (network, daemon):
         message = p_chain_messages(network)[0]
         reply = await finish(daemon.aggregate(message, quorum_percentage=60, quorum_percentage_buffer=40))
         verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 60)

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.integration.daemon import Daemon
-from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon
+from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon, write_prices
 from tests.ledger import made_up_network as made_up
 from warpseal.errors import StartupError
 from warpseal.warp.ids import id_text
@@ -75,11 +75,10 @@ async def test_the_file_is_asked_before_the_web_and_only_avax_has_a_price(tmp_pa
         times = await times_of(daemon)
         days = sorted({day_of(item, times) for item in await rewards_of(daemon) if item["reward"]["assetId"] == AVAX})
     assert len(days) >= 3
-    file = tmp_path / "prices.csv"
-    file.write_text(f"date,currency,price\n{days[0]},eur,5.25\n")
+    write_prices(tmp_path / "again", f"{days[0]},eur,5.25\n")
     async with price_server({(days[0], "eur"): 9, (days[1], "eur"): 6.5}) as (url, requests):
         price_url = f"{url}/avax/{{date}}?in={{currency}}#market.price.{{currency}}"
-        async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), price_url=price_url) as daemon:
+        async with run_synthetic_daemon(tmp_path / "again", price_url=price_url) as daemon:
             rewards = await rewards_of(daemon, currency="eur")
             again = await rewards_of(daemon, currency="eur")
     assert again == rewards
@@ -98,16 +97,14 @@ async def test_sdks_receive_prices_as_numbers(tmp_path: Path) -> None:
     async with run_synthetic_daemon(tmp_path) as daemon:
         times = await times_of(daemon)
         days = {day_of(item, times) for item in await rewards_of(daemon)}
-    file = tmp_path / "prices.csv"
-    file.write_text("date,currency,price\n" + "".join(f"{day},usd,5.25\n" for day in days))
-    async with run_synthetic_daemon(tmp_path / "again", price_file=str(file), compat="sdk") as daemon:
+    write_prices(tmp_path / "again", "".join(f"{day},usd,5.25\n" for day in days))
+    async with run_synthetic_daemon(tmp_path / "again", compat="sdk") as daemon:
         prices = [item["reward"].get("historicalPrice") for item in await rewards_of(daemon)]
     assert {"currencyCode": "usd", "value": 5.25} in prices
 
 
 async def test_a_file_that_cannot_be_read_keeps_the_daemon_from_starting_and_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "prices.csv"
-    file.write_text("date,currency,price\n2024-03-09,usd,nothing\n")
-    with pytest.raises(StartupError, match=r"price-file .*prices\.csv, line 2"):
-        async with run_synthetic_daemon(tmp_path / "data", price_file=str(file)) as daemon:
+    write_prices(tmp_path, "2024-03-09,usd,nothing\n")
+    with pytest.raises(StartupError, match=r"/prices\.csv, line 2"):
+        async with run_synthetic_daemon(tmp_path) as daemon:
             await daemon.ended

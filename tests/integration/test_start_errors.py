@@ -108,13 +108,9 @@ ERRORS: dict[str, tuple[Callable[[ConfigFolder], Keys], str]] = {
         lambda at: {"data-dir": str(Path(at.write("vm-aliases.json", "[]")).parent)},
         "{}/vm-aliases.json is not an object of lists by VM id: ",
     ),
-    "the prices are missing": (
-        lambda at: {"price-file": at.path("prices.csv")},
-        "price-file {}/prices.csv cannot be read: no such file or directory",
-    ),
     "the prices are malformed": (
-        lambda at: {"price-file": at.write("prices.csv")},
-        "price-file {}/prices.csv is not CSV: ",
+        lambda at: {"data-dir": str(Path(at.write("prices.csv")).parent)},
+        "{}/prices.csv is not CSV: ",
     ),
     "the upgrade file of an EVM chain is missing": (
         lambda at: {"evm-chains": [{**EVM_CHAIN, "upgrade-file": at.path("upgrade.json")}]},

@@ -73,12 +73,6 @@ def test_too_few_files_are_reported_with_the_number_needed(caplog: pytest.LogCap
     assert f"the limit of open files is 1024; 2000 peers need {2_000 + RESERVED_FILES}" in caplog.text
 
 
-def test_more_peers_than_the_setting_allows_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    warnings = PeerWarnings(PeerClocks(), 30.0)
-    assert not warnings.check_connection_limit(FileLimit(4_096), 100, 101, 0.0)
-    assert "max-connections is 100; 101 peers are tracked" in caplog.text
-
-
 def test_a_tiny_limit_still_leaves_room_for_peers() -> None:
     assert FileLimit(64).connections == 32
 

@@ -62,9 +62,10 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path, text: str, line: int) -> 
         read_table(written(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_no_reason_to_guess(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="cannot be read"):
-        read_table(tmp_path / "none.csv")
+def test_without_a_file_there_are_no_prices_and_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert read_table(tmp_path / "prices.csv") == {}
+    with pytest.raises(StartupError, match=f"{tmp_path} cannot be read"):
+        read_table(tmp_path)
 
 
 @given(st.decimals(min_value="0.000000000001", max_value="1000000000000", places=12))

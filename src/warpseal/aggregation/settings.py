@@ -56,15 +56,7 @@ class AggregationSettings:
         "SECONDS",
         group=Group.LIMITS,
     )
-    buffer_wait_s: float = setting(
-        2.0,
-        "buffer-wait-seconds",
-        seconds(0, HOUR_S),
-        "wait for the quorum buffer once the quorum is reached, seconds",
-        "SECONDS",
-        group=Group.LIMITS,
-    )
-
+    buffer_wait_s: float = 2.0
     first_wave_percent: int = 95
     always_ask_percent: int = 1
     next_wave_s: float = 1.0

@@ -171,9 +171,9 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
         yield SettingError("eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at")
     if "index-url" not in invalid_keys:
         yield from _misplaced_indexes(parsed)
-    for name in ("gateway-allow-methods", "gateway-deny-methods"):
-        if parsed.get(name) and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
-            yield SettingError(name, "has no effect without gateway-nodes: name the nodes, or remove the setting")
+    if parsed.get("gateway-methods") and not parsed.get("gateway-nodes") and "gateway-nodes" not in invalid_keys:
+        advice = "name the nodes, or remove the setting"
+        yield SettingError("gateway-methods", f"has no effect without gateway-nodes: {advice}")
     defaults = ApiSettings()
     ports = {
         "api-port": defaults.api_port,
@@ -253,4 +253,6 @@ def _as_text(value: Any) -> str:
         return ", ".join(map(_as_text, value)) or "none"
     if value in (None, {}):
         return "none"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_as_text(item)}" for name, item in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -185,12 +185,17 @@ def _object(pairs: list[tuple[str, Any]], source: str, errors: list[SettingError
 _NODE_LIMITS: Final = "node-requests-in-flight and node-requests-per-second limit all calls to one node"
 _RETENTION: Final = "the retention of usage is fixed: hours 90 days, days 800 days, weeks and months for ever"
 _METRICS_API_LIMITS: Final = "the limits of the Metrics API are fixed: 8,000 compute units a minute, 1,200,000 a day"
+_METADATA_GATEWAYS: Final = 'metadata-gateways has both kinds: {"ipfs": [URL, ...], "arweave": [URL, ...]}'
+_GATEWAY_METHODS: Final = "gateway-methods has both, denied ones with a ! before them: info.get*, !info.peers"
 _PEER_LIMITS: Final = "the limits of one peer are fixed"
 
 # Keys that earlier versions had, each with the sentence that says what replaced it.
 REMOVED_KEYS: Final[Mapping[str, str]] = {
+    "buffer-wait-seconds": "the quorum buffer is waited for 2 seconds",
     "client-address-header": "trusted-proxies append the address of their client to X-Forwarded-For",
     "client-country-header": "trusted-proxies name the country of their client in CF-IPCountry",
+    "contract-info-dir": "descriptions of contracts are read from the folder contracts in data-dir",
+    "delivery-window-seconds": "a message may take 30 seconds to its block",
     "evm-call-timeout-seconds": "forwarded calls time out after 30 seconds",
     "evm-max-sockets": "a chain has at most 4,096 WebSocket clients",
     "evm-max-subscriptions": "a WebSocket client has at most 100 subscriptions",
@@ -198,13 +203,18 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "follow-poll-seconds": "the daemon polls nodes for new blocks every second",
     "follow-requests-in-flight": _NODE_LIMITS,
     "follow-requests-per-second": _NODE_LIMITS,
+    "gateway-allow-methods": _GATEWAY_METHODS,
+    "gateway-deny-methods": _GATEWAY_METHODS,
     "index-requests-in-flight": _NODE_LIMITS,
     "index-requests-per-second": _NODE_LIMITS,
     "log-display-level": "log-level is the level of the files and of the standard output",
+    "max-connections": "the limit of open files (ulimit -n, LimitNOFILE) bounds the connections to peers",
     "max-message-bytes": "a message or justification has at most 64 KiB",
     "max-outstanding-per-peer": _PEER_LIMITS,
     "max-requests-per-second-per-peer": _PEER_LIMITS,
     "memory-profile-frames": "memory profiles show live objects by type; memray shows allocations",
+    "metadata-arweave-gateways": _METADATA_GATEWAYS,
+    "metadata-ipfs-gateways": _METADATA_GATEWAYS,
     "metrics-api-rate-limit-per-day": _METRICS_API_LIMITS,
     "metrics-api-rate-limit-per-minute": _METRICS_API_LIMITS,
     "metrics-db-max-bytes": "usage takes at most 4 GiB of the metrics database",
@@ -212,6 +222,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "network-names": "the names that paths may take follow from the network id",
     "observed-max-age-seconds": "uptime records are kept for 30 days",
     "plugin-protocol-version": "the daemon asks the nodes for the version of the plugin protocol",
+    "price-file": "prices are read from prices.csv in data-dir",
     "price-path": "append the place of the price to price-url, behind a #: https://HOST/{date}#market.0.{currency}",
     "profile-dir": "profiles are written to the folder profiles in data-dir",
     "receive-timeout-seconds": "a request has 10 seconds to arrive",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from warpseal import bls
-from warpseal.api.data.contract_info import ContractInfoFolder
+from warpseal.api.data.contract_info import CONTRACTS_FOLDER, ContractInfoFolder
 from warpseal.api.data.evm_chains import EvmChainServices
 from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.http.settings import NETWORK_NAMES
@@ -86,10 +86,12 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
 
     start_indexer: called once nothing is known that keeps the index process from starting.
     """
-    contract_infos = ContractInfoFolder(config.data_api.contract_info_dir)
+    contracts = config.peers.data_dir / CONTRACTS_FOLDER
+    contract_infos = ContractInfoFolder(contracts if contracts.is_dir() else None)
     await asyncio.to_thread(contract_infos.load)
     node_api, evm_api, metrics = ports.node_api, ports.evm_api, ports.metrics
-    async with open_price_sources(config.prices) as price_sources, open_upstreams(config, metrics) as upstreams:
+    prices = open_price_sources(config.prices, config.peers.data_dir)
+    async with prices as price_sources, open_upstreams(config, metrics) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
         recorder = node_api.usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warpseal.runtime.settings import HOUR_S, Group, list_of, seconds, setting
+from warpseal.runtime.settings import Group, list_of, setting
 from warpseal.validators.settings import subnet_id
 from warpseal.warp.ids import SubnetID
 
@@ -13,18 +13,10 @@ from warpseal.warp.ids import SubnetID
 class DeliverySettings:
     """Durations in seconds.
 
+    window_s: from the response to the block with the message, in which an epoch of the destination may end.
     sets_timeout_s: wait for the validator sets of heights other than the message's. advice_timeout_s: wait for
     the height that a message needs; next_timeout_s: for a second message.
     """
-
-    window_s: float = setting(
-        30.0,
-        "delivery-window-seconds",
-        seconds(0, HOUR_S),
-        "time from the answer to the block with the message, in which an epoch of the destination may end, seconds",
-        "SECONDS",
-        group=Group.LIMITS,
-    )
 
     eager_icm_subnet_ids: tuple[SubnetID, ...] = setting(
         (),
@@ -34,6 +26,7 @@ class DeliverySettings:
         "IDS",
         group=Group.NETWORK,
     )
+    window_s: float = 30.0
     sets_timeout_s: float = 1.0
     advice_timeout_s: float = 0.5
     next_timeout_s: float = 5.0

@@ -13,7 +13,7 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.limits import NodeLimits
 
 DENIED_METHODS: Final = ("admin_*", "debug_*", "personal_*", "miner_*", "avax_*")
-_GATEWAY_METHOD: Final = re.compile(rf"(?:{'|'.join(SERVICES)})\.(?:[a-z][A-Za-z0-9]*\*?|\*)")
+_GATEWAY_METHOD: Final = re.compile(rf"!?(?:{'|'.join(SERVICES)})\.(?:[a-z][A-Za-z0-9]*\*?|\*)")
 _NODES: Final = one_or_more(endpoint("http", "https"))
 
 
@@ -73,17 +73,20 @@ def gateway_nodes(value: Any, path: str) -> tuple[NodeEndpoint, ...]:
 
 
 def gateway_method(value: Any, path: str) -> str:
-    """Accept the name of a method of a forwarded service; a trailing * stands for any ending."""
+    """Accept the name of a method of a forwarded service: a ! before it denies it, a trailing * is any ending."""
     if not _GATEWAY_METHOD.fullmatch(name := text(value, path)):
         raise invalid_setting(
-            path, f'expected a method, such as "platform.getTx" or "info.*", of {", ".join(SERVICES)}'
+            path, f'expected a method, such as "platform.getTx" or "!info.*", of {", ".join(SERVICES)}'
         )
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """Nodes of the primary network in order of preference, and the methods that are forwarded to them."""
+    """Nodes of the primary network in order of preference, and methods that are forwarded to them, too, or are not.
+
+    methods: those behind a ! are denied, also if they are allowed.
+    """
 
     nodes: tuple[NodeEndpoint, ...] = setting(
         (),
@@ -93,19 +96,11 @@ class GatewaySettings:
         "URL|JSON",
         group=Group.NETWORK,
     )
-    allow_methods: tuple[str, ...] = setting(
+    methods: tuple[str, ...] = setting(
         (),
-        "gateway-allow-methods",
+        "gateway-methods",
         list_of(gateway_method),
-        "methods that gateway-nodes serve besides the known ones; a trailing * stands for any ending",
-        "NAMES",
-        group=Group.NETWORK,
-    )
-    deny_methods: tuple[str, ...] = setting(
-        (),
-        "gateway-deny-methods",
-        list_of(gateway_method),
-        "methods that are not forwarded to gateway-nodes; a trailing * stands for any ending",
+        "methods that gateway-nodes serve besides the known ones, or do not serve (!NAME); a trailing * is any ending",
         "NAMES",
         group=Group.NETWORK,
     )

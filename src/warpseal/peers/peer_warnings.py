@@ -104,8 +104,6 @@ class PeerWarnings:
         needed = limit.needed_for(tracked)
         if needed is not None:
             self._warn(now, "the limit of open files is %d; %d peers need %d (ulimit -n)", limit.files, tracked, needed)
-        elif tracked > max_connections:
-            self._warn(now, "max-connections is %d; %d peers are tracked", max_connections, tracked)
         return tracked <= min(max_connections, limit.connections)
 
     def check_versions(self, versions: Iterable[Version], advertised: Version, now: float) -> bool:

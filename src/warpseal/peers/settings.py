@@ -12,7 +12,6 @@ from warpseal.runtime.settings import (
     Group,
     Setting,
     boolean,
-    integer,
     invalid_setting,
     json_object,
     list_of,
@@ -129,13 +128,7 @@ class PeerSettings:
     slot_timeout_s: float = 3.0
     request_deadline_s: float = 10.0
 
-    max_connections: int | None = setting(
-        None,
-        "max-connections",
-        integer(1, 10**9),
-        "connections to peers; unset: as many as the limit of open files allows",
-        group=Group.LIMITS,
-    )
+    max_connections: int | None = None
     dial_concurrency: int = 128
     dials_per_s: float = 500.0
     min_redial_s: float = 10.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import Group, invalid_setting, optional_path, setting, text, url
+from warpseal.runtime.settings import Group, invalid_setting, setting, text, url
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
@@ -43,15 +42,12 @@ def display_host(template: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PriceSettings:
-    """Sources of prices: the file first, then the URL; without a source, no price is ever reported.
+    """The URL of prices, which is asked after the file; without either, no price is ever reported.
 
     url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that lead to the price in
     the JSON document, with dots between them.
     """
 
-    file: Path | None = setting(
-        None, "price-file", optional_path, "prices of AVAX: CSV of date,currency,price", "FILE", group=Group.INDEX
-    )
     url: str = setting(
         "",
         "price-url",
@@ -65,11 +61,6 @@ class PriceSettings:
     max_answer_bytes: int = 1024 * 1024
     retry_failed_after_s: float = 60.0
     max_remembered: int = 50_000
-
-    @property
-    def is_off(self) -> bool:
-        """Whether there is no source at all."""
-        return self.file is None and not self.url
 
 
 def fill_template(template: str, currency: str, day: date) -> str:

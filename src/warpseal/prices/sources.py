@@ -1,4 +1,4 @@
-"""Daily prices of AVAX from the configured sources: a CSV file, read once, and a URL, fetched on demand.
+"""Daily prices of AVAX from prices.csv in the data folder, read once, and a configured URL, fetched on demand.
 
 Source of truth of the file: its header `date,currency,price`, dates as 2026-11-21 (UTC), prices as plain decimals.
 """
@@ -34,6 +34,7 @@ Key = tuple[str, date]
 PriceSource = Callable[[Key], Awaitable[str | None]]
 """Returns the price of a day in a currency; None if it is unknown. Never raises."""
 
+FILE_NAME: Final = "prices.csv"
 HEADER: Final = ("date", "currency", "price")
 _MAX_CONCURRENCY: Final = 4
 _MAX_CHARACTERS: Final = 40
@@ -59,12 +60,13 @@ class AvaxPrices:
 
 
 @asynccontextmanager
-async def open_price_sources(settings: PriceSettings) -> AsyncIterator[tuple[PriceSource, ...]]:
-    """Hold the configured sources in the order in which they are used. Raises StartupError."""
+async def open_price_sources(settings: PriceSettings, data_dir: Path) -> AsyncIterator[tuple[PriceSource, ...]]:
+    """Hold the sources that there are, in the order in which they are asked: file, URL. Raises StartupError."""
     sources: list[PriceSource] = []
     async with AsyncExitStack() as stack:
-        if settings.file is not None:
-            sources.append(file_source(await asyncio.to_thread(read_table, settings.file)))
+        table = await asyncio.to_thread(read_table, data_dir / FILE_NAME)
+        if table:
+            sources.append(file_source(table))
         if settings.url:
             sources.append(WebPrices(settings, await stack.enter_async_context(new_session())).price)
         yield tuple(sources)
@@ -131,21 +133,23 @@ def file_source(table: Mapping[Key, str]) -> PriceSource:
 
 
 def read_table(path: Path) -> Mapping[Key, str]:
-    """Return the prices of a file. Raises StartupError naming the line."""
+    """Return the prices of a file, none if it does not exist. Raises StartupError naming the line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return dict(_entries(path, csv.reader(file)))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
     except OSError as error:
-        raise StartupError(f"price-file {path} cannot be read: {os_error_text(error)}") from error
+        raise StartupError(f"{path} cannot be read: {os_error_text(error)}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise StartupError(f"price-file {path} is not CSV: {error}") from error
+        raise StartupError(f"{path} is not CSV: {error}") from error
 
 
 def _entries(path: Path, rows: Iterable[list[str]]) -> Iterator[tuple[Key, str]]:
     lines = enumerate(rows, 1)
     _, header = next(lines, (1, []))
     if tuple(cell.strip().lower() for cell in header) != HEADER:
-        raise StartupError(f"price-file {path}, line 1: expected {','.join(HEADER)}")
+        raise StartupError(f"{path}, line 1: expected {','.join(HEADER)}")
     for number, row in lines:
         if not row:
             continue
@@ -153,7 +157,7 @@ def _entries(path: Path, rows: Iterable[list[str]]) -> Iterator[tuple[Key, str]]
             day, currency, price = (cell.strip() for cell in row)
             yield (_currency(currency), date.fromisoformat(day)), format_price(price)
         except ValueError as error:
-            raise StartupError(f"price-file {path}, line {number}: {error}") from None
+            raise StartupError(f"{path}, line {number}: {error}") from None
 
 
 def _currency(text: str) -> str:

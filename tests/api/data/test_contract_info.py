@@ -1,4 +1,4 @@
-"""Descriptions of contracts in `contract-info-dir`: what a file may say, and how changes of files count."""
+"""Descriptions of contracts in files: what a file may say, and how changes of files count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from tests.eventually import until
 from warpseal.api.data import contract_info
 from warpseal.api.data.contract_info import MAX_FILE_BYTES, ContractInfoFolder
-from warpseal.errors import StartupError
 from warpseal.resources.evm import ImageAsset, ResourceLink, ResourceLinkType
 from warpseal.runtime.process import running
 
@@ -115,8 +114,3 @@ async def test_changed_files_count_while_the_daemon_runs(tmp_path: Path, monkeyp
         await until(lambda: bool(folder.contracts(("1",)).hidden))
         os.rename(tmp_path / "1", tmp_path / "2")
         await until(lambda: not folder.contracts(("1",)).hidden and bool(folder.contracts(("2",)).hidden))
-
-
-def test_a_missing_folder_ends_the_start(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match=r"contract-info-dir .*missing is no folder"):
-        ContractInfoFolder(tmp_path / "missing").load()

@@ -206,9 +206,9 @@ async def run_setup(folder: Path, seed: int) -> AsyncIterator[HistorySetup]:
         *subnets, anchor = (subnet.subnet_id for subnet in network.subnets[1:])
         _connect_all(network, anchor)
         peers = {"ping_interval_s": _NEVER_S, "silence_timeout_s": _NEVER_S, "unread_timeout_s": _NEVER_S}
-        keys = {"delivery-window-seconds": WINDOW_S, "log-level": "error"}
+        keys, delivery = {"log-level": "error"}, {"window_s": WINDOW_S}
         async with (
-            run_daemon(build_config(network, folder, keys, peers=peers)) as daemon,
+            run_daemon(build_config(network, folder, keys, peers=peers, delivery=delivery)) as daemon,
             # The daemon closes idle connections whenever time jumps.
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):

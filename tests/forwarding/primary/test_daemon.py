@@ -150,10 +150,10 @@ def test_the_settings_are_parsed(tmp_path: Path) -> None:
     nodes = [{"base-url": "https://a.example/key", "query-parameters": {"token": "t"}, "http-headers": {"x": "y"}}]
     file = tmp_path / "config.json"
     api = {"p-chain-api": "http://a", "info-api": "http://a"}
-    file.write_text(json.dumps({**api, "gateway-nodes": nodes, "gateway-deny-methods": ["info.*"]}))
+    file.write_text(json.dumps({**api, "gateway-nodes": nodes, "gateway-methods": ["!info.*"]}))
     config = load(file, {}, {}).config
     assert [node.display for node in config.gateway.nodes] == ["https://a.example:443"]
-    assert config.gateway.deny_methods == ("info.*",)
+    assert config.gateway.methods == ("!info.*",)
     assert config.records_usage
 
 

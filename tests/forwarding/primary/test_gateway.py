@@ -130,7 +130,7 @@ async def test_replies_of_a_node_pass_unchanged_and_its_keys_stay_here() -> None
 async def test_a_node_reads_the_method_that_was_checked(body: bytes) -> None:
     node = GatewayNode()
     node.replies["info.uptime"] = {"weightedAveragePercentage": "100"}
-    async with serve_nodes(node), serve_gateway([node.url], deny_methods=("info.peers",)) as served:
+    async with serve_nodes(node), serve_gateway([node.url], methods=("!info.peers",)) as served:
         status, _, reply = await served.send("POST", INFO, body, content_type=JSON)
         assert (status, "result" in json.loads(reply)) == (200, True)
         node_body = next(request_body for _, request_body in node.seen if b"uptime" in request_body)
@@ -248,11 +248,8 @@ async def test_without_a_node_calls_get_an_error_and_a_busy_node_is_shown() -> N
 async def test_operators_allow_and_deny_methods() -> None:
     node = GatewayNode()
     node.replies |= {"platform.getNew": {"new": 1}, "platform.setOld": {"old": 1}}
-    settings: Any = {
-        "allow_methods": ("platform.get*", "platform.setOld"),
-        "deny_methods": ("platform.getT*", "info.*"),
-    }
-    async with serve_nodes(node), serve_gateway([node.url], **settings) as served:
+    methods = "platform.get*", "platform.setOld", "!platform.getT*", "!info.*"
+    async with serve_nodes(node), serve_gateway([node.url], methods=methods) as served:
         assert await served.call(P, "platform.getNew") == {"new": 1}
         assert await served.call(P, "platform.setOld") == {"old": 1}
         for path, method in ((P, "platform.getTx"), (P, "platform.getTimestamp"), (INFO, "info.peers")):
@@ -340,7 +337,7 @@ async def test_a_key_in_the_query_is_accepted() -> None:
 async def test_each_call_is_metered_with_its_route_method_and_outcome() -> None:
     node = GatewayNode()
     node.replies["platform.getStake"] = HALTS
-    async with serve_nodes(node), serve_gateway([node.url], allow_methods=("info.new",)) as served:
+    async with serve_nodes(node), serve_gateway([node.url], methods=("info.new",)) as served:
         await meter_calls(served)
         node.replies["info.new"] = {}
         await served.call(INFO, "info.new")

@@ -22,6 +22,7 @@ from tests.indexer.evm.metadata_servers import PUBLIC, http_response, twin_serve
 from tests.indexer.evm_chains import ZERO, MadeUpChain, Tx, erc721_transfer, erc1155_transfer
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from warpseal.chains.evm.contract_calls import owner_of_call, token_uri_call, uri_call
+from warpseal.chains.evm.token_uri import Gateways
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import MissingResults
@@ -35,7 +36,7 @@ from warpseal.resources.evm import MetadataStatus, NftToken
 from warpseal.upstream.address_policy import AddressPolicy
 from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode
 
-FAST: Final = MetadataSettings(ipfs_gateways=(), arweave_gateways=(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
+FAST: Final = MetadataSettings(gateways=Gateways(), idle_s=0.05, crowded_s=0.01, full_queue_s=0.05)
 ServerResponse = bytes | Callable[[asyncio.StreamWriter], Any]
 
 

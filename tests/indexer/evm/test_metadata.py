@@ -18,6 +18,7 @@ from tests.indexer.evm.metadata_servers import PRIVATE, http_response
 from tests.indexer.evm.metadata_setup import FAST, MetadataSetup, metadata_setup
 from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
+from warpseal.chains.evm.token_uri import Gateways
 from warpseal.index.evm.records import ReindexOutcome
 from warpseal.indexer.evm.metadata_settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus, NftMetadata
@@ -241,7 +242,7 @@ async def test_an_erc1155_token_has_its_id_in_uri_and_document(setup: MetadataSe
 
 async def test_gateways_serve_ipfs_arweave_and_dead_ipfs_urls(setup: MetadataSetup) -> None:
     gateways = (setup.url("/gone", PRIVATE), setup.url("", PRIVATE))
-    setup.settings = replace(FAST, ipfs_gateways=gateways, arweave_gateways=gateways)
+    setup.settings = replace(FAST, gateways=Gateways(gateways, gateways))
     setup.add_document("/ipfs/QmA/1", {"name": "ipfs"})
     setup.add_document("/ipfs/QmB/2", {"name": "dead"})
     setup.add_document("/TxC", {"name": "arweave"})

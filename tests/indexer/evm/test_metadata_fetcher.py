@@ -36,6 +36,7 @@ from tests.indexer.evm.metadata_servers import (
     twin_servers,
 )
 from tests.peers.test_connection import certificate
+from warpseal.chains.evm.token_uri import Gateways
 from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchedDocument, FetchFailed, FetchLane, open_fetcher
 from warpseal.indexer.evm.metadata_settings import MetadataSettings, gateway_url
 from warpseal.resources.evm import MetadataStatus
@@ -45,7 +46,7 @@ from warpseal.upstream.address_policy import AddressPolicy, IpAddress, allowed_h
 UNREACHABLE = MetadataStatus.UNREACHABLE_TOKEN_URI
 THROTTLED = MetadataStatus.THROTTLED_TOKEN_URI
 TOO_LARGE = MetadataStatus.METADATA_CONTENT_TOO_LARGE
-SETTINGS = MetadataSettings(ipfs_gateways=(), arweave_gateways=())
+SETTINGS = MetadataSettings(gateways=Gateways())
 NAMES = {"public.test": [[PUBLIC]], "private.test": [[PRIVATE]], "mixed.test": [[PUBLIC, PRIVATE]]}
 
 
@@ -223,7 +224,7 @@ async def test_private_addresses_in_the_url_are_refused(text: str) -> None:
 )
 async def test_a_gateway_is_reached_only_below_its_own_path(path: str) -> None:
     async with http_server(respond_with(http_response()), PRIVATE) as gateway, dns_server({}) as (_, resolver):
-        settings = replace(SETTINGS, ipfs_gateways=(f"http://{PRIVATE}:{gateway.port}",))
+        settings = replace(SETTINGS, gateways=Gateways((f"http://{PRIVATE}:{gateway.port}",)))
         policy = AddressPolicy(settings.exempt_servers)
         async with open_fetcher(settings, policy, resolver) as fetcher:
             base = f"http://{PRIVATE}:{gateway.port}"
@@ -466,7 +467,7 @@ async def test_configured_gateways_and_allowed_hosts_may_be_at_any_address_and_p
     async with http_server(respond_with(http_response(b"inside")), PRIVATE) as inside:
         exempt = replace(
             SETTINGS,
-            ipfs_gateways=(gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),),
+            gateways=Gateways((gateway_url(f"http://127.0.0.1:{inside.port}/ipfs/", "g"),), SETTINGS.gateways.arweave),
             allowed_hosts=(allowed_host("LocalHost", "h"),),
         )
         async with dns_server({}) as (dns, resolver), open_fetcher(exempt, dns_resolver=resolver) as fetcher:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 16 * 1024
 """So that the descriptions of a page of 100 contracts stay below 2 MiB."""
+CONTRACTS_FOLDER: Final = "contracts"
+"""Below the data folder."""
 MAX_FILES: Final = 100_000
 RELOAD_S: Final = 5.0
 _FILE_NAME: Final = re.compile(r"0[xX][0-9a-fA-F]{40}\.json")
@@ -66,13 +68,11 @@ class ContractInfoFolder:
         if self._folder is None:
             return
         try:
-            files = sorted(self._folder.glob("*/*.json")) if self._folder.is_dir() else None
+            files = sorted(self._folder.glob("*/*.json"))
         except OSError as error:
-            raise StartupError(f"contract-info-dir {self._folder} cannot be read: {os_error_text(error)}") from error
-        if files is None:
-            raise StartupError(f"contract-info-dir {self._folder} is no folder: create it, or correct the setting")
+            raise StartupError(f"{self._folder} cannot be read: {os_error_text(error)}") from error
         if len(files) > MAX_FILES:
-            log.warning("contract-info-dir has too many files", extra={"files": len(files), "limit": MAX_FILES})
+            log.warning("too many descriptions of contracts", extra={"files": len(files), "limit": MAX_FILES})
         before, self._files = self._files, {}
         for file in files[:MAX_FILES]:
             self._read(file, before.get(file))
@@ -96,7 +96,7 @@ class ContractInfoFolder:
                 await asyncio.to_thread(self.load)
             except StartupError as error:
                 if is_readable:
-                    log.warning("contract-info-dir cannot be read", extra={"reason": str(error)})
+                    log.warning("descriptions of contracts cannot be read", extra={"reason": str(error)})
                 is_readable = False
             else:
                 is_readable = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +15,6 @@ from warpseal.runtime.settings import (
     integer,
     invalid_setting,
     list_of,
-    optional_path,
     seconds,
     setting,
     text,
@@ -88,14 +86,6 @@ class DataApiSettings:
         "response shapes where specification and SDKs disagree: spec, sdk, or auto (sdk for published SDKs)",
         "SHAPES",
         group=Group.HTTP,
-    )
-    contract_info_dir: Path | None = setting(
-        None,
-        "contract-info-dir",
-        optional_path,
-        "folder of JSON descriptions of contracts, CHAIN/ADDRESS.json",
-        "PATH",
-        group=Group.EVM,
     )
     rate_limit_per_minute: int = setting(
         6_000,

@@ -91,7 +91,9 @@ def build_gateway(
     def forwarder(chain: PrimaryChain) -> GatewayForwarder:
         return GatewayForwarder(NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding)
 
-    methods = AllowedMethods(settings.allow_methods, settings.deny_methods)
+    allowed = [name for name in settings.methods if not name.startswith("!")]
+    denied = [name[1:] for name in settings.methods if name.startswith("!")]
+    methods = AllowedMethods(allowed, denied)
     return Gateway({chain: forwarder(chain) for chain in PrimaryChain}, methods)
 
 

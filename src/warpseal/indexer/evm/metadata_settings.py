@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from msgspec.structs import asdict, replace
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, list_of, setting, url
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, json_object, list_of, setting, url
 from warpseal.upstream.address_policy import ExemptServer, allowed_host, display_hosts
+
+DEFAULT_GATEWAYS: Final = Gateways(("https://ipfs.io", "https://dweb.link"), ("https://arweave.net",))
 
 
 def gateway_url(value: Any, path: str) -> str:
@@ -19,16 +22,22 @@ def gateway_url(value: Any, path: str) -> str:
     return url("http", "https")(value, path).removesuffix("/ipfs")
 
 
-def display_origins(urls: Sequence[str]) -> tuple[str, ...]:
-    """Return scheme, host and port of URLs: a path may hold a key."""
-    return tuple(str(URL(base).origin()) for base in urls)
+def parse_gateways(value: Any, path: str) -> Gateways:
+    """Accept an object with the base URLs of both kinds, or of one: the other keeps its defaults."""
+    parsers = {"ipfs": list_of(gateway_url), "arweave": list_of(url("http", "https"))}
+    return replace(DEFAULT_GATEWAYS, **json_object(value, path, parsers, required=set()))
+
+
+def display_origins(gateways: Gateways) -> Mapping[str, tuple[str, ...]]:
+    """Return scheme, host and port of gateways: a path may hold a key."""
+    return {kind: tuple(str(URL(base).origin()) for base in urls) for kind, urls in asdict(gateways).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
     """Durations in seconds.
 
-    ipfs_gateways, arweave_gateways: base URLs, in the order in which they are tried. allowed_hosts: host and port, port
+    allowed_hosts: host and port, port
     None for any. timeout_s: of one document with its redirects. max_requests: at a time in one process, of which
     reindex_requests are for reindex requests alone. requests_per_host: at a time, and as many for reindex requests.
     retry_delays_s: delays after failed attempts; after the last one only a page or a request leads to an attempt.
@@ -38,21 +47,12 @@ class MetadataSettings:
     queue is full; postponed_s: time for which those that they displace are left out.
     """
 
-    ipfs_gateways: tuple[str, ...] = setting(
-        ("https://ipfs.io", "https://dweb.link"),
-        "metadata-ipfs-gateways",
-        list_of(gateway_url),
-        "IPFS gateways for NFT metadata, in order; /ipfs/CID is appended",
-        "URLS",
-        group=Group.EVM,
-        display=display_origins,
-    )
-    arweave_gateways: tuple[str, ...] = setting(
-        ("https://arweave.net",),
-        "metadata-arweave-gateways",
-        list_of(url("http", "https")),
-        "Arweave gateways for NFT metadata, in order; /ID is appended",
-        "URLS",
+    gateways: Gateways = setting(
+        DEFAULT_GATEWAYS,
+        "metadata-gateways",
+        parse_gateways,
+        "gateways for NFT metadata, in order: /ipfs/CID is appended to those of ipfs, /ID to those of arweave",
+        "JSON",
         group=Group.EVM,
         display=display_origins,
     )
@@ -81,15 +81,10 @@ class MetadataSettings:
     postponed_s: float = 600.0
 
     @property
-    def gateways(self) -> Gateways:
-        """The gateways of both networks."""
-        return Gateways(self.ipfs_gateways, self.arweave_gateways)
-
-    @property
     def exempt_servers(self) -> frozenset[ExemptServer]:
         """The servers that are configured: they are reached at any address, gateways below their own paths."""
-        bases = [base + path for base in self.ipfs_gateways for path in ("/ipfs/", "/ipns/")]
-        gateways = (URL(base) for base in (*bases, *(f"{base}/" for base in self.arweave_gateways)))
+        bases = [base + path for base in self.gateways.ipfs for path in ("/ipfs/", "/ipns/")]
+        gateways = (URL(base) for base in (*bases, *(f"{base}/" for base in self.gateways.arweave)))
         return frozenset(
             (
                 *(ExemptServer(host, port, "/") for host, port in self.allowed_hosts),
