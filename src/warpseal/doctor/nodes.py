@@ -1,4 +1,4 @@
-"""Compares the configured nodes (heights, sets, conversions, versions, clocks, chains), the gateway's, and the index."""
+"""Compares the nodes (heights, sets, conversions, versions, clocks, chains), those of the gateway, and the index."""
 
 from __future__ import annotations
 
