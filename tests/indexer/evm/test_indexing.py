@@ -552,6 +552,23 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     assert call_count < 20
 
 
+async def test_an_unknown_type_of_transaction_stops_its_chain_alone_and_names_the_type(tmp_path: Path) -> None:
+    chains = [transfer_blocks(20, seed, has_roots=False) for seed in (1, 2)]
+    new, old = (EvmReplayNode(chain) for chain in chains)
+    new.receipts[7] = chains[0].receipts[7].replace(b'"type":"0x2"', b'"type":"0x7f"')
+    async with serving_evm(new, old):
+        entries = [entry(chain, node) for chain, node in zip(chains, (new, old), strict=True)]
+        async with indexing(tmp_path, entries) as index:
+            status = await index.until_stopped(chains[0])
+            assert (status.stopped, status.stopped_at, index.height(chains[0])) == ("unknown_type", 7, 6)
+            assert status.detail == "transaction 0 has the unknown type 0x7f: upgrade Warpseal"
+            assert rows(tmp_path, chains[0], "SELECT count(*) FROM blocks") == [(7,)]
+            await index.until_at(chains[1], 20)
+            # A version that knows the type goes on there; so does this one if it is a node's lie.
+            new.receipts.clear()
+            await index.until_at(chains[0], 20)
+
+
 async def test_a_stop_or_a_slow_node_of_one_chain_delays_no_other(tmp_path: Path) -> None:
     chains = [transfer_blocks(20, seed, has_roots=False) for seed in (1, 2, 3)]
     stopped, slow, good = (EvmReplayNode(chain) for chain in chains)
