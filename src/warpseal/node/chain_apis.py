@@ -120,6 +120,10 @@ class ChainApiClient:
             raise NodeUnavailable(method, attempts)
         return None
 
+    def is_shared(self, chain_id: ChainID) -> bool:
+        """Return whether the last result for a chain came from a node of all chains."""
+        return chain_id not in self._own_first
+
     def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
         """Return the lists of nodes in the order in which to call them, each with the paths of the API."""
         names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
