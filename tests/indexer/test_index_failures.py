@@ -134,7 +134,9 @@ async def test_two_nodes_that_differ_hold_the_index_until_a_third_one_decides(tm
             assert (indexer.chains[PrimaryChain.P].height or 0) < 16
         async with indexing(tmp_path, *nodes, settings=settings, quorum=2) as indexer:
             await until_caught_up(indexer)
-    assert query(tmp_path, "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1") == [(p_blocks()[18].id,)]
+    assert query(tmp_path, "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1") == [
+        (p_blocks()[18].id,)
+    ]
 
 
 async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Replies of a node of p-chain-api that contradicted the nodes that agree, by position and method",
+            "Replies of a node that contradicted those that agree, by position (info-api behind p-chain-api) and method",
             ["node", "method"],
         )
         self._node_seconds = self._histogram(
@@ -128,7 +128,7 @@ class Metrics:
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_disagreement(self, position: int, method: str) -> None:
-        """Count a reply of a node of p-chain-api that contradicted the nodes that agree."""
+        """Count a reply of a node that contradicted the nodes that agree."""
         self._node_disagreements.labels(str(position), method).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:

@@ -57,7 +57,7 @@ class CallObserver(Protocol):
         """
 
     def count_disagreement(self, position: int, method: str) -> None:
-        """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
+        """Note that a node, by its position in its list, contradicted the nodes that agree."""
 
 
 class NodeCall(Struct, Generic[T], frozen=True):
