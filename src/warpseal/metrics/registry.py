@@ -66,7 +66,7 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Replies of a node that contradicted those that agree, by position (info-api behind p-chain-api) and method",
+            "Replies of a node that contradicted those that agree, by position (info-api last) and method",
             ["node", "method"],
         )
         self._node_seconds = self._histogram(
