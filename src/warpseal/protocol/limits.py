@@ -1,6 +1,6 @@
-"""What nodes allow a peer: sizes, counts and times of the protocol, in one place; the bounds of our own stand in docs.
+"""Sizes, counts and times that nodes allow a peer. The daemon's own bounds are in docs/protocol.md.
 
-Source of truth: avalanchego, the file in each comment; checked at 1.15.0.
+Source of truth: avalanchego 1.15.0, the file in each comment.
 """
 
 from __future__ import annotations
