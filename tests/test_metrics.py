@@ -67,6 +67,7 @@ def full_metrics() -> Metrics:
     metrics.count_disagreement(0, "platform.getValidatorsAt")
     metrics.count_bad_share([NODE])
     metrics.observe_commit(101, 0.002)
+    metrics.report_paused_webhooks(2)
     network = NetworkSample(
         connections=7,
         dials=9,
@@ -155,6 +156,7 @@ async def test_the_page_shows_the_values_of_the_sources() -> None:
     assert page["warpseal_peer_dial_failures_total", (("reason", "unreachable"),)] == 2
     assert page["warpseal_clock_offset_seconds", ()] == -0.25
     assert page["warpseal_proposed_height", ()] == 19
+    assert page["warpseal_paused_webhooks", ()] == 2
     assert page["warpseal_certificate_expiration_timestamp_seconds", ()] == 1_900_000_000
     of_p = (("chain", "p"),)
     assert page["warpseal_follower_height", of_p] == 19

@@ -145,6 +145,13 @@ async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the
         assert "127.0.0.1" not in f"{error.value}{error.value.detail}"
 
 
+async def test_a_node_that_serves_no_proposervm_at_all_does_not_make_a_chain_one_without_it() -> None:
+    hidden = {method: lambda _: web.Response(status=404) for method in (EPOCH, PROPOSED)}
+    async with destinations_over(ChainNode(hidden)) as lookup:
+        with pytest.raises(DestinationUnavailable, match="no configured node reports its epoch"):
+            await lookup.destinations.resolve(L1_CHAIN)
+
+
 async def hang(_: object) -> None:
     await asyncio.sleep(TIMEOUT_S)
 

@@ -106,14 +106,14 @@ class SimulatedDestinations:
 
 
 @asynccontextmanager
-async def simulated(plan: Plan = PLAN) -> AsyncIterator[SimulatedDestinations]:
+async def simulated(plan: Plan = PLAN, quorum: int = 1) -> AsyncIterator[SimulatedDestinations]:
     clock = Clock()
     async with (
         SimulatedNetwork(replace(plan, settings=SimNodeSettings(clock=clock))) as network,
         open_session() as session,
     ):
-        node = NodeEndpoint(network.node_uri)
-        settings = NodeSettings((node,), (node,), calls_per_s=100_000)
+        nodes = tuple(NodeEndpoint(node.uri) for node in network.nodes)
+        settings = NodeSettings(nodes, nodes, calls_per_s=100_000, p_chain_quorum=quorum)
         upstream = connect_upstream(settings, session)
         services = ValidatorServices(RecordedNode(), upstream, ValidatorSettings())
         yield SimulatedDestinations(network, clock, PreflightSetup(services, network.network_id, clock))
@@ -168,6 +168,22 @@ async def test_a_message_verifies_in_the_epoch_of_its_set_and_not_in_the_next_on
         assert (await sim.preflight(old, chain_id))["verifiesAt"] == ["previous"]
         assert await sim.deliver(old, chain_id) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
         assert await sim.deliver(new, chain_id) is None
+
+
+@pytest.mark.parametrize("quorum", [1, 2])
+async def test_a_chain_without_proposervm_verifies_at_the_proposed_height_and_the_report_says_so(quorum: int) -> None:
+    plan = replace(PLAN, l1s=(*PLAN.l1s, L1Plan(2, simplex=True)), nodes=quorum)
+    async with simulated(plan, quorum) as sim:
+        old = sim.sign(sim.chain(1), 1)
+        sim.network.p_chain.register(sim.subnet(1), weight=10)
+        body = await sim.preflight(sim.sign(sim.chain(1), 1), sim.chain(3))
+        proposed = sim.network.state.heights.proposed
+        assert body["destination"]["pChainHeight"] == str(proposed)
+        assert body["destination"]["pChainHeightSource"] == "proposed"
+        assert "epoch" not in body["destination"]
+        assert await sim.deliver(sim.sign(sim.chain(1), 1), sim.chain(3)) is None
+        # The chain has no epoch in which the set of before would still count.
+        assert await sim.deliver(old, sim.chain(3)) in (RefusalCode.SIGNATURE, RefusalCode.WEIGHT)
 
 
 def at(body: dict[str, Any], epoch: str) -> str:

@@ -169,8 +169,10 @@ async def test_after_a_day_of_failures_only_that_webhook_pauses_until_it_is_resu
     async with receiving(*[500] * 10_000) as dead, receiving() as other:
         dead_id, other_id = [await add_webhook(store, receiver) for receiver in (dead, other)]
         with caplog.at_level(logging.INFO, "warpseal.events"):
-            async with sending(store, unix_clock=lambda: now):
+            counts: list[int | None] = []
+            async with sending(store, unix_clock=lambda: now, report_paused=counts.append):
                 await until(lambda: len(dead.requests) > 3)
+                assert set(counts) == {0}
                 now += webhooks.RETRY_FOR_S
 
                 async def is_paused() -> bool:
@@ -182,6 +184,7 @@ async def test_after_a_day_of_failures_only_that_webhook_pauses_until_it_is_resu
                 await until_at(store, other_id, 2)
                 paused = await stored(store, dead_id)
                 assert (len(dead.requests), paused.cursor[-2:]) == (requests, "-0")
+            assert counts[-2:] == [1, None]
             # A restart does not resume it, but a change by another process does.
             async with sending(store):
                 await add(store, 3)

@@ -46,10 +46,19 @@ def hanging_obstacles() -> tuple[MessageObstacles, HangingServices]:
 
 
 @pytest.mark.parametrize("message", [MESSAGE_V1, OLD])
-async def test_the_warp_message_is_built_from_its_row(message: Message) -> None:
+async def test_the_warp_message_is_built_from_its_row_once(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[JoinedMessage] = []
+    build = MessageObstacles._build_unsigned
+
+    def count(self: MessageObstacles, joined: JoinedMessage) -> UnsignedMessage | None:
+        built.append(joined)
+        return build(self, joined)
+
+    monkeypatch.setattr(MessageObstacles, "_build_unsigned", count)
     block = await silent_obstacles().describe(JoinedMessage(sent(message), None), CHANGES, 15_000_000)
     call = AddressedCall(message.adapter or message.messenger, message.payload)
     unsigned = UnsignedMessage.build(12_345, message.source, call.encode())
+    assert len(built) == 1
     assert block is not UNSET
     assert (block.unsigned_message, block.warp_message_id) == (hex_text(unsigned.raw), hex_text(unsigned.id))
     assert block.delivery_gas is not UNSET

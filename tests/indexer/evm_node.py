@@ -21,6 +21,8 @@ from warpseal.simnet.listener import reserve_port
 UNFINALIZED: Final = (-32000, "cannot query unfinalized data")
 LENGTH_MISMATCH: Final = (-32000, "receipts length mismatch: 1 vs 2")
 MISSING_STATE: Final = (-32000, "missing trie node 12ab (path ) state 0x12ab is not available")
+# Of the C-Chain with ACP-194. No chain here has it, so that nothing can depend on it.
+NO_PENDING_STATE: Final = (-32000, "state not available for pending block")
 REVERTED: Final = (3, "execution reverted")
 _SUBSCRIPTION: Final = "0xcd0c3e8af590364c09d0fa6a1210faf5"
 _NULL: Final = b"null"
@@ -219,7 +221,9 @@ class EvmReplayNode:
         raise Refused(-32601, f"the method {method} does not exist/is not available")
 
     def _number(self, block: str) -> int:
-        if block in ("latest", "finalized", "safe", "pending"):
+        if block == "pending":
+            raise Refused(*NO_PENDING_STATE)
+        if block in ("latest", "finalized", "safe"):
             return self.height
         return 0 if block == "earliest" else int(block, 16)
 
@@ -266,7 +270,10 @@ class EvmReplayNode:
     def _call(self, params: list[Any]) -> bytes:
         call = params[0]
         data = bytes.fromhex((call.get("data") or call.get("input") or "0x")[2:])
-        result = self.call(bytes.fromhex(call["to"][2:]), data, params[1] if len(params) > 1 else "latest")
+        block = params[1] if len(params) > 1 else "latest"
+        if block == "pending":
+            raise Refused(*NO_PENDING_STATE)
+        result = self.call(bytes.fromhex(call["to"][2:]), data, block)
         if result is None:
             raise Refused(*REVERTED)
         return b'"0x%b"' % result.hex().encode()

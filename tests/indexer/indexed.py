@@ -54,10 +54,18 @@ class IndexedNode(Protocol):
 
 
 @asynccontextmanager
-async def upstream_of(*nodes: IndexedNode, settings: IndexerSettings = FAST) -> AsyncIterator[Upstream]:
-    """Open clients of the nodes."""
+async def upstream_of(
+    *nodes: IndexedNode, settings: IndexerSettings = FAST, quorum: int = 1
+) -> AsyncIterator[Upstream]:
+    """Open clients of the nodes. quorum: how many must agree."""
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
-    base = NodeSettings(p_chain_api=endpoints, info_api=endpoints, calls_per_s=270_000, retry_failed_after_s=0.05)
+    base = NodeSettings(
+        p_chain_api=endpoints,
+        info_api=endpoints,
+        calls_per_s=270_000,
+        retry_failed_after_s=0.05,
+        p_chain_quorum=quorum,
+    )
     async with open_session() as session:
         yield connect_upstream(indexer_node_settings(base, settings), session)
 
@@ -69,9 +77,10 @@ async def indexing(
     settings: IndexerSettings = FAST,
     change: Callable[[IndexedNetwork], IndexedNetwork] = lambda network: network,
     genesis: PGenesis | None = GENESIS,
+    quorum: int = 1,
 ) -> AsyncIterator[Indexer]:
     """Run the indexer over the nodes and the index of a folder, with its worker in a thread."""
-    async with upstream_of(*nodes, settings=settings) as upstream:
+    async with upstream_of(*nodes, settings=settings, quorum=quorum) as upstream:
         network = change(await fetch_network(upstream, nodes[0].network_id, genesis))
         index = IndexSettings()
         raw_genesis = None if network.genesis is None else network.genesis.raw

@@ -104,7 +104,7 @@ class ReplayNode:
         if not self.has(chain, height):
             raise Refused(-32000, f"couldn't get block at height {height}: not found")
         blocks = self.chains.p if chain == "P" else self.chains.x
-        return self.replaced.get((chain, height), blocks[height])
+        return self.replaced.get((chain, height), blocks[min(height, len(blocks) - 1)])
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer one request, or a batch of the C-Chain."""

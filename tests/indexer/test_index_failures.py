@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from contextlib import AsyncExitStack
 from functools import partial
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -89,6 +90,53 @@ async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(t
     async with serving(liar), serving(honest):
         await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT height FROM chains") == [(19,)]
+
+
+def forge(first: int) -> dict[tuple[str, int], bytes]:
+    """Return blocks from a height on that link to each other and to the recorded block below them."""
+    parent, forged = p_blocks()[first - 2], {}
+    for height in range(first, len(p_blocks()) + 1):
+        parent = PBlock.build("BanffStandardBlock", parent.id, height, parent.time)
+        forged["P", height] = parent.raw
+    return forged
+
+
+async def test_a_node_that_adds_blocks_of_its_own_is_outvoted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The liar is asked first, and says that it has more blocks than there are."""
+    fork = forge(16)
+    liar = ReplayNode(has_index=False, replaced=fork | {("P", 7): WRONG_PARENT, ("P", 9): SEVENTH.raw[:-1]})
+    honest = ReplayNode(has_index=False), ReplayNode()
+    async with serving(liar), serving(honest[0]), serving(honest[1]):
+        # One node is believed.
+        async with indexing(tmp_path / "one", ReplayNode(url=liar.url), settings=only(PrimaryChain.P)) as indexer:
+            assert (await until_stopped(indexer, tmp_path / "one"))["stopped_at"] == 7
+        liar.tips["P"] = 1_000
+        settings = only(PrimaryChain.P)
+        async with indexing(tmp_path / "two", liar, *honest, settings=settings, quorum=2) as indexer:
+            await until_caught_up(indexer)
+        # A node that joins it later finds the fork refused as well.
+        liar.replaced = fork
+        async with indexing(tmp_path / "forged", liar, settings=settings) as indexer:
+            await until(lambda: indexer.chains[PrimaryChain.P].height == 19)
+    ids = [(block.id,) for block in p_blocks()]
+    assert query(tmp_path / "two", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[1:] == ids
+    stored = query(tmp_path / "forged", "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key")[1:]
+    assert (stored[:15] == ids[:15], stored[15:]) == (True, [(sha256(raw).digest(),) for raw in fork.values()])
+    assert "upstream node contradicts the others" in caplog.text
+
+
+async def test_two_nodes_that_differ_hold_the_index_until_a_third_one_decides(tmp_path: Path) -> None:
+    nodes = ReplayNode(has_index=False, replaced=forge(16)), ReplayNode(has_index=False), ReplayNode(has_index=False)
+    settings = only(PrimaryChain.P)
+    async with serving(nodes[0]), serving(nodes[1]), serving(nodes[2]):
+        async with indexing(tmp_path, *nodes[:2], settings=settings, quorum=2) as indexer:
+            await until(lambda: indexer.chains[PrimaryChain.P].as_fields()["waiting_for"] == "nodes")
+            assert (indexer.chains[PrimaryChain.P].height or 0) < 16
+        async with indexing(tmp_path, *nodes, settings=settings, quorum=2) as indexer:
+            await until_caught_up(indexer)
+    assert query(tmp_path, "SELECT block_id FROM blocks WHERE chain = 0 ORDER BY key DESC LIMIT 1") == [
+        (p_blocks()[18].id,)
+    ]
 
 
 async def test_blocks_are_read_one_by_one_if_the_containers_do_not_match(tmp_path: Path) -> None:

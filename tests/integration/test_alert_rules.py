@@ -68,6 +68,7 @@ FAILURES: dict[str, Series] = {
     "IndexStopped": {'warpseal_index_stopped{chain="P",reason="r"}': "1x"},
     "IcmMessagesStuck": {'warpseal_icm_pending_messages{source="A",destination="B"}': "1x"},
     "IndexLag": {'warpseal_index_lag_seconds{chain="P"}': "601x"},
+    "WebhookPaused": {"warpseal_paused_webhooks": "1x"},
     "StoreDown": {"warpseal_store_up": "0x"},
     "DiskFull": {'warpseal_health_check_passes{check="diskspace"}': "0x"},
     "UntestedUpgrade": {'warpseal_untested_upgrade_timestamp_seconds{upgrade="io"}': f"{20 * 86_400}x"},

@@ -37,6 +37,7 @@ ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACE_ID: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER: Final = "00f067aa0ba902b7"
 SAMPLED: Final = {"traceparent": f"00-{TRACE_ID}-{CALLER}-01", "tracestate": "vendor=1"}
+CLIENT: Final = Span.SPAN_KIND_CLIENT
 STAGES: Final = ["validators", "connect", "collect", "verify"]
 
 
@@ -135,7 +136,7 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
         first, second, third = (message.unsigned for message in network.messages_of(PRIMARY_NETWORK)[:3])
         headers: dict[str, str] = {}
         async with node_with_headers(network, headers) as node:
-            keys = {"p-chain-api": node, "info-api": node, "grpc-port": 0}
+            keys = {"p-chain-api": node, "info-api": node, "grpc-port": 0, "gateway-nodes": node}
             async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
                 await daemon.until_ready()
                 # No node was asked for the validators at this height before.
@@ -153,7 +154,7 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 asks = [attributes(span) for span in parts if span.name == "ask"]
                 assert 1 <= sum(not ask["warpseal.is_reask"] for ask in asks) <= 5
                 assert any(int(ask["warpseal.weight"]) > 2**63 and ask["warpseal.replies"] for ask in asks)
-                calls = [span for span in spans if span.kind == Span.SPAN_KIND_CLIENT]
+                calls = [span for span in spans if span.kind == CLIENT]
                 assert names["platform.getValidatorsAt"] == 1
                 assert {call.parent_span_id for call in calls} == {root.span_id}
                 # The nodes continue the trace.
@@ -192,6 +193,17 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 assert error.parent_span_id.hex() == CALLER
                 assert attributes(error)["warpseal.code"] == failed_aggregation.status.message == "height_too_new"
                 assert failed_aggregation.status.code == Status.STATUS_CODE_ERROR
+
+                # The span of a forwarded call has the name of its method.
+                calls_of = {"platform.getHeight": "/ext/bc/P", "eth_gasPrice": "/ext/bc/C/rpc"}
+                for digit, (method, path) in enumerate(calls_of.items(), 8):
+                    trace_id, body = f"{digit}" * 32, {"jsonrpc": "2.0", "id": 1, "method": method, "params": []}
+                    caller = {"traceparent": f"00-{trace_id}-{CALLER}-01"}
+                    async with daemon.session.post(daemon.api_url + path, json=body, headers=caller) as response:
+                        assert response.status == 200
+                    forwarded = {span.name for span in await collector.ended_trace(trace_id) if span.kind == CLIENT}
+                    assert method in forwarded
+                    assert "POST" not in forwarded
 
                 await scrape(daemon, "")
                 page, kind = await scrape(daemon, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")

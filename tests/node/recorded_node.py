@@ -64,6 +64,9 @@ class RecordedNode:
         if not path.startswith(self.paths) or not request.path.startswith(self.prefix):
             return web.Response(status=404, text="404 page not found\n")
         method, params = body["method"], body["params"]
+        if method.startswith("warp_") or (isinstance(params, list) and "pending" in params):
+            # ACP-194 deprecates both on the C-Chain.
+            raise AssertionError(f"{method} {params}")
         self.calls[method] += 1
         self.seen.append((path, method, params))
         self.requests.append({**request.headers, **request.query, "path": request.path})

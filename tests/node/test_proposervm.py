@@ -148,10 +148,29 @@ PROPOSED = "proposervm.getProposedHeight"
 FORGED = {METHOD: {**OWN_REPLIES[METHOD], "pChainHeight": "17"}, PROPOSED: {"height": "1019"}}
 
 
-async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes_that_differ_disagree() -> None:
-    async with open_upstream(RecordedNode(FORGED), RecordedNode(), RecordedNode(), p_chain_quorum=2) as upstream:
-        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes_that_differ_disagree(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    honest = RecordedNode(), RecordedNode()
+    grace: dict[str, Any] = {"p_chain_quorum": 2, "height_claim_grace_s": 0.0}
+    async with open_upstream(RecordedNode(FORGED), *honest, **grace) as upstream:
         assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
+        # The others may reach its height; they go on, and do not.
+        assert not caplog.records
+        for node in honest:
+            node.replies[PROPOSED] = {"height": "20"}
+        assert await upstream.proposervm.proposed_height(L1_CHAIN) == 20
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+    first, *_ = [vars(record) for record in caplog.records]
+    assert (first["levelname"], first["message"]) == ("WARNING", "upstream node contradicts the others")
+    assert (first["position"], first["method"]) == (0, PROPOSED)
+    assert f"{id_text(L1_CHAIN)}: 1019; the others agree on 20" in first["answer"]
+    caplog.clear()
+    # Another height of the same epoch is a lie at once; a node that lags, or is ahead, is not blamed.
+    lagging = RecordedNode({METHOD: {**OWN_REPLIES[METHOD], "number": "29"}})
+    async with open_upstream(RecordedNode(FORGED), lagging, *honest, **grace) as upstream:
+        assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
+    assert [vars(record)["position"] for record in caplog.records] == [0]
     async with open_upstream(RecordedNode(FORGED), RecordedNode(), p_chain_quorum=2) as upstream:
         assert await upstream.proposervm.proposed_height(L1_CHAIN) == 19
         with pytest.raises(NodesDisagree) as error:

@@ -9,7 +9,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warpseal.protocol.framing import INFLATED_LIMIT_BYTES, Zstd
+from warpseal.protocol.framing import Zstd
+from warpseal.protocol.limits import MAX_MESSAGE_BYTES
 from warpseal.warp.protobuf import DecodeError
 
 _UNDECLARED = zstandard.ZstdCompressor(write_content_size=False)
@@ -28,9 +29,9 @@ def test_a_frame_without_a_declared_size_inflates(raw: bytes) -> None:
 
 @pytest.mark.parametrize("compressor", [_DECLARED, _UNDECLARED])
 def test_two_mebibytes_are_the_limit(compressor: zstandard.ZstdCompressor) -> None:
-    assert len(Zstd().inflate(compressor.compress(bytes(INFLATED_LIMIT_BYTES)))) == INFLATED_LIMIT_BYTES
+    assert len(Zstd().inflate(compressor.compress(bytes(MAX_MESSAGE_BYTES)))) == MAX_MESSAGE_BYTES
     with pytest.raises(DecodeError):
-        Zstd().inflate(compressor.compress(bytes(INFLATED_LIMIT_BYTES + 1)))
+        Zstd().inflate(compressor.compress(bytes(MAX_MESSAGE_BYTES + 1)))
 
 
 @pytest.mark.parametrize("compressor", [_DECLARED, _UNDECLARED])
@@ -63,9 +64,9 @@ def test_truncated_frames_are_refused(raw: bytes, data: st.DataObject) -> None:
 def test_random_bytes_inflate_or_are_refused(raw: bytes) -> None:
     for frame in (raw, b"\x28\xb5\x2f\xfd" + raw):
         with contextlib.suppress(DecodeError):
-            assert len(Zstd().inflate(frame)) <= INFLATED_LIMIT_BYTES
+            assert len(Zstd().inflate(frame)) <= MAX_MESSAGE_BYTES
 
 
 def test_nothing_above_the_limit_is_compressed() -> None:
     with pytest.raises(ValueError, match="that a peer decompresses"):
-        Zstd().compress(bytes(INFLATED_LIMIT_BYTES + 1))
+        Zstd().compress(bytes(MAX_MESSAGE_BYTES + 1))

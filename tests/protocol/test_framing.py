@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol.peers import random_chunks
-from warpseal.protocol.framing import FRAME_LIMIT_BYTES, FrameDecoder, encode_frame
+from warpseal.protocol.framing import FrameDecoder, encode_frame
+from warpseal.protocol.limits import MAX_MESSAGE_BYTES
 
 RANDOMS = st.builds(random.Random, st.integers(0, 2**32 - 1))
 
@@ -55,7 +56,7 @@ def test_random_bytes_decode_alike_in_any_chunks(data: bytes, rnd: random.Random
 
 
 def test_the_limit_itself_is_legal() -> None:
-    message = bytes(FRAME_LIMIT_BYTES)
+    message = bytes(MAX_MESSAGE_BYTES)
     assert FrameDecoder().feed(encode_frame(message)) == [message]
     with pytest.raises(ValueError, match="do not fit"):
         encode_frame(message + b"\x00")
@@ -63,7 +64,7 @@ def test_the_limit_itself_is_legal() -> None:
 
 def test_a_big_frame_in_small_chunks_takes_linear_time() -> None:
     # Quadratic copying would move half a terabyte here.
-    message = random.Random(1).randbytes(FRAME_LIMIT_BYTES)
+    message = random.Random(1).randbytes(MAX_MESSAGE_BYTES)
     wire = encode_frame(message)
     decoder = FrameDecoder()
     started_s = time.thread_time()

@@ -26,7 +26,7 @@ def test_an_l1_is_parsed_from_its_words() -> None:
     assert parse_l1("shared,chains=2") == L1Plan(shared=True, chains=2)
     assert parse_l1("unconverted,manager=l1-2,spare=3") == L1Plan(unconverted=True, manager="l1-2", spare=3)
     assert parse_l1("quorum=80,primary-signers,idle").warp == WarpRule(quorum=80, needs_primary_signers=True)
-    assert parse_l1("no-warp,idle") == L1Plan(idle=True, warp=None)
+    assert parse_l1("no-warp,idle,simplex") == L1Plan(idle=True, simplex=True, warp=None)
     assert parse_l1("validators=1,permissioned") == L1Plan(1, shared=True, permissioned=True)
     for bad in ("validators=0", "validators=x", "size=5", "validators=1,validators=2", "chains=0"):
         with pytest.raises(InvalidPlan):

@@ -88,16 +88,26 @@ def parse_p_block(raw: bytes) -> PBlock:
     Raises MalformedChainBytes, or its subclass UnknownType for an unknown type id.
     """
     reader = ChainReader(raw)
-    kind, form = _read_form(reader)
-    time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
-    txs = _TXS.read(reader) if form.has_decisions else ()
-    parent_id, height = reader.unpack(_PARENT_AND_HEIGHT, kind)
+    kind, form, time, txs, parent_id, height = _read_head(reader)
     if form.trailing is None:
         txs = _TXS.read(reader)
     elif form.trailing == 1:
         txs = (*txs, P_TX.read(reader))
     reader.finish()
     return PBlock(kind, parent_id, height, time, txs, raw)
+
+
+def read_parent_id(raw: bytes) -> BlockID:
+    """Return the parent that a block names, whatever is behind it. Raises MalformedChainBytes."""
+    return _read_head(ChainReader(raw))[4]
+
+
+def _read_head(reader: ChainReader) -> tuple[str, _Form, int | None, tuple[PSignedTx, ...], BlockID, int]:
+    """Return kind, form, time, decisions, parent and height."""
+    kind, form = _read_form(reader)
+    time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
+    txs = _TXS.read(reader) if form.has_decisions else ()
+    return kind, form, time, txs, *reader.unpack(_PARENT_AND_HEIGHT, kind)
 
 
 def _read_form(reader: ChainReader) -> tuple[str, _Form]:

@@ -35,6 +35,7 @@ from warpseal.errors import CallRefused, StartupError
 from warpseal.events.feed import EventFeed
 from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.indexer.status import IndexStatus
+from warpseal.metrics.registry import Metrics
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.upstream import Upstream
@@ -217,7 +218,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             tasks.create_task(_serve_validators(config, node_api.interfaces, services, upstream))
             tasks.create_task(contract_infos.run())
             if feed is not None:
-                tasks.create_task(_send_webhooks(feed, services.leadership, config))
+                tasks.create_task(_send_webhooks(feed, services.leadership, config, metrics))
             tasks.create_task(
                 _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
             )
@@ -357,7 +358,7 @@ async def _open_data_api(
             await index.run()
 
 
-async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config) -> None:
+async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config, metrics: Metrics) -> None:
     """Send events to webhooks; the sender is loaded when this daemon leads and there is a webhook."""
     has_webhooks = False
     while not has_webhooks:
@@ -365,7 +366,8 @@ async def _send_webhooks(feed: EventFeed, leadership: Leadership, config: Config
         await leadership.wait_until_held()
         with suppress(StoreDown):
             has_webhooks = bool(await feed.log.exchange_webhooks())
-    await webhooks.WebhookSender(feed, leadership, config.data_api.webhook_policy).run()
+    policy, report = config.data_api.webhook_policy, metrics.report_paused_webhooks
+    await webhooks.WebhookSender(feed, leadership, policy, report_paused=report).run()
 
 
 async def _serve_validators(config: Config, interfaces: NodeInterfaces, services: Services, upstream: Upstream) -> None:

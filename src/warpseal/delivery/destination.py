@@ -61,9 +61,10 @@ class DestinationEpoch(Resource, frozen=True, gc=False, kw_only=True):
 class Destination:
     """A chain as it would verify a message in its next block.
 
-    epoch: of the next block; NO_EPOCH before Granite. epoch_duration_s: the first block at or after the epoch's start
-    plus this seals it. proposed_height: the P-Chain height that the next block would carry; the height of the next
-    epoch if the next block seals this one. read_at: Unix seconds; destinations that differ in it alone are equal.
+    epoch: of the next block; NO_EPOCH before Granite and without proposervm. epoch_duration_s: the first block at or
+    after the epoch's start plus this seals it. proposed_height: the P-Chain height that the next block would carry; the
+    height of the next epoch if the next block seals this one. read_at: Unix seconds; destinations that differ in it
+    alone are equal.
     """
 
     chain_id: ChainID
@@ -203,6 +204,12 @@ class Destinations:
                 self._deps.epochs.proposed_height(chain_id),
                 self._duration_s(),
             )
+            is_run = all_rules.schedule is not ALWAYS_DEFAULT and self._deps.chain_rpc.is_shared(chain_id)
+            if epoch is None and proposed is None and is_run:
+                # The nodes run the chain. Those that serve the proposervm of the P-Chain would serve the chain's, too:
+                # it has none (Simplex), and its blocks verify at the height that the P-Chain proposes.
+                proposed = await self._deps.epochs.proposed_height(P_CHAIN)
+                epoch = None if proposed is None else NO_EPOCH
         except NodesDisagree:
             raise
         except NodeUnavailable as error:

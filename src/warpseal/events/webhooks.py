@@ -122,6 +122,7 @@ async def send(
 class WebhookSender(Struct):
     """Used from one event loop. unix_clock: Unix time in seconds.
 
+    report_paused: called each second with the number of paused webhooks, and with None when this process stops sending.
     _webhooks, _bodies: by id, with how far the deliveries are, and as they are in the store.
     """
 
@@ -130,6 +131,7 @@ class WebhookSender(Struct):
     policy: AddressPolicy
     dns_resolver: dns_client.Resolver | None = None
     unix_clock: Callable[[], float] = time.time
+    report_paused: Callable[[int | None], None] = lambda count: None
     _webhooks: dict[str, Webhook] = {}
     _bodies: dict[str, bytes] = {}
 
@@ -159,8 +161,10 @@ class WebhookSender(Struct):
                             self._bodies[webhook_id] = rows[webhook_id]
                             self._webhooks[webhook_id] = DECODER.decode(rows[webhook_id])
                             tasks[webhook_id] = group.create_task(self._send_all(session, webhook_id))
+                    self.report_paused(sum(hook.paused_at is not UNSET for hook in self._webhooks.values()))
                     await asyncio.sleep(_POLL_S)
         finally:
+            self.report_paused(None)
             with suppress(StoreDown, TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await self._store()

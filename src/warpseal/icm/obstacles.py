@@ -98,9 +98,14 @@ class MessageObstacles(Struct):
 
     async def outline(self, messages: Sequence[JoinedMessage]) -> Sequence[WarpsealBlock | UnsetType]:
         """Return the blocks of a list, with one read of the store; UNSET for executed messages."""
+        unsigned = [None if message.is_executed else self._build_unsigned(message) for message in messages]
+        return await self._outline(messages, unsigned)
+
+    async def _outline(
+        self, messages: Sequence[JoinedMessage], unsigned: Sequence[UnsignedMessage | None]
+    ) -> Sequence[WarpsealBlock | UnsetType]:
+        """Return the blocks of messages. unsigned: their Warp messages, as far as they are known."""
         blocks = [_describe_state(message) for message in messages]
-        pairs = zip(messages, blocks, strict=True)
-        unsigned = [None if block is UNSET else self._build_unsigned(message) for message, block in pairs]
         signed = await self.archive.find_signed([message.id for message in unsigned if message is not None])
         open_ids = self.aggregator.open_message_ids()
         for place, (message, warp_message) in enumerate(zip(messages, unsigned, strict=True)):
@@ -130,22 +135,28 @@ class MessageObstacles(Struct):
         changes: its sending and its fees, as its source has them. block_gas: the gas limit of a block of the
         destination; None: not known.
         """
-        (block,) = await self.outline([message])
+        unsigned = None if message.is_executed else self._build_unsigned(message)
+        (block,) = await self._outline([message], [unsigned])
         if block is UNSET or self._flights.in_flight >= MAX_LOOKUPS:
             return block
         return await self._flights.run(
-            message.side.message_id, lambda: self._look_up(message, block, changes, block_gas)
+            message.side.message_id, lambda: self._look_up(message, unsigned, block, changes, block_gas)
         )
 
     async def _look_up(
-        self, message: JoinedMessage, outline: WarpsealBlock, changes: Sequence[MessageChange], block_gas: int | None
+        self,
+        message: JoinedMessage,
+        unsigned: UnsignedMessage | None,
+        outline: WarpsealBlock,
+        changes: Sequence[MessageChange],
+        block_gas: int | None,
     ) -> WarpsealBlock:
         deadline = asyncio.get_running_loop().time() + LOOKUP_S
         # Each lookup adds its keys as it finds them.
         keys = _describe_changes(message.side, changes)
         await asyncio.gather(
             _end_at(deadline, self._execute(message, keys)),
-            _end_at(deadline, self._look_up_delivery(message, outline, block_gas, keys)),
+            _end_at(deadline, self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)),
         )
         block = replace(outline, **keys)
         return replace(block, retry=advise_retry(message, block, self.now()))
@@ -157,10 +168,15 @@ class MessageObstacles(Struct):
         return UnsignedMessage.build(self.network_id, side.source, payload) if payload else None
 
     async def _look_up_delivery(
-        self, message: JoinedMessage, block: WarpsealBlock, block_gas: int | None, keys: dict[str, Any]
+        self,
+        side: SentMessage | ReceivedMessage,
+        unsigned: UnsignedMessage | None,
+        block: WarpsealBlock,
+        block_gas: int | None,
+        keys: dict[str, Any],
     ) -> None:
         """Add unsigned_message; of a message that is not received signature, delivery_gas and delivery as well."""
-        side, signed, unsigned = message.side, None, self._build_unsigned(message)
+        signed = None
         if unsigned is None or side.gas_limit is None:
             return
         keys["unsigned_message"] = hex_text(unsigned.raw)

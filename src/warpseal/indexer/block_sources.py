@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Final, Generic, TypeVar
 
 from warpseal.chains.codec import MalformedChainBytes
+from warpseal.chains.p_blocks import read_parent_id
 from warpseal.chains.proposervm import inner_block
 from warpseal.indexer.blocks import HasHeight, RawBlock
 from warpseal.node.blocks import (
@@ -19,6 +23,7 @@ from warpseal.node.blocks import (
     BlocksClient,
     CBlocksClient,
     ContainersClient,
+    PBlocksClient,
     Stream,
 )
 from warpseal.node.containers import CChainBlock, Container
@@ -242,6 +247,42 @@ class LinearSource(BlockSource[RawBlock]):
         return [RawBlock(blocks[height], False) for height in range(low, end)]
 
 
+class PChainSource(LinearSource):
+    """Blocks of the P-Chain. Nodes that must agree prove the last block of each read, and its parents the others."""
+
+    def __init__(self, client: PBlocksClient, containers: ContainerSource, retrier: Retrier) -> None:
+        super().__init__(client, containers, retrier)
+        self._client = client
+
+    async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
+        blocks = await super().read(first, count)
+        return await self._prove(first, blocks) if self._client.must_agree else blocks
+
+    async def alternatives(self, height: int) -> tuple[RawBlock, ...]:
+        if self._client.must_agree:
+            return (RawBlock(await self._client.agreed_block_at(height), False),)
+        return await super().alternatives(height)
+
+    async def _prove(self, first: int, blocks: Sequence[RawBlock]) -> tuple[RawBlock, ...]:
+        """Return the blocks, each the parent of the next, with those of the nodes in place of forged ones.
+
+        They end with the first block that names no parent: nothing above it can be written anyway.
+        """
+        parents = [_parent_in(inner_block(block.raw)) for block in blocks]
+        end = parents.index(None) + 1 if None in parents else len(blocks)
+        proven: deque[RawBlock] = deque()
+        expected_id: bytes | None = None
+        for height, block in reversed(list(enumerate(blocks[:end], first))):
+            inner = inner_block(block.raw)
+            if sha256(inner).digest() != expected_id:
+                agreed = await self._retrier.call(partial(self._client.agreed_block_at, height))
+                # A container has the proposer as well.
+                block, inner = (block if inner == agreed else RawBlock(agreed, False)), agreed
+            expected_id = _parent_in(inner)
+            proven.appendleft(block)
+        return tuple(proven)
+
+
 class CChainSource(BlockSource[CChainBlock]):
     """Blocks of the C-Chain, in JSON-RPC batches."""
 
@@ -287,6 +328,13 @@ class CChainSource(BlockSource[CChainBlock]):
         if not blocks or batch[0] is None:
             raise NodeUnavailable("eth_getBlockByNumber")
         return blocks[: next((n for n, block in enumerate(batch) if block is None), len(batch))]
+
+
+def _parent_in(raw: bytes) -> bytes | None:
+    """Return the parent of a P-Chain block; None if the bytes name none."""
+    with suppress(MalformedChainBytes):
+        return read_parent_id(raw)
+    return None
 
 
 def _is_range_too_large(error: NodeUnavailable) -> bool:

@@ -15,7 +15,7 @@ from warpseal.chains.x_blocks import parse_x_block
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed
-from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource
+from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource, PChainSource
 from warpseal.indexer.blocks import StopReason
 from warpseal.indexer.chain_indexer import ChainIndexer
 from warpseal.indexer.chain_sync import CChainSync, ChainSync, PChainSync, XChainSync
@@ -114,7 +114,7 @@ class Indexer:
         sync: ChainSync[Any]
         if chain is PrimaryChain.P:
             containers = ContainerSource(upstream.containers, Stream.P_BLOCKS, parse_p_block, retrier)
-            sync = PChainSync(LinearSource(upstream.blocks, containers, retrier), worker, retrier)
+            sync = PChainSync(PChainSource(upstream.blocks, containers, retrier), worker, retrier)
         elif chain is PrimaryChain.X:
             containers = ContainerSource(upstream.containers, Stream.X_BLOCKS, parse_x_block, retrier)
             source = LinearSource(upstream.x_chain, containers, retrier)

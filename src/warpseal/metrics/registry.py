@@ -42,6 +42,7 @@ class Metrics:
         self._reference = ReferenceCounts()
         self._sources = MetricSources()
         self._bad_shares: Tally[str] = Tally()
+        self._paused_webhooks: int | None = None
         self._add_series()
         # Children are looked up for every request, and there are few of them.
         self._duration_of = cache(self._duration.labels)
@@ -65,7 +66,7 @@ class Metrics:
         )
         self._node_disagreements = self._counter(
             "warpseal_node_disagreements",
-            "Replies of a node of p-chain-api that contradicted the nodes that agree, by position and method",
+            "Replies of a node that contradicted those that agree, by position (info-api last) and method",
             ["node", "method"],
         )
         self._node_seconds = self._histogram(
@@ -127,7 +128,7 @@ class Metrics:
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
     def count_disagreement(self, position: int, method: str) -> None:
-        """Count a reply of a node of p-chain-api that contradicted the nodes that agree."""
+        """Count a reply of a node that contradicted the nodes that agree."""
         self._node_disagreements.labels(str(position), method).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
@@ -161,6 +162,10 @@ class Metrics:
         """Count a request that missed its quorum while validators were not connected."""
         self._reference.too_little_connected += 1
 
+    def report_paused_webhooks(self, count: int | None) -> None:
+        """Record how many webhooks are paused; None: this process sends to none."""
+        self._paused_webhooks = count
+
     async def snapshot(self, *, is_openmetrics: bool = False) -> Callable[[], bytes]:
         """Read all sources, yielding to the event loop; return the function that writes the page in a worker thread.
 
@@ -179,6 +184,7 @@ class Metrics:
             caches=tuple(sources.caches()),
             proposed_height=sources.proposed_height(),
             bad_shares=dict(self._bad_shares),
+            paused_webhooks=self._paused_webhooks,
             followers=tuple(sources.followers()),
             indexed=tuple(sources.indexed()),
             store=sources.store(),

@@ -312,6 +312,9 @@ class MetricsSnapshot(Sample, frozen=True):
         "warpseal_certificate_expiration_timestamp_seconds",
         "Unix time at which the certificate of the daemon's identity expires; absent while there is none",
     )
+    paused_webhooks: int | None = metric(
+        None, "warpseal_paused_webhooks", "Webhooks that are paused after a day of failures; absent without a sender"
+    )
     bad_shares: Mapping[str, int] = metric(
         {},
         "warpseal_validator_bad_shares_total",

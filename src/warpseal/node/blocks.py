@@ -102,6 +102,10 @@ class PBlocksClient(BlocksClient):
         """Return the highest height that the nodes that must agree have reached."""
         return await self._agreement.height(self._height_call) if self.must_agree else await super().tip()
 
+    async def tips(self) -> tuple[int, ...]:
+        """Return the heights of all nodes that answer; if several must agree, only the one that these have reached."""
+        return (await self.tip(),) if self.must_agree else await super().tips()
+
     async def upgrades(self) -> Mapping[str, int]:
         """Return the activation times of the network's upgrades, as far as they are known."""
         return await self._info.upgrades()

@@ -34,7 +34,7 @@ from warpseal.upstream.errors import (
 from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, list_decoder, u64
 from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode, attempt_of
-from warpseal.upstream.replies import Reply, compare_fixed, find_agreement, find_quorum_height
+from warpseal.upstream.replies import HeightClaims, Reply, compare_fixed, find_agreement, find_quorum_height
 from warpseal.warp.ids import EMPTY_NODE_ID, P_CHAIN, ChainID, NodeID, id_text, node_id_text
 
 T = TypeVar("T")
@@ -120,6 +120,10 @@ class ChainApiClient:
             raise NodeUnavailable(method, attempts)
         return None
 
+    def is_shared(self, chain_id: ChainID) -> bool:
+        """Return whether the last result for a chain came from a node of all chains."""
+        return chain_id not in self._own_first
+
     def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
         """Return the lists of nodes in the order in which to call them, each with the paths of the API."""
         names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
@@ -163,15 +167,22 @@ class ProposerVMClient(ChainApiClient):
     """proposervm.* calls to the nodes of a chain, with the results of `call`.
 
     quorum: how many nodes of a chain must agree, or all of those that run it if these are fewer. Methods raise
-    NodesDisagree if they differ.
+    NodesDisagree if they differ. claim_grace_s: as of NodeAgreement.
     """
 
     api = ChainApi.PROPOSERVM
     absent = range(500)
 
-    def __init__(self, shared: NodePool[int], own: Mapping[ChainID, NodePool[int]], quorum: int = 1) -> None:
+    def __init__(
+        self,
+        shared: NodePool[int],
+        own: Mapping[ChainID, NodePool[int]],
+        quorum: int = 1,
+        claim_grace_s: float = 60.0,
+    ) -> None:
         super().__init__(shared, own)
         self._quorum = quorum
+        self._claims = HeightClaims(quorum, claim_grace_s)
 
     async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
         """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
@@ -184,7 +195,10 @@ class ProposerVMClient(ChainApiClient):
             replies, quorum = await self._ask_all(chain_id, method, _decode_epoch)
             agreed = find_agreement(replies, quorum, compare_fixed)
             if agreed is not None or not replies:
-                return agreed[0].value if agreed else None
+                epoch = agreed[0].value if agreed else None
+                if epoch is not None:
+                    self._blame(chain_id, method, replies, epoch, lambda reply: reply.number)
+                return epoch
         raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
@@ -197,7 +211,31 @@ class ProposerVMClient(ChainApiClient):
             return await self.call(chain_id, method, {}, decode_height)
         replies, quorum = await self._ask_all(chain_id, method, decode_height)
         heights = [reply.value for reply in replies if reply.value is not None]
-        return find_quorum_height(heights, quorum) if heights else None
+        agreed = find_quorum_height(heights, quorum) if heights else None
+        if agreed is not None:
+            self._blame(chain_id, method, replies, agreed, lambda height: height)
+        return agreed
+
+    def _blame(
+        self, chain_id: ChainID, method: str, replies: Sequence[Reply[T]], agreed: T, number_of: Callable[[T], int]
+    ) -> None:
+        """Report nodes that contradict the agreed value, if there are more of them than have to agree.
+
+        A node contradicts it by another value with the same number, or by a number that the others do not reach.
+        """
+        values = {reply.position: reply.value for reply in replies if reply.value is not None}
+        numbers = {position: number_of(value) for position, value in values.items()}
+        now, name = asyncio.get_running_loop().time(), id_text(chain_id)
+        forging = set(self._claims.update(f"{method} {name}", numbers, number_of(agreed), now))
+        if len(replies) > self._quorum:
+            forging |= {place for place in values if numbers[place] == number_of(agreed) and values[place] != agreed}
+        for position in sorted(forging):
+            # As `_ask_all` counts them.
+            pool, first = self._shared, 0
+            if position >= len(self._shared):
+                pool, first = self._own[chain_id], len(self._shared)
+            detail = f"{name}: {values[position]}; the others agree on {agreed}"
+            pool.note_contradiction(pool.nodes[position - first], method, detail)
 
     async def _ask_all(
         self, chain_id: ChainID, method: str, decode: Callable[[bytes], T]

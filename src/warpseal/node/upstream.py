@@ -93,7 +93,9 @@ def connect_upstream(
     return Upstream(
         platform=platform,
         info=info,
-        proposervm=ProposerVMClient(pool(nodes), own_pools(ChainApi.PROPOSERVM), settings.p_chain_quorum),
+        proposervm=ProposerVMClient(
+            pool(nodes), own_pools(ChainApi.PROPOSERVM), settings.p_chain_quorum, settings.height_claim_grace_s
+        ),
         chain_rpc=ChainRpcClient(pool(nodes), own_pools(ChainApi.RPC)),
         blocks=PBlocksClient(p_blocks, limits, info, agreement(p_blocks)),
         x_chain=XChainClient(pool(nodes), limits),

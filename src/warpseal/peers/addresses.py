@@ -18,8 +18,9 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.peers.statistics import NetworkStatistics
-from warpseal.protocol.addresses import MAX_CLOCK_SKEW_S, ClaimedIpPort, IPAddress, is_public
+from warpseal.protocol.addresses import ClaimedIpPort, IPAddress, is_public
 from warpseal.protocol.bloom import BloomFilter, gossip_id
+from warpseal.protocol.limits import ADDRESSES_PER_PEER_LIST, MAX_CLOCK_SKEW_S
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID
 
@@ -33,7 +34,6 @@ _MAX_READ: Final = 256
 _MAX_VERIFIED: Final = 30
 _ADDED_PER_TURN: Final = 200
 _FILTER_LIFETIME_S: Final = 60.0
-_ADDRESSES_PER_PEER_LIST: Final = 15
 _MAX_PEERS_ASKED: Final = 4
 
 
@@ -332,4 +332,4 @@ def peers_to_ask(missing: int) -> int:
     """Return the number of peers to ask for the addresses of `missing` nodes."""
     if not missing:
         return 0
-    return min(_MAX_PEERS_ASKED, max(1, -(-missing // _ADDRESSES_PER_PEER_LIST)))
+    return min(_MAX_PEERS_ASKED, max(1, -(-missing // ADDRESSES_PER_PEER_LIST)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warpseal.protocol.limits import MIN_REDIAL_S, PING_INTERVAL_S, SILENCE_TIMEOUT_S
 from warpseal.runtime.settings import (
     SETTING,
     Group,
@@ -131,14 +132,14 @@ class PeerSettings:
     max_connections: int | None = None
     dial_concurrency: int = 128
     dials_per_s: float = 500.0
-    min_redial_s: float = 10.0
+    min_redial_s: float = MIN_REDIAL_S
     redial_cap_s: float = 60.0
     connect_timeout_s: float = 5.0
     tls_timeout_s: float = 15.0
     handshake_timeout_s: float = 30.0
 
-    ping_interval_s: float = 20.0
-    silence_timeout_s: float = 30.0
+    ping_interval_s: float = PING_INTERVAL_S
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
     unread_timeout_s: float = 30.0
     pong_delay_s: float = 0.005
 

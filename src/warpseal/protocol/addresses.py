@@ -11,12 +11,12 @@ from typing import Final
 from msgspec import Struct
 
 from warpseal.pb import p2p_pb2
-from warpseal.protocol.certificate import MAX_CERTIFICATE_BYTES, MalformedCertificate, node_id_of, parse_certificate
+from warpseal.protocol.certificate import MalformedCertificate, node_id_of, parse_certificate
+from warpseal.protocol.limits import MAX_CERTIFICATE_BYTES, MAX_CLOCK_SKEW_S
 from warpseal.warp.ids import NodeID
 
 IPAddress = IPv4Address | IPv6Address
 
-MAX_CLOCK_SKEW_S: Final = 60
 # RSA with 4,096 bits.
 _MAX_SIGNATURE_BYTES: Final = 512
 _MASK_16: Final = 0xFFFF

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
+from warpseal.protocol.limits import MAX_FILTER_HASHES, MAX_SALT_BYTES
 from warpseal.warp.ids import NodeID
 
-SALT_BYTES: Final = 32
-MAX_HASHES: Final = 16
 _SEED_BYTES: Final = 8
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _TURN: Final = 17
@@ -49,7 +48,7 @@ class BloomFilter:
         entry_bytes = optimal_entry_bytes(count, _FALSE_POSITIVES)
         hashes = optimal_hashes(entry_bytes, count)
         seeds = [int.from_bytes(random_bytes(_SEED_BYTES), "big") for _ in range(hashes)]
-        return cls(seeds, bytes(entry_bytes), random_bytes(SALT_BYTES))
+        return cls(seeds, bytes(entry_bytes), random_bytes(MAX_SALT_BYTES))
 
     @classmethod
     def parse(cls, raw: bytes, salt: bytes) -> BloomFilter:
@@ -101,11 +100,11 @@ def key_hash(key: bytes, salt: bytes) -> int:
 def check_filter(raw: bytes, salt: bytes) -> None:
     """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most 32 bytes of salt."""
     # utils/bloom/read_filter.go, Parse; the bound of the salt is maxBloomSaltLen of peer.go.
-    if not raw or not 1 <= raw[0] <= MAX_HASHES:
+    if not raw or not 1 <= raw[0] <= MAX_FILTER_HASHES:
         raise MalformedFilter(f"{raw[0] if raw else 'no'} hashes")
     if len(raw) < 1 + raw[0] * _SEED_BYTES + 1:
         raise MalformedFilter(f"{len(raw)} bytes do not hold {raw[0]} seeds and a byte of bits")
-    if len(salt) > SALT_BYTES:
+    if len(salt) > MAX_SALT_BYTES:
         raise MalformedFilter(f"a salt of {len(salt)} bytes")
 
 
@@ -117,7 +116,7 @@ def optimal_entry_bytes(count: int, false_positives: float) -> int:
 
 def optimal_hashes(entry_bytes: int, count: int) -> int:
     """Return the number of hashes for `count` keys in a filter of this size, from 1 to 16."""
-    return max(1, min(MAX_HASHES, math.ceil(8 * entry_bytes * math.log(2) / count)))
+    return max(1, min(MAX_FILTER_HASHES, math.ceil(8 * entry_bytes * math.log(2) / count)))
 
 
 def max_additions(hashes: int, entry_bytes: int, false_positives: float) -> int:

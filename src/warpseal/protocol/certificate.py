@@ -15,9 +15,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
+from warpseal.protocol.limits import MAX_CERTIFICATE_BYTES
 from warpseal.warp.ids import NodeID, node_id_from_certificate
 
-MAX_CERTIFICATE_BYTES: Final = 2048
 _RSA_OID: Final = bytes.fromhex("2a864886f70d010101")
 _EC_OID: Final = bytes.fromhex("2a8648ce3d0201")
 _RSA_MODULUS_BITS: Final = (2048, 4096)

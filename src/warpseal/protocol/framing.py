@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from warpseal.protocol.limits import MAX_MESSAGE_BYTES
 from warpseal.runtime.zstd import Compressor, Decompressor, ZstdError
 from warpseal.warp.protobuf import DecodeError
 
-FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
 LENGTH_BYTES: Final = 4
-INFLATED_LIMIT_BYTES: Final = 2 * 1024 * 1024
 # The window that every decoder supports (RFC 8878, 3.1.1.1.2); a larger one would be allocated for the peer.
 _WINDOW_LIMIT_LOG: Final = 23
 _LEVEL: Final = 3
@@ -21,8 +20,8 @@ _LEVEL: Final = 3
 
 def encode_frame(message: bytes) -> bytes:
     """Return `message` behind its length. Raises ValueError above the limit, at which nodes close."""
-    if len(message) > FRAME_LIMIT_BYTES:
-        raise ValueError(f"{len(message)} bytes do not fit into a frame of {FRAME_LIMIT_BYTES}")
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"{len(message)} bytes do not fit into a frame of {MAX_MESSAGE_BYTES}")
     return len(message).to_bytes(LENGTH_BYTES, "big") + message
 
 
@@ -36,7 +35,7 @@ class FrameDecoder:
 
     __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_skip", "overflow", "skipped_bytes")
 
-    def __init__(self, limit: int = FRAME_LIMIT_BYTES, keep: int | None = None) -> None:
+    def __init__(self, limit: int = MAX_MESSAGE_BYTES, keep: int | None = None) -> None:
         self._limit = limit
         self._keep = limit if keep is None else min(keep, limit)
         self._buffer = bytearray()
@@ -108,12 +107,12 @@ class Zstd:
 
     def __init__(self) -> None:
         self._compressor = Compressor(_LEVEL)
-        self._decompressor = Decompressor(INFLATED_LIMIT_BYTES, _WINDOW_LIMIT_LOG)
+        self._decompressor = Decompressor(MAX_MESSAGE_BYTES, _WINDOW_LIMIT_LOG)
 
     def compress(self, raw: bytes) -> bytes:
         """Return one zstd frame that declares its content size. Raises ValueError above 2 MiB."""
-        if len(raw) > INFLATED_LIMIT_BYTES:
-            raise ValueError(f"{len(raw)} bytes exceed the {INFLATED_LIMIT_BYTES} bytes that a peer decompresses")
+        if len(raw) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"{len(raw)} bytes exceed the {MAX_MESSAGE_BYTES} bytes that a peer decompresses")
         return self._compressor.compress(raw)
 
     def inflate(self, compressed: bytes) -> bytes:

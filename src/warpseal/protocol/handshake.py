@@ -16,7 +16,6 @@ from msgspec import Struct
 from warpseal import bls
 from warpseal.pb import p2p_pb2
 from warpseal.protocol.addresses import (
-    MAX_CLOCK_SKEW_S,
     ClaimedIpPort,
     MalformedAddress,
     parse_ip,
@@ -25,6 +24,7 @@ from warpseal.protocol.addresses import (
 )
 from warpseal.protocol.bloom import BloomFilter, MalformedFilter, check_filter
 from warpseal.protocol.certificate import Certificate
+from warpseal.protocol.limits import MAX_CLOCK_SKEW_S, MAX_TRACKED_SUBNETS
 from warpseal.protocol.messages import encode_handshake
 from warpseal.warp.ids import ID_BYTES
 
@@ -32,7 +32,6 @@ from warpseal.warp.ids import ID_BYTES
 Version = tuple[int, int, int]
 
 DEFAULT_VERSION: Final[Version] = (1, 15, 0)
-MAX_TRACKED_SUBNETS: Final = 16
 # The daemon does not listen. Like the reference aggregator it claims the unspecified address and a port nodes accept.
 _UNSPECIFIED_IP: Final = IPv4Address("0.0.0.0")
 _UNUSED_PORT: Final = 1

@@ -15,6 +15,7 @@ from warpseal.protocol.bloom import BloomFilter
 from warpseal.protocol.certificate import Certificate
 from warpseal.protocol.framing import FrameDecoder, Zstd
 from warpseal.protocol.handshake import CloseReason, OwnHandshake, PeerHandshake, ProtocolError, check_handshake
+from warpseal.protocol.limits import PING_INTERVAL_S, SILENCE_TIMEOUT_S
 from warpseal.protocol.messages import (
     EMPTY_PEER_LIST_FRAME,
     PING_FRAME,
@@ -53,8 +54,8 @@ _FLOOD_LIMIT_POINTS: Final = 4_000
 class ProtocolSettings(Struct, frozen=True):
     """Timeouts of a connection, in seconds, and the limits of its requests."""
 
-    ping_interval_s: float = 20.0
-    silence_timeout_s: float = 30.0
+    ping_interval_s: float = PING_INTERVAL_S
+    silence_timeout_s: float = SILENCE_TIMEOUT_S
     handshake_timeout_s: float = 30.0
     limits: RequestLimits = field(default_factory=RequestLimits)
 

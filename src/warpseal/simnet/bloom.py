@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 MAX_SALT_BYTES: Final = 32
-_MAX_HASHES: Final = 16
+MAX_HASHES: Final = 16
 _SEED_BYTES: Final = 8
 _MASK: Final = 2**64 - 1
 _MIN_COUNT: Final = 128
@@ -36,8 +36,8 @@ class Filter:
         """Return the filter behind `raw`: count, seeds, entries. Raises MalformedFilter."""
         count = raw[0] if raw else 0
         start = 1 + count * _SEED_BYTES
-        if not 1 <= count <= _MAX_HASHES:
-            raise MalformedFilter(f"{count} hashes; 1 to {_MAX_HASHES} are allowed")
+        if not 1 <= count <= MAX_HASHES:
+            raise MalformedFilter(f"{count} hashes; 1 to {MAX_HASHES} are allowed")
         if len(raw) <= start:
             raise MalformedFilter("no entries")
         seeds = (raw[offset : offset + _SEED_BYTES] for offset in range(1, start, _SEED_BYTES))
@@ -61,7 +61,7 @@ def filter_of(keys: Iterable[bytes], salt: bytes, rng: Random) -> Filter:
     held = list(keys)
     count = max(2 * len(held), _MIN_COUNT)
     size = int((count * -log(_FALSE_POSITIVES) / log(2) ** 2 + 7) / 8)
-    hashes = min(_MAX_HASHES, ceil(size * 8 * log(2) / count))
+    hashes = min(MAX_HASHES, ceil(size * 8 * log(2) / count))
     empty = Filter(tuple(rng.getrandbits(64) for _ in range(hashes)), bytes(size))
     entries = bytearray(size)
     for key in held:

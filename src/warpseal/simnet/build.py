@@ -148,7 +148,9 @@ class _Builder:
         creation = Transaction("CreateChainTx", lambda: tx_builder.create_chain(subnet.subnet_id, name, genesis))
         self._state.ledger.prepare(creation)
         chain_id = ChainID(creation.tx_id)
-        chain = SimChain(chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id)
+        chain = SimChain(
+            chain_id, subnet.subnet_id, ChainKind.EVM, name, evm_chain_id=evm_chain_id, is_simplex=l1.simplex
+        )
         self._chain(chain, is_idle=l1.idle, warp=WarpConfig(l1.warp, l1.warp_upgrades))
         return creation
 
@@ -317,7 +319,7 @@ class _Builder:
                 yield from (validation for validation in validations if validation.node_id == validator.node_id)
 
     def _chain(self, chain: SimChain, *, is_idle: bool = False, warp: WarpConfig | None = None) -> None:
-        rule = EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
+        rule = EpochRule(0) if chain.is_simplex else EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
         self._state.add_chain(chain, rule, is_idle=is_idle, warp=warp)
 
     def _id(self, name: str) -> bytes:

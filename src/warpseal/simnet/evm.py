@@ -26,7 +26,7 @@ _INVALID_REQUEST: Final = -32600
 _UNKNOWN_METHOD: Final = -32601
 _INVALID_PARAMS: Final = -32602
 _SERVER_ERROR: Final = -32000
-_TAGS: Final = ("latest", "pending", "accepted", "finalized", "safe")
+_TAGS: Final = ("latest", "accepted", "finalized", "safe")
 
 
 class EvmError(Exception):
@@ -130,6 +130,9 @@ class EvmChain:
         return "0x" + sha256(self._chain.chain_id + height.to_bytes(8, "big")).hexdigest()
 
     def _block(self, value: Any) -> int:
+        if value == "pending":
+            # After ACP-194 the C-Chain has none; no chain here has, so that nothing can depend on it.
+            raise EvmError(_SERVER_ERROR, "state not available for pending block")
         if value is None or value in _TAGS:
             return self._height
         if value == "earliest":

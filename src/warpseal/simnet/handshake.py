@@ -19,7 +19,7 @@ from warpseal.simnet.settings import NodeSettings, Version
 from warpseal.simnet.violations import ViolationKind
 from warpseal.warp.ids import ID_BYTES, NodeID, SubnetID
 
-_MAX_TRACKED_SUBNETS: Final = 16
+MAX_TRACKED_SUBNETS: Final = 16
 _PORT_MASK: Final = 0xFFFF
 # The proposals that nodes of version 1.15.0 collect votes for; others do not count.
 _CURRENT_ACPS: Final = frozenset((194, 224, 236, 247, 267, 273, 283, 285))
@@ -120,7 +120,7 @@ def check_peer_list(
 
 def _tracked_subnets(raw_ids: Iterable[bytes]) -> frozenset[SubnetID]:
     tracked = tuple(raw_ids)
-    if len(tracked) > _MAX_TRACKED_SUBNETS:
+    if len(tracked) > MAX_TRACKED_SUBNETS:
         raise MessageRejected(ViolationKind.TOO_MANY_SUBNETS, f"{len(tracked)} tracked subnets")
     for raw in tracked:
         if len(raw) != ID_BYTES:

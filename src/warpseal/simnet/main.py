@@ -40,6 +40,7 @@ L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 n
   validators=5,primary-signers   messages of the C-Chain must be signed by the Primary Network
   validators=5,no-warp           takes no messages
   validators=5,idle              its chain builds no blocks, so that its epoch never ends
+  validators=5,simplex           its chain has no proposervm, and verifies at the proposed height
   validators=5,unconverted       a subnet without validators, for a conversion while the network runs
 
 Behaviours (--behave, repeatable; the last rule about a validator counts):

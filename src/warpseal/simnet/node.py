@@ -66,8 +66,9 @@ class SimNode:
 
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
-        proposervm = proposervm_methods(self._view.state.proposervm[chain.chain_id], self._current_state)
-        self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
+        if not chain.is_simplex:
+            proposervm = proposervm_methods(self._view.state.proposervm[chain.chain_id], self._current_state)
+            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
         if chain.kind is ChainKind.X:
             self.rpc.serve(("/ext/X", *paths), x_methods(self._view.x_transactions))
         if chain.kind is ChainKind.EVM:

@@ -24,7 +24,7 @@ MIN_QUORUM: Final = 33
 MAX_QUORUM: Final = 100
 _L1_WORDS: Final = (
     *("validators", "weights", "shared", "permissioned", "chains", "unconverted", "manager", "spare"),
-    *("idle", "quorum", "primary-signers", "no-warp"),
+    *("idle", "quorum", "primary-signers", "no-warp", "simplex"),
 )
 
 
@@ -54,8 +54,8 @@ class L1Plan:
     unconverted: a subnet without validators, whose nodes track it, so that it can be converted while the network runs.
     manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first chain of that one).
     spare: the number of additional nodes that track it without validating it.
-    idle: its chains build no blocks with the P-Chain's. warp: what its genesis says (None: no Warp messages);
-    warp_upgrades: later rules.
+    idle: its chains build no blocks with the P-Chain's. simplex: its chains have no proposervm.
+    warp: what its genesis says (None: no Warp messages); warp_upgrades: later rules.
     """
 
     validators: int | None = None
@@ -67,6 +67,7 @@ class L1Plan:
     manager: str = "own"
     spare: int = 0
     idle: bool = False
+    simplex: bool = False
     warp: WarpRule | None = DEFAULT_RULE
     warp_upgrades: tuple[WarpRule, ...] = ()
 
@@ -128,6 +129,7 @@ def parse_l1(text: str) -> L1Plan:
             manager=values.get("manager", "own"),
             spare=int(values.get("spare", 0)),
             idle="idle" in values,
+            simplex="simplex" in values,
             warp=None if "no-warp" in values else _warp_rule(values),
         )
     except ValueError as error:

@@ -28,7 +28,7 @@ class ChainKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimChain:
-    """A blockchain and the subnet that validates it. evm_chain_id: ID of its EVM."""
+    """A blockchain and the subnet that validates it. evm_chain_id: ID of its EVM. is_simplex: it has no proposervm."""
 
     chain_id: ChainID
     subnet_id: SubnetID
@@ -36,6 +36,7 @@ class SimChain:
     name: str
     alias: str | None = None
     evm_chain_id: int = 0
+    is_simplex: bool = False
 
 
 @dataclass(frozen=True, slots=True)

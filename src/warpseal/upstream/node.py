@@ -38,6 +38,7 @@ JSON: Final = "application/json"
 _NO_LIMIT: Final = nullcontext()
 _MAX_ERROR_DATA: Final = 2 * 4096
 _MAX_TYPE_CHARACTERS: Final = 256
+_MAX_METHOD_CHARS: Final = 64
 _OK: Final = 200
 _NOT_FOUND: Final = 404
 _TOO_MANY_REQUESTS: Final = 429
@@ -56,7 +57,7 @@ class CallObserver(Protocol):
         """
 
     def count_disagreement(self, position: int, method: str) -> None:
-        """Note that a node of p-chain-api, by its position in the list, contradicted the nodes that agree."""
+        """Note that a node, by its position in its list, contradicted the nodes that agree."""
 
 
 class NodeCall(Struct, Generic[T], frozen=True):
@@ -181,6 +182,8 @@ class UpstreamNode:
         trace = active_trace()
         if trace is None:
             return await self._post(body, timeout_s, max_bytes, self._headers, is_write=is_write, path=path)
+        # Callers name the methods of forwarded calls.
+        method = method[:_MAX_METHOD_CHARS]
         span_id, started_at, error = getrandbits(64), perf_counter(), "cancelled"
         attributes: dict[str, Any] = {"node": self.endpoint.display, "rpc.method": method or None}
         try:

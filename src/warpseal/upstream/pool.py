@@ -366,11 +366,11 @@ class NodePool(Generic[IdentityT]):
     # Calls.
 
     async def post(
-        self, node: PoolNode, timeout_s: float, *, body: bytes, is_write: bool = False, path: str = ""
+        self, node: PoolNode, timeout_s: float, *, body: bytes, is_write: bool = False, path: str = "", method: str = ""
     ) -> NodeReply:
-        """Send a body to a node, and note whether it can serve requests. Raises CallFailure."""
+        """Send a body to a node, and note whether it can serve requests. method: for the trace. Raises CallFailure."""
         try:
-            reply = await node.node.post(body, max(0.001, timeout_s), is_write=is_write, path=path)
+            reply = await node.node.post(body, max(0.001, timeout_s), is_write=is_write, path=path, method=method)
         except CallFailure as error:
             if error.failure is not NodeFailure.TOO_LARGE:
                 self.note_failure(node, error)

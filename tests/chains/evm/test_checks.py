@@ -130,6 +130,7 @@ MUTATIONS: list[tuple[Callable[[Block], Block], BlockMismatch]] = [
     (lambda block: (block[0], [block[1][0]] * 2), BlockMismatch.RECEIPT_ORDER),
     (with_receipt(1, transaction_index="0x0"), BlockMismatch.RECEIPT_ORDER),
     (with_receipt(1, block_hash=FOREIGN), BlockMismatch.RECEIPT_BLOCK),
+    (with_receipt(1, type="0x5"), BlockMismatch.UNKNOWN_TYPE),
     (with_header(hash=FOREIGN), BlockMismatch.RECEIPT_BLOCK),
     (with_receipt(0, transaction_hash=FOREIGN), BlockMismatch.RECEIPT_TRANSACTION),
     (with_log_index(0, 1, "0x0"), BlockMismatch.LOG_INDEX),

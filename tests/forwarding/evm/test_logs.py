@@ -14,6 +14,7 @@ import pytest
 from tests import paths
 from tests.eventually import TIMEOUT_S
 from tests.forwarding.evm.evm import HALTS, HANGS, SETTINGS, Node, Refusal, open_chain, serve_node
+from tests.indexer.evm_chains import recorded_chain
 from tests.node.recorded_node import refusing_uri
 from warpseal.forwarding.evm.logs import SEND_WARP_MESSAGE, EvmLogClient, LogFilter, LogsRefused
 from warpseal.upstream.errors import NodeUnavailable
@@ -57,6 +58,20 @@ async def log_client(*nodes: Node, dead: tuple[str, ...] = (), timeout_s: float 
         urls = [(await stack.enter_async_context(serve_node(node))).url for node in nodes]
         chain = await stack.enter_async_context(open_chain(*dead, *urls))
         yield EvmLogClient(chain.forwarder, timeout_s)
+
+
+async def test_logs_of_the_c_chain_after_acp_194_are_read_although_the_blooms_of_its_blocks_lack_them() -> None:
+    chain = recorded_chain("helicon", "c-chain")
+    logs = [log for receipts in chain.receipts for receipt in json.loads(receipts) for log in receipt["logs"]]
+    sent = [log for log in logs if log["topics"][0] == "0x" + SEND_WARP_MESSAGE.hex()]
+    empty = {height for height, header in enumerate(chain.headers) if not int(json.loads(header)["logsBloom"], 16)}
+    assert {int(log["blockNumber"], 16) for log in sent} & empty
+    replies = {"eth_getLogs": sent, "eth_getBlockByNumber": json.loads(chain.headers[0])}
+    async with log_client(node_with(**replies)) as client:
+        read = await client.logs(LogFilter(0, chain.tip, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,)))
+    assert [(log.block, "0x" + log.data.hex()) for log in read] == [
+        (int(log["blockNumber"], 16), log["data"]) for log in sent
+    ]
 
 
 async def test_recorded_logs_are_read() -> None:

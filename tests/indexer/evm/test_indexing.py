@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -30,11 +31,16 @@ from tests.indexer.evm_chains import (
 from tests.indexer.evm_node import LENGTH_MISMATCH, BatchLimit, EvmReplayNode, serving_evm
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.index.evm.records import IcmOptions
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
+from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.contracts import ContractResolver
+from warpseal.indexer.evm.indexer import BackgroundTask
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.prover import BlockProver
+from warpseal.indexer.evm.tracer import Tracer
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.batch import MAX_BATCH, BatchSize
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode
@@ -72,6 +78,55 @@ async def test_a_recorded_chain_is_indexed_to_its_head(tmp_path: Path, network: 
     assert written_hashes(tmp_path, chain) == dict(enumerate(chain.hashes))
     counts = [len(json.loads(header)["transactions"]) for header in chain.headers]
     assert [row[0] for row in rows(tmp_path, chain, "SELECT tx_count FROM blocks ORDER BY number")] == counts
+
+
+def with_blooms(chain: ServedChain, bloom: str) -> ServedChain:
+    """Return the chain with another bloom in all headers and receipts."""
+    headers = [changed(chain, height, {"logsBloom": bloom}) for height in range(chain.tip + 1)]
+    receipts = [
+        json.dumps([{**receipt, "logsBloom": bloom} for receipt in json.loads(raw)]).encode() for raw in chain.receipts
+    ]
+    return dataclasses.replace(chain, headers=headers, receipts=receipts)
+
+
+def traces_of(chain: ServedChain, height: int) -> bytes:
+    """Return traces in which the contract of each call creates another one."""
+    created = {"type": "CREATE", "from": "0x" + "05" * 20, "to": f"0x{height:040x}"}
+    outer = {"type": "CALL", "from": "0x" + "06" * 20, "to": "0x" + "05" * 20, "calls": [created]}
+    hashes = json.loads(chain.headers[height])["transactions"]
+    return json.dumps([{"txHash": tx_hash, "result": outer} for tx_hash in hashes]).encode()
+
+
+AFTER_HELICON: dict[str, Any] = {"helicon": 0, "icm": IcmOptions(88_888)}
+UNFINISHED = "SELECT (SELECT count(*) FROM contracts WHERE due_from IS NOT NULL), traced FROM chain"
+
+
+def background_tasks(context: EvmChainContext) -> list[BackgroundTask]:
+    return [Tracer(context, 600.0), ContractResolver(context, EvmCaller(context.nodes))]
+
+
+async def test_after_acp_194_rows_do_not_depend_on_blooms_nor_on_pending_state(tmp_path: Path) -> None:
+    """Blocks, events, messages, creations, also inside of transactions, and the kinds of contracts are the same."""
+    chain = recorded_chain("helicon", "c-chain")
+    chain = dataclasses.replace(chain, traces={height: traces_of(chain, height) for height in range(chain.tip + 1)})
+    written = []
+    for bloom in (None, "0x" + "ff" * 256, "no bloom"):
+        served = chain if bloom is None else with_blooms(chain, bloom)
+        node, folder = EvmReplayNode(served, first_trace=0, is_async=True), tmp_path / str(bloom)[:6]
+        async with serving_evm(node):
+            entries = [entry(served, node, index=EvmIndexing())]
+            # Behind the blocks, so that ids are numbered in one order.
+            async with indexing(folder, entries, **AFTER_HELICON) as index:
+                await index.until_at(chain, chain.tip)
+            async with indexing(folder, entries, build_tasks=background_tasks, **AFTER_HELICON):
+                await until(lambda folder=folder: rows(folder, chain, UNFINISHED) == [(0, chain.tip)])  # type: ignore[misc]
+        assert not any(method.startswith("warp_") for method in node.call_counts)
+        tables = rows(folder, chain, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        # These have times, and the epoch of the file.
+        names = [name for (name,) in tables if name not in ("chain", "chain_status", "derived_state")]
+        written.append({name: rows(folder, chain, f"SELECT * FROM {name}") for name in names})
+    assert written[1:] == written[:1] * 2
+    assert all(written[0][name] for name in ("icm_messengers", "warp_sends", "creations", "contracts"))
 
 
 async def test_chains_have_a_schema_each_in_one_postgresql_database(tmp_path: Path, postgres_url: str) -> None:
@@ -550,6 +605,23 @@ async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
             await until(lambda height=height: index.height(chain) == height)  # type: ignore[misc]
         call_count = node.call_counts["eth_blockNumber"]
     assert call_count < 20
+
+
+async def test_an_unknown_type_of_transaction_stops_its_chain_alone_and_names_the_type(tmp_path: Path) -> None:
+    chains = [transfer_blocks(20, seed, has_roots=False) for seed in (1, 2)]
+    new, old = (EvmReplayNode(chain) for chain in chains)
+    new.receipts[7] = chains[0].receipts[7].replace(b'"type":"0x2"', b'"type":"0x7f"')
+    async with serving_evm(new, old):
+        entries = [entry(chain, node) for chain, node in zip(chains, (new, old), strict=True)]
+        async with indexing(tmp_path, entries) as index:
+            status = await index.until_stopped(chains[0])
+            assert (status.stopped, status.stopped_at, index.height(chains[0])) == ("unknown_type", 7, 6)
+            assert status.detail == "transaction 0 has the unknown type 0x7f: upgrade Warpseal"
+            assert rows(tmp_path, chains[0], "SELECT count(*) FROM blocks") == [(7,)]
+            await index.until_at(chains[1], 20)
+            # A version that knows the type goes on there; so does this one if it is a node's lie.
+            new.receipts.clear()
+            await index.until_at(chains[0], 20)
 
 
 async def test_a_stop_or_a_slow_node_of_one_chain_delays_no_other(tmp_path: Path) -> None:

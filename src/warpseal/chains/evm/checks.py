@@ -31,6 +31,8 @@ from warpseal.chains.evm.receipts_root import receipts_root
 LEAST_GAS_OF_CREATION: Final = 26_500
 """A transaction that used less created no contract inside: 21,000 and 32,000 for a CREATE, less the largest refund."""
 
+# Legacy transactions, and those of EIP-2930, EIP-1559, EIP-4844 and EIP-7702.
+_TX_TYPES: Final = frozenset(("0x0", "0x1", "0x2", "0x3", "0x4"))
 _SUCCESS: Final = 1
 # The database stores them as signed integers; consensus allows no more gas in a block.
 _NUMBER_BITS: Final = 63
@@ -53,6 +55,7 @@ class BlockMismatch(StrEnum):
     GAS = "wrong_gas"
     BLOOM = "wrong_bloom"
     RECEIPTS_ROOT = "wrong_receipts_root"
+    UNKNOWN_TYPE = "unknown_type"
 
 
 class ParentBlock(NamedTuple):
@@ -227,6 +230,10 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
         if receipt.transaction_index != hex(index) and parse_quantity(receipt.transaction_index) != index:
             detail = f"receipt {index} says that it has the index {receipt.transaction_index}"
             raise BlockContradiction(BlockMismatch.RECEIPT_ORDER, number, detail)
+        if receipt.type not in _TX_TYPES and hex(parse_quantity(receipt.type)) not in _TX_TYPES:
+            # Its gas and its sender may mean something else.
+            detail = f"transaction {index} has the unknown type {receipt.type}: upgrade Warpseal"
+            raise BlockContradiction(BlockMismatch.UNKNOWN_TYPE, number, detail)
     log_indexes = [log.log_index for receipt in receipts for log in receipt.logs]
     # Almost always: logs are numbered without gaps.
     if log_indexes != list(map(hex, range(len(log_indexes)))):

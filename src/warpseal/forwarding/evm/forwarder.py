@@ -69,6 +69,8 @@ ERRORS: Final = {
 LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 """Returns the configuration of the chain; None if it cannot be known."""
 
+# The name of a batch of several methods in traces.
+_BATCH: Final = "batch"
 _MAX_FILTERS: Final = 100_000
 _MAX_FILTER_ID_CHARACTERS: Final = 256
 _MAX_FILTER_PARAMS_BYTES: Final = 4_096
@@ -203,7 +205,8 @@ class EvmForwarder:
                 self._learn(call, decode_result(reply.body), node)
             return not (reply.is_busy and is_read)
 
-        send = partial(self._post, body=body, classes={method_class: count})
+        method = call.method if count == 1 else _BATCH
+        send = partial(self._post, body=body, classes={method_class: count}, method=method)
         reply = await self.pool.forward(nodes, self._settings.call_timeout_s, send, is_final, is_read=is_read)
         return reply if isinstance(reply, NodeReply) else RpcResponse(error=error_for(reply, call))
 
@@ -216,8 +219,10 @@ class EvmForwarder:
         until = _now() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
+            body, methods = encode_numbered_calls(waiting), {call.method for call in waiting.values()}
+            method = methods.pop() if len(methods) == 1 else _BATCH
             try:
-                reply = await self._post(node, until - _now(), body=encode_numbered_calls(waiting), classes=classes)
+                reply = await self._post(node, until - _now(), body=body, classes=classes, method=method)
                 if not reply.is_ok:
                     raise CallFailure(NodeFailure.BUSY)
             except CallFailure as error:
@@ -231,11 +236,12 @@ class EvmForwarder:
         return responses | {number: RpcResponse(error=error_for(error_kind, call)) for number, call in waiting.items()}
 
     async def _post(
-        self, node: PoolNode, left_s: float, *, body: bytes, classes: Mapping[MethodClass, int]
+        self, node: PoolNode, left_s: float, *, body: bytes, classes: Mapping[MethodClass, int], method: str
     ) -> NodeReply:
         """Send a body to a node and note the outcome. classes: those of its calls. Raises CallFailure."""
         try:
-            reply = await self.pool.post(node, left_s, body=body, is_write=MethodClass.WRITE in classes)
+            is_write = MethodClass.WRITE in classes
+            reply = await self.pool.post(node, left_s, body=body, is_write=is_write, method=method)
         except CallFailure as error:
             self._count_all(classes, node, error.failure)
             raise

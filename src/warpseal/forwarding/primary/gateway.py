@@ -45,7 +45,7 @@ class GatewayForwarder:
         path: of the route at a node. A node without the route is no reason to refuse a read: another may have it.
         """
         is_read = method in READS
-        send = partial(self.pool.post, body=body, is_write=not is_read, path=path)
+        send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)
 
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
             if self.pool.compares_heads and method in HEIGHT_METHODS:
