@@ -14,7 +14,6 @@ from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from tests.simnet.sessions import Clock
-from warpseal.node.p_chain import ValidatorEntry
 from warpseal.node.platform import PlatformClient
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
@@ -27,6 +26,7 @@ from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import NodesDisagree
 from warpseal.upstream.node import open_session
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
+from warpseal.warp.validator_set import ValidatorEntry
 
 PLAN = Plan(validators=6, l1s=(L1Plan(shared=True), L1Plan(validators=3)), nodes=3, churn_every=1)
 BLAMED = "upstream node contradicts the others"

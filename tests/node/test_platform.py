@@ -22,10 +22,10 @@ from tests.node.recorded_node import (
     recorded_result,
 )
 from warpseal.bls import parse_public_key
-from warpseal.node.p_chain import Subnet, ValidatorEntry, decode_validators_at
+from warpseal.node.p_chain import Subnet, decode_validators_at
 from warpseal.upstream.errors import HeightAhead, MethodMissing, NodeUnavailable, PublicFailure
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
-from warpseal.warp.validator_set import build_canonical_set
+from warpseal.warp.validator_set import ValidatorEntry, build_canonical_set
 
 KEYLESS = ValidatorEntry(EMPTY_NODE_ID, None, 49_463)
 SIGNER = "907d9e769747b152d119c24b3143c97196ca553d40d91e658bc59905f4b7b959cc63b76f2eff25ebeb32f7f1bfc165e4"

@@ -14,7 +14,6 @@ from warpseal.node.p_chain import (
     L1ValidatorState,
     Subnet,
     ValidationAt,
-    ValidatorEntry,
     compare_l1_validations,
     compare_subnets,
     compare_validations,
@@ -34,6 +33,7 @@ from warpseal.upstream.replies import (
     make_digest,
 )
 from warpseal.warp.ids import ChainID, NodeID, SubnetID
+from warpseal.warp.validator_set import ValidatorEntry
 
 SUBNET = SubnetID(bytes([1]) * 32)
 OTHER_SUBNET = SubnetID(bytes([2]) * 32)

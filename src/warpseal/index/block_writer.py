@@ -16,6 +16,7 @@ from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRe
 from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import COMPLETED, Stakings
 from warpseal.index.tx_rows import write_c, write_p, write_x
+from warpseal.index.validator_set_writer import ValidatorSetWriter
 from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import P_CHAIN, ChainID
@@ -35,8 +36,11 @@ class OutOfOrder(ValueError):
 class BlockWriter:
     """Writes blocks of all chains; holds the proposal that the P-Chain's next block decides."""
 
-    def __init__(self, connection: Connection, stakings: Stakings, x_chain_id: ChainID) -> None:
+    def __init__(
+        self, connection: Connection, stakings: Stakings, sets: ValidatorSetWriter, x_chain_id: ChainID
+    ) -> None:
         self._stakings = stakings
+        self._sets = sets
         self._x_chain_id = x_chain_id
         self._proposal: TxInProgress | None = None
         text = (
@@ -82,6 +86,8 @@ class BlockWriter:
                 write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
             batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
+        if effects.set_changes and (self._sets.has_sets or not block.height):
+            self._sets.write(batch, block.height, effects.set_changes)
         columns = (type_codes.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
         state = (effects.supply, effects.l1_accrued_fees, effects.l1_active)
         batch.add(BLOCKS, (*place, *columns, *state, encode_proposer(record.proposer), None, P))

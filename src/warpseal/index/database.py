@@ -38,7 +38,7 @@ else:
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0005", create_all_tables)
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0006", create_all_tables)
 
 UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""

@@ -21,6 +21,7 @@ from warpseal.index.keys import CHAINS
 from warpseal.index.read_session import ReadSession
 from warpseal.index.replicas import ReplicatedReader
 from warpseal.index.settings import IndexSettings
+from warpseal.index.validator_sets import ValidatorSetReader
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuery, TransactionQuery, ValidationQuery
@@ -38,7 +39,7 @@ _FAILURES_UNTIL_WARNING: Final = 2
 class Index:
     """Reads an index that another process writes. `async with` opens and closes it; `run` keeps the freshness current.
 
-    text: spells ids and addresses in resources. now: unix seconds.
+    text: spells ids and addresses in resources. now: unix seconds. validator_sets: the sets of all subnets.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Index:
         self._settings = settings
         self._now = now
         self._reader = ReplicatedReader(url, settings, MIGRATIONS, _read_heights)
+        self.validator_sets = ValidatorSetReader(self._reader)
         self._freshness: tuple[ChainFreshness, ...] = ()
         self._statuses: dict[PrimaryChain, ChainStatus] = {}
         self._page_counts: dict[PrimaryChain, Counter[str]] = {}

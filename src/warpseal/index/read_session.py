@@ -32,6 +32,7 @@ from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl
+from warpseal.warp.ids import NodeID
 
 if TYPE_CHECKING:
     import psycopg
@@ -44,16 +45,20 @@ T = TypeVar("T")
 
 K = TypeVar("K")
 V = TypeVar("V")
+SetMember = tuple[NodeID, bytes | None]
+"""A member of a validator set: its node, and its public key if it has one."""
+
 MAX_CACHED: Final = 100_000
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 _ASSETS: Final = (
     "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
     " FROM assets a JOIN ids i ON i.key = a.asset WHERE a.asset IN {keys}"
 )
+_SET_MEMBERS: Final = "SELECT number, node, public_key FROM set_members WHERE number IN {keys}"
 
 
 class ReadCache:
-    """Ids by key, keys by id, and assets, all immutable. Threads may share it.
+    """Ids by key, keys by id, assets, and members of validator sets, all immutable. Threads may share it.
 
     Every row of a page reads it, so it is plain dictionaries that are cleared when they are full.
     """
@@ -62,11 +67,12 @@ class ReadCache:
         self.ids: dict[int, bytes] = {}
         self.keys: dict[bytes, int] = {}
         self.assets: dict[int, Asset] = {}
+        self.set_members: dict[int, SetMember] = {}
         self.epoch = 0
 
     def clear(self, most: int = 0) -> None:
         """Clear the dictionaries with more than `most` entries."""
-        for cached in (self.ids, self.keys, self.assets):
+        for cached in (self.ids, self.keys, self.assets, self.set_members):
             if len(cached) > most:
                 cached.clear()
 
@@ -83,6 +89,7 @@ class ReadSession:
         self._cache = cache or ReadCache()
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
+        self._set_members: dict[int, SetMember] = {}
 
     def keep_epoch(self, epoch: int) -> None:
         """Clear the cache if its keys are of another epoch: the database was made again."""
@@ -142,6 +149,17 @@ class ReadSession:
     def asset_of(self, key: int) -> Asset:
         """Return an asset that was loaded."""
         return self._assets[key]
+
+    def load_set_members(self, numbers: Iterable[int]) -> None:
+        """Load members of validator sets, for `set_member_of`."""
+        cached, loaded = self._cache.set_members, self._set_members
+        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, loaded)):
+            key = None if public_key is None else bytes(public_key)
+            loaded[number] = cached[number] = NodeID(bytes(node_id)), key
+
+    def set_member_of(self, number: int) -> SetMember:
+        """Return a member of a validator set that was loaded."""
+        return self._set_members[number]
 
 
 log = logging.getLogger(__name__)

@@ -136,6 +136,8 @@ class _RecordReplay:
         for chain, checkpoint in enumerate(map(writer.checkpoint, CHAINS)):
             self._before[chain] = None if checkpoint is None else checkpoint.proposer
         self._state = self._state_now()
+        if self._state is not None:
+            writer.begin_sets(self._state)
         self._ledger_height = self._state.height if self._state is not None else -1
 
     def write(self, segment: Segment) -> None:

@@ -171,6 +171,19 @@ VALIDATION_STOPS: Final = declare_table(
     DERIVED, "validation_stops", "validation int64*, block int64*, is_behind int64*"
 )
 
+# Validator sets. A member is a node that joined a subnet's set, with its key then, None without one; it leaves with
+# weight 0, and gets another number if it joins again.
+SET_MEMBERS: Final = declare_table(DERIVED, "set_members", "number key, subnet int64, node bytes, public_key bytes?")
+# weight: after the block. Of each member that a block changed.
+SET_CHANGES: Final = declare_table(DERIVED, "set_changes", "subnet int64*, height int64*, member int64*, weight int64")
+# The whole set of a subnet after some of the blocks that changed it; see validator_sets.py.
+SET_SNAPSHOTS: Final = declare_table(
+    DERIVED,
+    "set_snapshots",
+    "number key, subnet int64, height int64, body bytes",
+    Index("set_snapshots_of_subnet", "subnet", "height"),
+)
+
 
 def create_all_tables(connection: Connection) -> None:
     """Create all tables, empty."""

@@ -33,8 +33,10 @@ from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
 from warpseal.index.tx_rows import asset_row, ids_in
 from warpseal.index.unspent import UnspentOutputs
+from warpseal.index.validator_set_writer import ValidatorSetWriter
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
+from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
 from warpseal.resources.chains import PrimaryChain
@@ -66,6 +68,7 @@ class IndexWriter:
         self._address_txs: AddressTxWriter
         self._spends: SpendWriter
         self._stakings: Stakings
+        self._sets: ValidatorSetWriter
         self._blocks: BlockWriter
         self._chains: dict[int, ChainRow]
         self._next_keys: NextKeys
@@ -136,6 +139,28 @@ class IndexWriter:
         self.outputs.on_written(batch.unspent, batch.spent)
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
+    def begin_sets(self, state: PChainState) -> None:
+        """Write the validator sets of the P-Chain's state after the last written block, if the index has none yet.
+
+        An index of before it had sets gets them from then on. Without the genesis they are unknown.
+        """
+        self._open()
+        if self._sets.has_sets or not state.is_complete:
+            return
+        assert state.height == self._chains[P].height
+        members = state.sets.members()
+        try:
+            with translate_errors(self._engine), self._engine.begin() as connection:
+                lock_chains(connection, self._chains)
+                batch = self._batch(connection, ())
+                self._id_table.load(connection, {member.subnet_id for member in members})
+                self._sets.write(batch, state.height, members)
+                self._id_table.flush(connection)
+                batch.flush()
+        except BaseException:
+            self._is_open = False
+            raise
+
     def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
         row = (NUMBERS[PrimaryChain(status.chain)], status.node_height, int(status.is_node_behind), encode(status))
@@ -186,6 +211,7 @@ class IndexWriter:
                 crossing += [output.id for output in tx.emitted if output.created_on != output.held_on]
             if isinstance(record, PRecord):
                 ids.update(stop.validation_id for stop in record.effects.l1_deactivated)
+                ids.update([change.subnet_id for change in record.effects.set_changes or ()])
                 for output in record.effects.emitted:
                     ids.update(ids_of_output(output))
         for output in filter(None, map(self.outputs.external, spent)):
@@ -209,7 +235,8 @@ class IndexWriter:
         self._address_txs = AddressTxWriter()
         self._spends = SpendWriter(self._settings.recent_outputs)
         self._stakings = Stakings(connection)
-        self._blocks = BlockWriter(connection, self._stakings, self._params.x_chain_id)
+        self._sets = ValidatorSetWriter(connection)
+        self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
         self._chains = read_chain_rows(connection)
         ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)
         self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)

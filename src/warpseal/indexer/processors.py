@@ -73,6 +73,7 @@ class PChainProcessor:
         self._checkpoint = checkpoint = self._index.checkpoint(self.chain)
         if checkpoint is not None:
             self._state = self._restore_state(checkpoint)
+            self._index.begin_sets(self._state)
             self._dumped_at = monotonic()
         return checkpoint
 

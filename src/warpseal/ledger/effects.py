@@ -185,6 +185,18 @@ class SupplyChange(Struct, frozen=True):
     supply: int
 
 
+class SetChange(Struct, frozen=True):
+    """A member of a subnet's validator set after the block. weight: 0 if it left. public_key: 48 bytes, or None.
+
+    node_id: the empty node stands for all inactive validators of an L1, which have no key.
+    """
+
+    subnet_id: SubnetID
+    node_id: NodeID
+    weight: int
+    public_key: bytes | None
+
+
 class TxEffects(Struct):
     """The effects of a transaction. The ledger fills it in while it applies the block; afterwards it does not change.
 
@@ -227,6 +239,7 @@ class BlockEffects(Struct, frozen=True):
     of L1 validators after it. txs: in its order; the last one of a proposal is PROPOSED. settled: the proposal of the
     parent, committed or aborted here. emitted: outputs without a transaction (the genesis). started: stakings that had
     been pending; ended: permissioned validators whose period is over. l1_deactivated, supplies: all changes.
+    set_changes: the members of validator sets that differ from those after the parent; None without the genesis.
     """
 
     block: PBlock
@@ -242,6 +255,7 @@ class BlockEffects(Struct, frozen=True):
     ended: tuple[TxID, ...]
     l1_deactivated: tuple[L1Deactivated, ...]
     supplies: tuple[SupplyChange, ...]
+    set_changes: tuple[SetChange, ...] | None = None
 
     @property
     def executed(self) -> tuple[TxEffects, ...]:

@@ -65,7 +65,7 @@ def build_block_effects(
 ) -> BlockEffects:
     """Return the effects of a block from the effects of its transactions and of time."""
     state = builder.state
-    supplies = state.supplies
+    supplies, set_changes = state.supplies, state.sets.take_changes()
     return BlockEffects(
         block=block,
         time_s=state.time_s,
@@ -80,6 +80,7 @@ def build_block_effects(
         ended=tuple(builder.ended),
         l1_deactivated=tuple(builder.deactivated),
         supplies=tuple(SupplyChange(subnet_id, supplies[subnet_id]) for subnet_id in sorted(builder.supplies)),
+        set_changes=set_changes if state.is_complete else None,
     )
 
 

@@ -19,6 +19,7 @@ from warpseal.ledger.effects import L1Deactivated, L1Validator, PeriodStarted, S
 from warpseal.ledger.outputs import LedgerError, LedgerOutput, UtxoSource
 from warpseal.ledger.params import Parameters, RewardConfig
 from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
+from warpseal.ledger.validator_sets import ValidatorSets
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 
 
@@ -80,10 +81,14 @@ _Turn = tuple[int, int, TxID]
 
 
 class StakerSet(Struct):
-    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction id."""
+    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction id.
+
+    sets: validator sets to which the stakers belong; None for pending stakers.
+    """
 
     by_tx: dict[TxID, Staker] = field(default_factory=dict)
     validators: dict[tuple[SubnetID, NodeID], Staker] = field(default_factory=dict)
+    sets: ValidatorSets | None = None
     # Turns of stakers that left early stay until they come up.
     _turns: list[_Turn] = field(default_factory=list)
 
@@ -101,6 +106,8 @@ class StakerSet(Struct):
         """Add a staker."""
         self._insert(staker)
         heappush(self._turns, (staker.next_s, staker.priority, staker.tx_id))
+        if self.sets is not None:
+            self.sets.add_stake(staker.period)
 
     def remove(self, staker: Staker) -> None:
         """Remove a staker, which must be in the set."""
@@ -108,6 +115,8 @@ class StakerSet(Struct):
         period = staker.period
         if not period.is_delegation:
             self.validators.pop((period.subnet_id, period.node_id), None)
+        if self.sets is not None:
+            self.sets.add_stake(period, -1)
 
     def first(self) -> Staker | None:
         """Return the staker whose turn is next; None for an empty set."""
@@ -136,10 +145,14 @@ class StakerSet(Struct):
 
 
 class L1Validators(Struct):
-    """All validations that were not removed; the active ones also in the order in which their balances run out."""
+    """All validations that were not removed; the active ones also in the order in which their balances run out.
+
+    sets: validator sets to which they belong.
+    """
 
     by_id: dict[ValidationID, L1Validator] = field(default_factory=dict)
     active: int = 0
+    sets: ValidatorSets = field(default_factory=ValidatorSets)
     # Ends of validators that were funded again or left stay until they come up.
     _ends: list[tuple[int, ValidationID]] = field(default_factory=list)
 
@@ -150,7 +163,7 @@ class L1Validators(Struct):
         ends = [(vdr.end_accumulated_fee, key) for key, vdr in by_id.items() if vdr.end_accumulated_fee]
         active = len(ends)
         heapify(ends)
-        return cls(by_id, active, ends)
+        return cls(by_id, active, _ends=ends)
 
     def put(self, validator: L1Validator) -> None:
         """Add a validator, or replace it."""
@@ -158,6 +171,9 @@ class L1Validators(Struct):
         was = before.end_accumulated_fee if before is not None else 0
         end = validator.end_accumulated_fee
         self.by_id[validator.validation_id] = validator
+        if before is not None:
+            self.sets.add_l1_validator(before, -1)
+        self.sets.add_l1_validator(validator)
         if end and end != was:
             heappush(self._ends, (end, validator.validation_id))
         self.active += bool(end) - bool(was)
@@ -166,6 +182,7 @@ class L1Validators(Struct):
         """Remove a validator, which must be in the set as it is given."""
         del self.by_id[validator.validation_id]
         self.active -= bool(validator.end_accumulated_fee)
+        self.sets.add_l1_validator(validator, -1)
 
     def deactivate_below(self, accrued_fees: int) -> list[L1Validator]:
         """Deactivate validators whose end lies below `accrued_fees`; return them as they were, by their ends."""
@@ -237,7 +254,7 @@ class PChainState(Struct):
     time_s: chain time. supplies: by subnet, of the Primary Network (if known) and elastic ones. delegation_rewards: of
     delegations that ended, to be paid to current validators (by transaction). is_complete: False if it began without
     the genesis, so that stakers and outputs may be unknown. is_invalid: an error interrupted a block; the state is
-    unusable.
+    unusable. sets: validator sets, which follow from current stakers and L1 validators.
     """
 
     params: Parameters
@@ -257,6 +274,15 @@ class PChainState(Struct):
     proposal: Proposal | None = None
     is_complete: bool = True
     is_invalid: bool = False
+    sets: ValidatorSets = field(default_factory=ValidatorSets)
+
+    def __post_init__(self) -> None:
+        self.sets = self.current.sets = self.l1.sets = ValidatorSets()
+        for staker in self.current.by_tx.values():
+            self.sets.add_stake(staker.period)
+        for validator in self.l1.by_id.values():
+            self.sets.add_l1_validator(validator)
+        self.sets.take_changes()
 
     @property
     def supply(self) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -20,20 +20,12 @@ from warpseal.ledger.params import L1FeeConfig
 from warpseal.upstream.json_values import NUMBER, decode_checked_hex, decode_hex, field_decoder, list_decoder, u32, u64
 from warpseal.upstream.replies import Difference
 from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id, parse_node_id
+from warpseal.warp.validator_set import PUBLIC_KEY_BYTES, ValidatorEntry
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
 """The first is the path of the reference aggregator, so that every gateway that serves it has it."""
-PUBLIC_KEY_BYTES: Final = 48
 _EMPTY_ID: Final = bytes(32)
 _IDS_BETWEEN_YIELDS: Final = 256
-
-
-class ValidatorEntry(NamedTuple):
-    """One member of a subnet's set. public_key: 48 bytes, compressed, or None for weight that cannot sign."""
-
-    node_id: NodeID
-    public_key: bytes | None
-    weight: int
 
 
 class CurrentValidation(Struct, frozen=True):

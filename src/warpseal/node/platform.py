@@ -27,7 +27,6 @@ from warpseal.node.p_chain import (
     Subnet,
     TxStatus,
     ValidationAt,
-    ValidatorEntry,
     compare_l1_validations,
     compare_subnets,
     compare_validations,
@@ -54,6 +53,7 @@ from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, NodeResult, PoolNode
 from warpseal.upstream.replies import compare_amounts, compare_fixed, compare_grown
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID, id_text
+from warpseal.warp.validator_set import ValidatorEntry
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from typing import Final
 from cachetools import LRUCache
 
 from warpseal.bls import MalformedKey, PublicKey
-from warpseal.node.p_chain import ValidatorEntry
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
@@ -26,7 +25,7 @@ from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.set_cache import ParsedValidatorSet, PublicKeyCache, SetCache, SetKey
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.warp.ids import SubnetID, id_text
-from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, build_canonical_set
+from warpseal.warp.validator_set import CanonicalValidatorSet, InvalidValidatorSet, ValidatorEntry, build_canonical_set
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -25,6 +25,14 @@ _INFINITY_FLAG: Final = 0x40
 
 class InvalidValidatorSet(ValueError):
     """The members make no canonical set: an overflow, a malformed key or node id, or a node that is listed twice."""
+
+
+class ValidatorEntry(NamedTuple):
+    """One member of a subnet's set. public_key: 48 bytes, compressed, or None for weight that cannot sign."""
+
+    node_id: NodeID
+    public_key: bytes | None
+    weight: int
 
 
 class Validator(Struct, frozen=True):

@@ -1,0 +1,97 @@
+"""Writes the members of validator sets that blocks changed, and now and then a snapshot of a subnet's whole set.
+
+Source of truth: `BlockEffects.set_changes`; the rows are those that validator_sets.py reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct, field
+from sqlalchemy import Connection
+
+from warpseal.index import bulk
+from warpseal.index.batch import IndexBatch
+from warpseal.index.keys import P, to_column
+from warpseal.index.read_session import ReadSession
+from warpseal.index.schema import SET_CHANGES, SET_MEMBERS, SET_SNAPSHOTS
+from warpseal.index.validator_sets import encode_weights, read_weights
+from warpseal.ledger.effects import SetChange
+from warpseal.warp.ids import NodeID
+
+# As many rows again as the set has members make it half as fast to read, and snapshots a third of the bytes.
+_MIN_CHANGES_BETWEEN_SNAPSHOTS: Final = 256
+_LAST_NUMBERS: Final = "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
+_MEMBERS: Final = "SELECT number, subnet, node, public_key FROM set_members WHERE number IN {keys}"
+_CHANGE_COUNTS: Final = (
+    "SELECT n.subnet, count(*) FROM (SELECT subnet, max(height) AS height FROM set_snapshots GROUP BY subnet) AS n"
+    " JOIN set_changes c ON c.subnet = n.subnet AND c.height > n.height GROUP BY n.subnet"
+)
+
+
+class _Set(Struct):
+    """The set of a subnet. numbers: number and key of each node's member. weights: as columns hold them, by number.
+
+    changes: the number of changes since its last snapshot; None before the first one.
+    """
+
+    numbers: dict[NodeID, tuple[int, bytes | None]] = field(default_factory=dict)
+    weights: dict[int, int] = field(default_factory=dict)
+    changes: int | None = None
+
+
+class ValidatorSetWriter:
+    """The current sets of an index, and their rows. has_sets: whether they were begun."""
+
+    def __init__(self, connection: Connection) -> None:
+        ((member, snapshot),) = bulk.fetch(connection, _LAST_NUMBERS)
+        self._next_member, self._next_snapshot = (member or 0) + 1, (snapshot or 0) + 1
+        self._sets: dict[int, _Set] = {}
+        rows = bulk.fetch(connection, "SELECT height FROM chains WHERE chain = ?", P) if snapshot else ()
+        for subnet, weights in read_weights(ReadSession(connection), rows[0][0]).items() if rows else ():
+            self._sets[subnet] = _Set(
+                weights={number: weight for number, weight in weights.items() if weight}, changes=0
+            )
+        members = [number for members in self._sets.values() for number in members.weights]
+        for number, subnet, node_id, key in bulk.fetch_by_keys(connection, _MEMBERS, members):
+            self._sets[subnet].numbers[NodeID(bytes(node_id))] = number, None if key is None else bytes(key)
+        for subnet, count in bulk.fetch(connection, _CHANGE_COUNTS):
+            self._sets[subnet].changes = count
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether the sets were begun: at the genesis, or by the first version that has them."""
+        return bool(self._sets)
+
+    def write(self, batch: IndexBatch, height: int, changes: Iterable[SetChange]) -> None:
+        """Add the rows of the members that a block changed, of a subnet's first ones with a snapshot."""
+        changed: dict[int, _Set] = {}
+        for change in changes:
+            subnet = batch.ids.key(change.subnet_id)
+            members = self._sets.get(subnet)
+            if members is None:
+                members = self._sets[subnet] = _Set()
+            changed[subnet] = members
+            self._write_member(batch, (subnet, height), members, change)
+        for subnet, members in changed.items():
+            if members.changes is None or members.changes >= max(_MIN_CHANGES_BETWEEN_SNAPSHOTS, len(members.weights)):
+                batch.add(SET_SNAPSHOTS, (self._next_snapshot, subnet, height, encode_weights(members.weights)))
+                self._next_snapshot += 1
+                members.changes = 0
+
+    def _write_member(self, batch: IndexBatch, place: tuple[int, int], members: _Set, change: SetChange) -> None:
+        number, key = members.numbers.get(change.node_id, (None, None))
+        if number is not None and (not change.weight or key != change.public_key):
+            batch.add(SET_CHANGES, (*place, number, 0))
+            del members.numbers[change.node_id], members.weights[number]
+            number = None
+        if change.weight:
+            if number is None:
+                number, self._next_member = self._next_member, self._next_member + 1
+                members.numbers[change.node_id] = number, change.public_key
+                batch.add(SET_MEMBERS, (number, place[0], change.node_id, change.public_key))
+            members.weights[number] = to_column(change.weight)
+            batch.add(SET_CHANGES, (*place, number, members.weights[number]))
+        if members.changes is not None:
+            members.changes += 1
