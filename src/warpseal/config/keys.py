@@ -24,12 +24,13 @@ from warpseal.node.settings import NodeSettings
 from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingError
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreUrl, is_server, redacted_url
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
-from warpseal.validators.settings import UptimeSettings, ValidatorSettings
+from warpseal.validators.settings import SetSource, UptimeSettings, ValidatorSettings
 from warpseal.warp.ids import id_text, node_id_text
 
 

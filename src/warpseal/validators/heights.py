@@ -2,7 +2,7 @@
 
 The proposed height does not go back when a poll reaches another node, which lags. It goes back only if every poll
 returned a lower height for as long as a height may be stale: then the higher one was wrong. If no node has replied for
-as long, the newest height of the index takes its place. That height is the tip, which nodes propose half a minute later.
+as long, the newest height of the index takes its place: the tip, which nodes propose half a minute later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The P-Chain by its nodes and its index: validator sets by the setting `validator-sets`, the rest while no node replies.
+"""The P-Chain by its nodes and its index: sets by the setting `validator-sets`, the rest while no node replies.
 
 What never changes once it exists (the subnet of a chain, the conversion of a subnet) comes from the index first, so
 that no node can forge it. A missing row never replaces a node's reply.
@@ -7,16 +7,15 @@ that no node can forge it. A missing row never replaces a node's reply.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from cachetools import LRUCache
-from msgspec import Struct
 
+from warpseal.index.read_session import ReadSession
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, ValidationAt, ValidatorEntry
+from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, ValidationAt
 from warpseal.node.platform import PlatformClient
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.agreement import NodeAgreement
@@ -24,12 +23,11 @@ from warpseal.upstream.errors import HeightAhead, NodesDisagree, NodeUnavailable
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.pool import NodePool
 from warpseal.validators.errors import HeightNotIndexed
+from warpseal.validators.p_chain_rows import PChainRows, read_rows
 from warpseal.validators.set_comparison import SetComparison
 from warpseal.validators.settings import SetSource
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
-
-if TYPE_CHECKING:
-    from warpseal.validators.p_chain_rows import PChainRows
+from warpseal.warp.validator_set import ValidatorEntry
 
 T = TypeVar("T")
 Members = tuple[ValidatorEntry, ...]
@@ -41,21 +39,20 @@ _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
 
 
-class ValidatorSetReader(Protocol):
-    """The validator sets of the index (`index.validator_sets.ValidatorSetReader`). Blocking; raises StoreDown."""
+class IndexedSets(Protocol):
+    """The validator sets of the index (`index.validator_sets.ValidatorSetReader`). Raises StoreDown."""
 
-    def members_at(self, subnet_id: SubnetID, height: int) -> Members | None: ...
-    def all_members_at(self, height: int) -> Mapping[SubnetID, Members] | None: ...
-    def oldest_height(self) -> int | None: ...
-    def newest_height(self) -> int | None: ...
+    async def members_at(self, subnet_id: SubnetID, height: int) -> Members | None: ...
+    async def all_members_at(self, height: int) -> Mapping[SubnetID, Members] | None: ...
+    async def heights(self) -> tuple[int, int] | None: ...
 
 
-class PChainIndex(Struct, frozen=True):
-    """What the index has of the P-Chain. executor: runs the reads, which block."""
+class PChainIndex(Protocol):
+    """What the index has of the P-Chain (`index.index.Index`). Raises StoreDown."""
 
-    sets: ValidatorSetReader
-    rows: PChainRows
-    executor: Executor
+    @property
+    def validator_sets(self) -> IndexedSets: ...
+    async def read(self, query: Callable[[ReadSession], T]) -> T: ...
 
 
 class IndexedPlatform(PlatformClient):
@@ -89,7 +86,8 @@ class IndexedPlatform(PlatformClient):
 
     async def newest_height(self) -> int | None:
         """Return the newest height of which the index has sets."""
-        return await self._read(lambda index: index.sets.newest_height())
+        heights = await self._read(lambda index: index.validator_sets.heights())
+        return None if heights is None else heights[1]
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         self._proposed = await super().proposed_height(origin)
@@ -99,13 +97,13 @@ class IndexedPlatform(PlatformClient):
         try:
             return await super().height(origin)
         except NodeUnavailable as error:
-            return (await self._read_or(error, lambda index: index.rows.tip())).height
+            return (await self._rows_or(error, lambda rows: rows.tip)).height
 
     async def chain_time_s(self) -> int:
         try:
             return await super().chain_time_s()
         except NodeUnavailable as error:
-            return (await self._read_or(error, lambda index: index.rows.tip())).time_s
+            return (await self._rows_or(error, lambda rows: rows.tip)).time_s
 
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
@@ -121,8 +119,8 @@ class IndexedPlatform(PlatformClient):
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
-        def read(index: PChainIndex) -> Mapping[SubnetID, Members] | None:
-            return index.sets.all_members_at(height)
+        def read(index: PChainIndex) -> Awaitable[Mapping[SubnetID, Members] | None]:
+            return index.validator_sets.all_members_at(height)
 
         if self._source is SetSource.INDEX:
             return await self._read_or(HeightNotIndexed(height, None, None), read)
@@ -132,17 +130,17 @@ class IndexedPlatform(PlatformClient):
             return await self._read_or(error, read)
 
     async def validated_by(self, chain_id: ChainID) -> SubnetID | None:
-        subnet_id = await self._read(lambda index: index.rows.subnet_of(chain_id))
+        subnet_id = await self._rows(lambda rows: rows.subnet_of(chain_id))
         return await super().validated_by(chain_id) if subnet_id is None else subnet_id
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         try:
             return await super().blockchains_of(subnet_id)
         except NodeUnavailable as error:
-            return await self._read_or(error, lambda index: index.rows.blockchains_of(subnet_id))
+            return await self._rows_or(error, lambda rows: rows.blockchains_of(subnet_id))
 
     async def subnet(self, subnet_id: SubnetID) -> Subnet | None:
-        subnet = await self._read(lambda index: index.rows.subnet(subnet_id))
+        subnet = await self._rows(lambda rows: rows.subnet(subnet_id))
         if subnet is not None and subnet.is_l1:
             return subnet
         try:
@@ -158,7 +156,7 @@ class IndexedPlatform(PlatformClient):
         try:
             return await super().current_validations(subnet_id, origin)
         except NodeUnavailable as error:
-            return await self._read_or(error, lambda index: index.rows.current_validations(subnet_id))
+            return await self._rows_or(error, lambda rows: rows.current_validations(subnet_id))
 
     async def fee_config(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeConfig:
         try:
@@ -176,7 +174,7 @@ class IndexedPlatform(PlatformClient):
             state = await super().fee_state(origin)
         except NodeUnavailable as error:
             last = self._fees[1]
-            tip = None if last is None else await self._read_or(error, lambda index: index.rows.tip())
+            tip = None if last is None else await self._rows_or(error, lambda rows: rows.tip)
             if last is None or tip is None or abs(tip.time_s - last.time_s) > _MAX_FEE_AGE_S:
                 raise
             return last
@@ -187,24 +185,24 @@ class IndexedPlatform(PlatformClient):
         try:
             return await super().transaction(tx_id)
         except NodeUnavailable as error:
-            return await self._read_or(error, lambda index: index.rows.transaction(tx_id))
+            return await self._rows_or(error, lambda rows: rows.transaction(tx_id))
 
     async def l1_validator(self, validation_id: ValidationID, at_least: int = 0) -> ValidationAt | None:
         try:
             return await super().l1_validator(validation_id, at_least)
         except NodeUnavailable as error:
-            validation = await self._read_or(error, lambda index: index.rows.l1_validator(validation_id))
+            validation = await self._rows_or(error, lambda rows: rows.l1_validator(validation_id))
             return validation if validation.height >= at_least else None
 
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
         validations = await super().l1_validator_each(validation_id)
         if validations:
             return validations
-        validation = await self._read(lambda index: index.rows.l1_validator(validation_id))
+        validation = await self._rows(lambda rows: rows.l1_validator(validation_id))
         return () if validation is None else (validation,)
 
     async def _indexed_set(self, subnet_id: SubnetID, height: int) -> Members | None:
-        members = await self._read(lambda index: index.sets.members_at(subnet_id, height))
+        members = await self._read(lambda index: index.validator_sets.members_at(subnet_id, height))
         if members is None:
             return None
         # The same tuple for an unchanged set, so that the canonical set is not built again.
@@ -219,28 +217,34 @@ class IndexedPlatform(PlatformClient):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S
         while True:
-            newest = await self.newest_height()
-            known = max(newest or 0, self._proposed)
-            if height > known:
-                raise HeightAhead(0, "the index does not have the height yet", height, known)
-            if newest is None or height <= newest or loop.time() >= deadline:
+            oldest, newest = await self._read(lambda index: index.validator_sets.heights()) or (None, None)
+            tip = max(newest or 0, self._proposed)
+            if height > tip:
+                raise HeightAhead(0, "the index does not have the height yet", height, tip)
+            if (newest is not None and height <= newest) or loop.time() >= deadline:
                 members = await self._indexed_set(subnet_id, height)
                 if members is None:
-                    oldest = await self._read(lambda index: index.sets.oldest_height())
                     raise HeightNotIndexed(height, oldest, newest)
                 return members
             await asyncio.sleep(_POLL_S)
 
-    async def _read(self, read: Callable[[PChainIndex], T | None]) -> T | None:
+    async def _rows(self, query: Callable[[PChainRows], T | None]) -> T | None:
+        return await self._read(lambda index: index.read(lambda session: read_rows(session, query)))
+
+    async def _rows_or(self, error: NodeUnavailable, query: Callable[[PChainRows], T | None]) -> T:
+        return await self._read_or(error, lambda index: index.read(lambda session: read_rows(session, query)))
+
+    async def _read(self, read: Callable[[PChainIndex], Awaitable[T | None]]) -> T | None:
         """Return what the index has; None also while it cannot be read."""
-        index = self.index
-        if index is None:
+        if self.index is None:
             return None
         with suppress(StoreDown):
-            return await asyncio.get_running_loop().run_in_executor(index.executor, read, index)
+            return await read(self.index)
         return None
 
-    async def _read_or(self, error: NodeUnavailable | RpcRefusal, read: Callable[[PChainIndex], T | None]) -> T:
+    async def _read_or(
+        self, error: NodeUnavailable | RpcRefusal, read: Callable[[PChainIndex], Awaitable[T | None]]
+    ) -> T:
         """Return what the index has in place of a node's reply; raise the error if it does not decide.
 
         It does not decide between nodes that disagree about the present.

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, SetL1ValidatorWeightTx
 from warpseal.chains.proposervm import inner_block
-from warpseal.index.database import file_number, reading_index, translate_bad_rows, translate_errors
 from warpseal.index.details import decode_tx
 from warpseal.index.keys import P, block_key, from_column, partition_of, prefix_of
-from warpseal.index.raw_blocks import read_blocks
+from warpseal.index.raw_blocks import RecordKind, decompress
 from warpseal.index.read_session import ReadSession
-from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import ACTIVE
 from warpseal.index.type_codes import ABORTED, PROPOSED, UNKNOWN, tx_number
 from warpseal.node.p_chain import (
@@ -28,8 +28,6 @@ from warpseal.node.p_chain import (
     TxStatus,
     ValidationAt,
 )
-from warpseal.store.access import read_snapshot
-from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
 
 T = TypeVar("T")
@@ -46,6 +44,10 @@ _STAKES: Final = (
     "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight FROM stakings s"
     " JOIN txs t ON t.key = s.tx WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
 )
+_BLOCKS: Final = (
+    "SELECT first, body FROM raw_blocks WHERE chain = ? AND kind = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+)
+_decode_blocks: Final = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
 _CONVERSION: Final = tx_number(ConvertSubnetToL1Tx.__name__)
 _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
 
@@ -70,84 +72,36 @@ class _L1Row(NamedTuple):
     balance: int
 
 
+def read_rows(session: ReadSession, query: Callable[[PChainRows], T | None]) -> T | None:
+    """Return the result of a query; None also if no block is indexed."""
+    tips = session.rows(_TIP, P)
+    if not tips:
+        return None
+    height, time_s, first_height, next_tx = tips[0]
+    return query(PChainRows(session, ChainTip(height, time_s, not first_height, next_tx)))
+
+
 class PChainRows:
-    """Reads an index that another process writes. Blocking, thread-safe; each method raises StoreDown.
+    """The rows in one snapshot. Methods return None if the rows do not decide. tip: of the chain."""
 
-    A method returns None if the rows do not decide.
-    """
-
-    def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
-        self._url = url
-        self._engine = reading_index(url, settings)
-        self._file = file_number(url.path)
-
-    def close(self) -> None:
-        """Close the connections to the index."""
-        self._engine.dispose()
-
-    def tip(self) -> ChainTip | None:
-        """Return the last indexed block."""
-        return self._read(lambda rows: rows.tip)
+    def __init__(self, session: ReadSession, tip: ChainTip) -> None:
+        self.tip = tip
+        self._session = session
 
     def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain."""
-        return self._read(lambda rows: rows.subnet_of(chain_id))
-
-    def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...] | None:
-        """Return the chains that a subnet validates."""
-        return self._read(lambda rows: rows.blockchains_of(subnet_id))
-
-    def subnet(self, subnet_id: SubnetID) -> Subnet | None:
-        """Return the record of a subnet."""
-        return self._read(lambda rows: rows.subnet(subnet_id))
-
-    def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
-        """Return the validations of a subnet at the tip, if the index begins with the genesis."""
-        return self._read(lambda rows: rows.current_validations(subnet_id))
-
-    def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
-        """Return the state of a validation at the tip, if it ever existed."""
-        return self._read(lambda rows: rows.l1_validator(validation_id))
-
-    def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        """Return a transaction."""
-        return self._read(lambda rows: rows.transaction(tx_id))
-
-    def _read(self, query: Callable[[_Rows], T | None]) -> T | None:
-        if (file := file_number(self._url.path)) != self._file:
-            # The file was deleted or made again, and open connections would show the old one.
-            self._engine.dispose()
-            self._file = file
-        with translate_errors(self._engine), self._engine.connect() as connection, read_snapshot(connection):
-            with translate_bad_rows():
-                session = ReadSession(connection)
-                tips = session.rows(_TIP, P)
-                if not tips:
-                    return None
-                height, time_s, first_height, next_tx = tips[0]
-                tip = ChainTip(height, time_s, not first_height, next_tx)
-                return query(_Rows(session, tip, lambda at: next(iter(read_blocks(connection, P, at, at)), None)))
-
-
-class _Rows:
-    """The rows in one snapshot. read_block: returns the stored block at a height."""
-
-    def __init__(self, session: ReadSession, tip: ChainTip, read_block: Callable[[int], bytes | None]) -> None:
-        self.tip = tip
-        self._session = session
-        self._read_block = read_block
-
-    def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
         rows = self._by_id("SELECT subnet FROM blockchains WHERE chain = ?", chain_id)
         self._session.load_ids(subnet for (subnet,) in rows)
         return SubnetID(self._session.id_of(rows[0][0])) if rows else None
 
     def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...] | None:
+        """Return the chains that a subnet validates."""
         chains = [chain for (chain,) in self._by_id("SELECT chain FROM blockchains WHERE subnet = ?", subnet_id)]
         self._session.load_ids(chains)
         return tuple([ChainID(self._session.id_of(chain)) for chain in chains]) or None
 
     def subnet(self, subnet_id: SubnetID) -> Subnet | None:
+        """Return the record of a subnet."""
         text = (
             "SELECT min(t.tx) FROM validations v JOIN validation_txs t ON t.validation = v.validation"
             f" WHERE v.subnet = ? AND t.kind = {_CONVERSION}"
@@ -162,6 +116,7 @@ class _Rows:
         return Subnet(subnet_id) if self.tip.is_complete and self._tx_key(subnet_id) is not None else None
 
     def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        """Return the validations of a subnet at the tip, if the index begins with the genesis."""
         if not self.tip.is_complete:
             return None
         stakes = self._by_id(_STAKES, subnet_id, ACTIVE)
@@ -188,6 +143,7 @@ class _Rows:
         return (*of_stakes, *of_l1) or None
 
     def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        """Return the state of a validation at the tip, if it ever existed."""
         row = next(iter(self._l1_rows("validation", validation_id)), None)
         if row is None:
             return None
@@ -206,6 +162,7 @@ class _Rows:
         return ValidationAt(self.tip.height, state)
 
     def transaction(self, tx_id: bytes) -> FoundTransaction | None:
+        """Return a transaction."""
         key = self._tx_key(tx_id)
         tx = None if key is None else self._tx(key)
         if tx is None:
@@ -245,9 +202,11 @@ class _Rows:
     def _tx(self, key: int) -> PSignedTx | None:
         """Return a transaction from its block."""
         ((tx_id, height),) = self._session.rows("SELECT tx_id, height FROM txs WHERE key = ?", key)
-        raw = None if height is None else self._read_block(height)
-        txs = () if raw is None else parse_p_block(inner_block(raw)).txs
-        return next((tx for tx in txs if tx.id == bytes(tx_id)), None)
+        if height is None:
+            return None
+        ((first, body),) = self._session.rows(_BLOCKS, P, RecordKind.BLOCK, height)
+        block = parse_p_block(inner_block(_decode_blocks(decompress(bytes(body)))[height - first]))
+        return next((tx for tx in block.txs if tx.id == bytes(tx_id)), None)
 
     def _by_id(self, text: str, raw_id: bytes, *values: int) -> Sequence[Any]:
         """Return the rows of a statement whose last value is the key of an id; none if the index has no such id."""

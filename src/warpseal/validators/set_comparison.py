@@ -15,10 +15,10 @@ from typing import Final
 from cachetools import LRUCache
 from msgspec import Struct
 
-from warpseal.node.p_chain import ValidatorEntry
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import ValidatorSetsDiffer
 from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.validator_set import ValidatorEntry
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _MAX_NAMED: Final = 10
 
 
 class SetDifference(Struct, frozen=True):
-    """What the index and the nodes list differently of a subnet. Each member: of the index, of the nodes, or of both."""
+    """Members of a subnet that the index and the nodes list differently: each as the index and as the nodes list it."""
 
     subnet_id: SubnetID
     height: int
