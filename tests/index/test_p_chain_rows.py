@@ -35,7 +35,7 @@ async def test_rows_equal_the_state_of_the_ledger(any_index_url: str) -> None:
         seen["removed"] += len(validation_ids - state.l1.by_id.keys())
         compare = partial(compared, state=state, validation_ids=validation_ids, records=records[-40:], seen=seen)
         async with open_index(any_index_url, params) as index:
-            results = await index.read(lambda session, compare=compare: read_rows(session, compare))
+            results = await index.read(partial(read_rows, query=compare))
         assert results is not None
         for result, expected in results:
             assert result == expected

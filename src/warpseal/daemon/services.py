@@ -201,6 +201,8 @@ async def build_services(
             read_index=None if from_index is None else from_index.newest_height,
         )
         sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
+        if from_index is not None:
+            from_index.comparison.on_wrong_set = sets.forget
         destination_deps = DestinationDeps(
             epochs=epochs,
             chain_rpc=upstream.chain_rpc,

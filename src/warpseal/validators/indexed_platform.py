@@ -35,6 +35,7 @@ Members = tuple[ValidatorEntry, ...]
 # A little longer than the indexer needs for a new block.
 _WAIT_S: Final = 5.0
 _POLL_S: Final = 0.25
+_MAX_INDEX_LAG: Final = 16
 _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
 
@@ -90,8 +91,14 @@ class IndexedPlatform(PlatformClient):
         return None if heights is None else heights[1]
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
+        """Return the height that nodes propose, or the index's newest one if that is hardly lower.
+
+        So requests use heights of which the index has the sets, also in the second in which it reads a new block.
+        """
         self._proposed = await super().proposed_height(origin)
-        return self._proposed
+        newest = await self.newest_height()
+        is_near = newest is not None and newest < self._proposed <= newest + _MAX_INDEX_LAG
+        return newest if newest is not None and is_near else self._proposed
 
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         try:

@@ -60,7 +60,8 @@ class SetComparison:
     """Used from one event loop. read_index, read_nodes: return the other set; None if that source does not have it.
 
     has_stop: whether a difference stops signing for the subnet until the daemon is started again.
-    count: takes the result of each comparison, `equal` or `different`.
+    count: takes the result of each comparison, `equal` or `different`. on_wrong_set: takes subnet and height of a set of
+    the nodes that a request used and that the index contradicts.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SetComparison:
         self._compared: LRUCache[SubnetID, tuple[Members, float]] = LRUCache(_MAX_WAITING)
         self._differences: LRUCache[SubnetID, SetDifference] = LRUCache(_MAX_DIFFERENCES)
         self._is_waiting = asyncio.Event()
+        self.on_wrong_set: Callable[[SubnetID, int], None] = lambda subnet_id, height: None
 
     def differences(self) -> Sequence[SetDifference]:
         """Return the last difference of each subnet; without `has_stop` one ends when the sets are equal again."""
@@ -121,6 +123,9 @@ class SetComparison:
         read = self._read_nodes if used.is_indexed else self._read_index
         other = await read(subnet_id, used.height)
         if other is None:
+            # The index gets the height later.
+            self._waiting.setdefault(subnet_id, used)
+            self._is_waiting.set()
             return
         self._compared[subnet_id] = used.members, self._now()
         indexed, of_nodes = (used.members, other) if used.is_indexed else (other, used.members)
@@ -133,6 +138,8 @@ class SetComparison:
             if before is None or before.members != members:
                 fields = {"subnet_id": id_text(subnet_id), "height": used.height, "is_signing": not self._has_stop}
                 log.error("validator sets differ", extra={**fields, "reason": difference.text})
+            if not used.is_indexed:
+                self.on_wrong_set(subnet_id, used.height)
         elif not self._has_stop:
             self._differences.pop(subnet_id, None)
 
