@@ -14,7 +14,17 @@ from benchmarks.report import Report, print_report, print_summary
 
 NAMES = (
     *("cold", "cached", "connections", "bad_shares", "coalescing", "decode", "l1_get", "store_cost"),
-    *("index_run", "index_store", "index_beside", "ext_health", "profiler", "evm_front", "evm_subscribers", "overload"),
+    *(
+        "index_run",
+        "index_store",
+        "index_beside",
+        "index_sets",
+        "ext_health",
+        "profiler",
+        "evm_front",
+        "evm_subscribers",
+        "overload",
+    ),
     "start",
     "gateway",
     "delivery",

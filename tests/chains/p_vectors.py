@@ -43,14 +43,14 @@ def transaction(kind: str) -> bytes:
 
 @cache
 def genesis_bytes(network: str) -> bytes:
-    """Return the genesis of `mainnet`, `fuji` or `localnet`."""
+    """Return the genesis of `mainnet`, `fuji`, `localnet` or `helicon`."""
     return zstandard.ZstdDecompressor().decompress((VECTORS / "genesis" / f"{network}.bin.zst").read_bytes())
 
 
 @cache
-def recording() -> tuple[dict[str, Any], ...]:
+def recording(network: str = "localnet") -> tuple[dict[str, Any], ...]:
     """Return the recorded calls: blocks, transactions and unspent outputs in hex, blocks and transactions as JSON."""
-    packed = (VECTORS / "localnet" / "p-chain.jsonl.zst").read_bytes()
+    packed = (VECTORS / network / "p-chain.jsonl.zst").read_bytes()
     lines = zstandard.ZstdDecompressor().stream_reader(packed).read().decode().splitlines()
     return tuple(json.loads(line) for line in lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ from warpseal.resources.queries import BlockQuery, Page, PageRequest, RewardQuer
 from warpseal.resources.text import NetworkText
 from warpseal.warp.ids import NodeID, parse_node_id
 
-SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000)
+SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000, changes_per_snapshot=4)
 """So little memory that everything is looked up again and again."""
 
 
@@ -112,7 +113,7 @@ def _imports(txs: Any) -> bool:
 
 def small_settings(url: str) -> IndexSettings:
     """Return settings of an index at a URL that remembers little."""
-    return IndexSettings(url, SMALL.cache_bytes, SMALL.recent_outputs, SMALL.known_addresses, raw_bytes=SMALL.raw_bytes)
+    return replace(SMALL, url=url)
 
 
 @contextmanager

@@ -191,6 +191,8 @@ CORRUPTIONS = {
     "a supply": "UPDATE blocks SET supply = supply + 1 WHERE key = (SELECT max(key) FROM blocks)",
     "a counter": "UPDATE stakings SET active_count = active_count + 1 WHERE is_delegation = 0",
     "a stake": "UPDATE subnets SET total_stake = total_stake - 1",
+    "a member's weight": "UPDATE set_changes SET weight = weight + 1 WHERE height = 0",
+    "a change of a set": "DELETE FROM set_changes WHERE height = (SELECT max(height) FROM set_changes)",
     "a transaction": "DELETE FROM txs WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0)",
 }
 
@@ -198,7 +200,7 @@ CORRUPTIONS = {
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_a_corrupted_row_is_found(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/index.db"
-    write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 220)], at_once=7)
+    write_all(url, made_up_params(), [record for record, _ in made_up_history(3, 222)], at_once=7)
     engine = open_reader(url)
     with engine.connect() as connection:
         assert list(find_inconsistencies(connection)) == []

@@ -6,6 +6,7 @@ validators, from before Banff to behind Etna, Cortina's delegation fees in betwe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,11 +21,13 @@ from warpseal.index.database import index_url, reading_index
 from warpseal.index.details import decode_owners
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_UNSPENT
+from warpseal.index.validator_sets import read_all_members, read_members
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.store.access import read_snapshot
-from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
+from warpseal.warp.validator_set import ValidatorEntry
 
 # The long one goes beyond Etna.
 LONG = (0, 950)
@@ -53,13 +56,17 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
         assert work.resume() is None
         assert work.begin(RawBlock(chain_history.genesis.block.raw, False), 0)
         assert_rows_equal_model(connection, chain_history.model)
+        sets = [chain_history.model.sets()]
         for height in range(1, blocks + 1):
             work.write(height, [RawBlock(chain_history.next_block().raw, False)])
             assert_rows_equal_model(connection, chain_history.model)
+            sets.append(chain_history.model.sets())
             if height % 97 == 0:
                 # As after a crash: nothing but what is written is known.
                 work = PChainProcessor(writer, PARAMS, chain_history.genesis, SETTINGS)
                 assert work.resume() is not None
+        with read_snapshot(connection):
+            assert_sets_equal(connection, sets)
     reading.dispose()
     if history == LONG:
         assert chain_history.model.time > UPGRADES.etna_s
@@ -89,6 +96,24 @@ def _assert_rows_equal_model(connection: Connection, model: Model) -> None:
     assert set(stakings(reading, _PENDING)) == {entry.tx_id for entry in model.waiting}
     balances = {key: consistency.l1_balance(connection, key) for key in model.l1}  # type: ignore[arg-type]
     assert balances == {key: change.balance for key, change in model.l1.items()}
+
+
+def assert_sets_equal(connection: Connection, sets: list[Any]) -> None:
+    """Assert that the index has the validator sets of the model after every block, and none of later ones."""
+    reading = ReadSession(connection)
+    for height, expected in enumerate(sets):
+        all_members = read_all_members(reading, height)
+        assert all_members is not None
+        assert {subnet: as_members(members) for subnet, members in all_members.items()} == expected
+        for subnet in (SubnetID(bytes(31) + b"\x01"), *all_members):
+            assert read_members(reading, subnet, height) == all_members.get(subnet, ())
+    assert read_members(reading, PRIMARY_NETWORK, len(sets)) is None
+    assert reading.rows("SELECT count(*) FROM set_snapshots WHERE height > 0")[0][0] > 0
+
+
+def as_members(entries: Sequence[ValidatorEntry]) -> dict[bytes, Any]:
+    """Return members as the model lists them."""
+    return {entry.node_id: (entry.public_key, entry.weight) for entry in entries}
 
 
 def unspent(reading: ReadSession) -> dict[bytes, Any]:

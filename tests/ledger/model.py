@@ -75,6 +75,19 @@ class Model:
         """Return how many L1 validators pay."""
         return sum(1 for validator in self.l1.values() if validator.balance > 0)
 
+    def sets(self) -> dict[bytes, dict[bytes, tuple[bytes | None, int]]]:
+        """Return key and weight of every member of every set, by subnet and node."""
+        sets: dict[bytes, dict[bytes, tuple[bytes | None, int]]] = {}
+        keys = {place.node: place.key for place in self.current if place.subnet == PRIMARY and not place.is_delegator}
+        members = [(place.subnet, place.node, keys[place.node], place.weight) for place in self.current]
+        for validator in self.l1.values():
+            named = (validator.node, validator.key) if validator.balance > 0 else (bytes(20), None)
+            members.append((validator.subnet, *named, validator.weight))
+        for subnet, node, key, weight in members:
+            in_set = sets.setdefault(subnet, {})
+            in_set[node] = (key, in_set.get(node, (key, 0))[1] + weight)
+        return sets
+
     def next_due(self) -> Staker | None:
         """Return who has to be rewarded now, if anybody."""
         due = [place for place in self.current if place.end == self.time and place.rank > 7]
@@ -169,14 +182,15 @@ class Model:
             for index, item in enumerate(body.validators):
                 key = sha256(body.subnet_id + index.to_bytes(4, "big")).digest()
                 owner = item.remaining_balance_owner
-                self.l1[key] = PayingValidator(body.subnet_id, item.weight, 0, self.time, item.balance, owner)
+                self.l1[key] = PayingValidator(
+                    body.subnet_id, item.node_id, item.signer.public_key, item.weight, 0, self.time, item.balance, owner
+                )
                 self.fund(sums, item.balance)
         elif kind == "RegisterL1ValidatorTx":
             registration = body.registration()
             owner = registration.remaining_balance_owner
-            self.l1[registration.validation_id] = PayingValidator(
-                registration.subnet_id, registration.weight, 0, self.time, body.balance, owner
-            )
+            member = (registration.subnet_id, registration.node_id, registration.public_key, registration.weight)
+            self.l1[registration.validation_id] = PayingValidator(*member, 0, self.time, body.balance, owner)
             self.fund(sums, body.balance)
         elif kind == "IncreaseL1ValidatorBalanceTx":
             self.l1[body.validation_id].balance += body.balance
@@ -303,6 +317,7 @@ class Model:
             getattr(body, "delegation_shares", 0),
             owner,
             getattr(body, "delegator_rewards_owner", owner),
+            getattr(getattr(body, "signer", None), "public_key", None),
         )
 
     # Coins

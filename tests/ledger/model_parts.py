@@ -49,6 +49,7 @@ class Staker:
     shares: int = 0
     owner: Any = None
     fee_owner: Any = None
+    key: bytes | None = None
     reward: int = 0
     earned_from_delegators: int = 0
 
@@ -58,6 +59,8 @@ class PayingValidator:
     """An L1 validator of the model; balance in nAVAX, 0 when it is inactive."""
 
     subnet: bytes
+    node: bytes
+    key: bytes
     weight: int
     nonce: int
     start: int

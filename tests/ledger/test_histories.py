@@ -27,7 +27,7 @@ ACCEPTED = (
     *("AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx"),
     *("SetL1ValidatorWeightTx", "IncreaseL1ValidatorBalanceTx", "DisableL1ValidatorTx"),
 )
-SEEDS = range(4)
+SEEDS = range(1, 5)
 BLOCKS = 900
 
 

@@ -50,6 +50,8 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, NodeID, SubnetID
 
+_LATEST_START_S = DAY_S // 4
+
 
 class Wallet(L1Wallet):
     """Makes transactions out of what the model says there is. Each call may spend what the block's others made."""
@@ -101,9 +103,20 @@ class Wallet(L1Wallet):
             outputs = [paid(self.random, amount - 7), LockOut(BEGIN_S + 300 * DAY_S, paid(self.random, 7))]
         return tuple(TransferableOutput(asset, output) for output in outputs), amount
 
-    def _window(self, longest_s: int = 3 * DAY_S) -> tuple[int, int]:
-        start = self._now + self.random.randrange(1, DAY_S // 4)
-        return start, start + self.random.randrange(3600, longest_s)
+    def _window(self, host: Any = None, longest_s: int = 3 * DAY_S) -> tuple[int, int]:
+        """Return start and end of a staking. host: the node's Primary Network validator, which it may not outlive."""
+        start = self._now + self.random.randrange(1, _LATEST_START_S)
+        end = start + self.random.randrange(3600, longest_s)
+        return (start, end) if host is None else (max(start, host.start), min(end, host.end))
+
+    def _primary_hosts(self) -> dict[bytes, Any]:
+        """Return the Primary Network's validators that a subnet's validators may join, by node."""
+        places = self.model.current if self._now >= UPGRADES.durango_s else (*self.model.current, *self.model.waiting)
+        return {
+            place.node: place
+            for place in places
+            if place.subnet == PRIMARY_NETWORK and not place.is_delegator and place.end > self._now + _LATEST_START_S
+        }
 
     def _is_full(self) -> bool:
         return len(self.model.current) + len(self.model.waiting) > 24
@@ -116,7 +129,8 @@ class Wallet(L1Wallet):
             for place in (*self.model.current, *self.model.waiting)
             if place.subnet == subnet and not place.is_delegator
         }
-        free = [node for node in self.nodes if node not in in_use and (subnet, node) not in self._used]
+        nodes = self.nodes if subnet == PRIMARY_NETWORK else sorted(self._primary_hosts())
+        free = [NodeID(node) for node in nodes if node not in in_use and (subnet, node) not in self._used]
         if not free:
             return None
         node = self.random.choice(free)
@@ -189,7 +203,7 @@ class Wallet(L1Wallet):
         node = self._free_node(subnet)
         if node is None:
             return None
-        start, end = self._window()
+        start, end = self._window(None if subnet == PRIMARY_NETWORK else self._primary_hosts()[node])
         owners = (random_owner(self.random), random_owner(self.random))
         shares = self.random.choice((20_000, 333_333, 0))
         signer = bls_key(self.random) if subnet == PRIMARY_NETWORK else NoSigner()
@@ -218,7 +232,7 @@ class Wallet(L1Wallet):
         node = self._free_node(subnet) if subnet is not None else None
         if subnet is None or node is None:
             return None
-        start, end = self._window(DAY_S)
+        start, end = self._window(self._primary_hosts()[node], DAY_S)
         validator = SubnetValidator(StakingTerms(node, start, end, self.random.randrange(1, 100)), subnet)
         base = self._base_fields({})
         if base is None:

@@ -16,7 +16,7 @@ from warpseal.bls import BACKEND
 from warpseal.config.keys import Config
 from warpseal.daemon.services import Services, Upstreams, build_services, open_upstreams
 from warpseal.doctor.evm import check_evm_indexes
-from warpseal.doctor.nodes import check_gateway, check_heights, compare_nodes
+from warpseal.doctor.nodes import check_gateway, check_heights, check_index_sets, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
@@ -60,6 +60,7 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
         findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id}))
         findings += await compare_nodes(config, upstreams.upstream, heights, p_chain_responses, info_responses)
         findings.append(await _check_store(config, network_id))
+        findings += await check_index_sets(config, network_id, upstreams.upstream)
         findings += await check_evm_indexes(config, network_id, upstreams.upstream.platform.blockchains_of)
         findings += await check_gateway(config, network_id)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:

@@ -1,17 +1,22 @@
-"""Compares the configured nodes (heights, sets, conversions, versions, clocks, chains), and those of the gateway."""
+"""Compares the nodes (heights, sets, conversions, versions, clocks, chains), those of the gateway, and the index."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations
+from random import Random
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from warpseal.config.keys import Config
 from warpseal.forwarding.primary.gateway import build_gateway
+from warpseal.index.database import index_url
+from warpseal.index.validator_sets import sample_sets
+from warpseal.indexer.verify import SnapshotReader, compare_set
 from warpseal.node.chain_apis import ChainApi, api_endpoint
 from warpseal.node.p_chain import compare_subnets
 from warpseal.node.settings import NodeSettings
@@ -19,6 +24,8 @@ from warpseal.node.upstream import Upstream
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncSemaphore
+from warpseal.runtime.process import error_words
+from warpseal.store.errors import StoreDown
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
 from warpseal.upstream.node import open_session, open_sessions
@@ -44,6 +51,11 @@ _NO_HEIGHT: Final = "calls of this chain fail there: the node is not bootstrappe
 _BEHIND: Final = "it is called only if no other node is up; it may still be bootstrapping"
 _MAX_PROBES: Final = 16
 _MAX_NAMED: Final = 10
+_SAMPLED_SETS: Final = 3
+_WRONG_SET: Final = (
+    "compare with a node that you trust: if the index is wrong, delete it, so that all blocks are indexed again; else "
+    "remove the node"
+)
 _P_CHAIN_API: Final = "p-chain-api"
 _INFO_API: Final = "info-api"
 _NOT_FOUND: Final = 404
@@ -181,6 +193,37 @@ def _compare(
         " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
     )
     yield Finding(grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail)
+
+
+async def check_index_sets(config: Config, network_id: int, upstream: Upstream) -> list[Finding]:
+    """Compare the Primary Network's last validator set of the index, and some drawn ones, with those of the nodes."""
+    url = index_url(config.index, config.peers.data_dir / str(network_id))
+    if PrimaryChain.P not in config.indexer.chains or (url.path is not None and not url.path.exists()):
+        return []
+    index = SnapshotReader(url, config.index)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            samples = await index.read(partial(sample_sets, count=_SAMPLED_SETS, random=Random()))
+            results = [await compare_set(upstream, index, *sample) for sample in samples]
+    except (StoreDown, TimeoutError) as error:
+        text = f"the validator sets of the index were not compared with those of the nodes: {error_words(error)}"
+        return [Finding(Grade.WARNING, text, "try again, or run `warpseal index verify`")]
+    finally:
+        index.close()
+    findings = [
+        Finding(
+            Grade.BAD, f"the index and the nodes disagree about the {result.subject}: {result.difference}", _WRONG_SET
+        )
+        for result in results
+        if result.difference
+    ]
+    compared = sum(result.is_compared for result in results)
+    if compared and not findings:
+        findings.append(Finding(Grade.GOOD, f"{compared} validator sets of the index are those of the nodes"))
+    elif results and not compared:
+        text = f"no validator set of the index was compared with those of the nodes: {results[0].reason}"
+        findings.append(Finding(Grade.WARNING, text, "does a node of p-chain-api serve platform.getValidatorsAt?"))
+    return findings
 
 
 async def _compare_versions(upstream: Upstream) -> list[Finding]:

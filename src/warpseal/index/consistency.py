@@ -21,6 +21,7 @@ from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_c
 from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
+from warpseal.index.validator_sets import decode_weights
 from warpseal.ledger.outputs import OutputKind
 from warpseal.resources.chains import PrimaryChain
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
@@ -125,6 +126,7 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     yield from _check_blocks(session)
     yield from _check_stakings(session)
     yield from _check_supply(session)
+    yield from _check_sets(session)
 
 
 def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
@@ -282,6 +284,31 @@ def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
     expected = before - int(of_genesis) + int(minted)
     if expected != now:
         yield Inconsistency("supply", f"the last block has {now}, the stakings add up to {expected}")
+
+
+def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
+    """Compare each snapshot of a validator set with the changes up to it, and the last set with the subnet's stake."""
+    l1s = {row[0] for row in session.rows("SELECT DISTINCT subnet FROM validations")}
+    stakes = dict(session.rows("SELECT subnet, total_stake FROM subnets"))
+    next_snapshot = "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height > ? ORDER BY height LIMIT 1"
+    changes = "SELECT member, weight FROM set_changes WHERE subnet = ? AND height > ? AND height <= ? ORDER BY height"
+    for (subnet,) in session.rows("SELECT DISTINCT subnet FROM set_snapshots ORDER BY subnet"):
+        weights: dict[int, int] = {}
+        last = -1
+        while snapshots := session.rows(next_snapshot, subnet, last):
+            height, body = snapshots[0]
+            weights.update(session.rows(changes, subnet, last, height))
+            weights = {member: weight for member, weight in weights.items() if weight}
+            if decode_weights(body) != weights:
+                yield Inconsistency(
+                    f"subnet {subnet}", f"the snapshot of height {height} is not the sum of the changes"
+                )
+            last = height
+        weights.update(session.rows(changes, subnet, last, last_key(P)))
+        total, stake = sum(map(from_column, weights.values())), from_column(stakes.get(subnet, 0))
+        # An L1's validators stake nothing.
+        if subnet not in l1s and total != stake:
+            yield Inconsistency(f"subnet {subnet}", f"its validators weigh {total}, and its stake is {stake}")
 
 
 def indexed_height(connection: Connection, chain: PrimaryChain) -> int | None:

@@ -54,6 +54,7 @@ class IndexSettings:
     read_urls: replicas of the servers in `url`. chains: places of the EVM chains whose entries name one.
     cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one process.
     recent_outputs, known_addresses: entries in the writer's memory. raw_bytes: of blocks that are compressed together.
+    changes_per_snapshot: lowest number of changes of a validator set before its next snapshot.
     readers: connections that read. refresh_s: interval at which the heights are read. node_height_ttl_s: lifetime of
     the last known height of a node.
     """
@@ -77,6 +78,7 @@ class IndexSettings:
     recent_outputs: int = 200_000
     known_addresses: int = 200_000
     raw_bytes: int = 256 * 1024
+    changes_per_snapshot: int = 256
 
     readers: int = 2
     max_queued_reads: int = 64

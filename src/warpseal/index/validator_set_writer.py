@@ -20,8 +20,6 @@ from warpseal.index.validator_sets import encode_weights, read_weights
 from warpseal.ledger.effects import SetChange
 from warpseal.warp.ids import NodeID
 
-# As many rows again as the set has members make it half as fast to read, and snapshots a third of the bytes.
-_MIN_CHANGES_BETWEEN_SNAPSHOTS: Final = 256
 _LAST_NUMBERS: Final = "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
 _MEMBERS: Final = "SELECT number, subnet, node, public_key FROM set_members WHERE number IN {keys}"
 _CHANGE_COUNTS: Final = (
@@ -42,9 +40,14 @@ class _Set(Struct):
 
 
 class ValidatorSetWriter:
-    """The current sets of an index, and their rows. has_sets: whether they were begun."""
+    """The current sets of an index, and their rows.
 
-    def __init__(self, connection: Connection) -> None:
+    changes_per_snapshot: lowest number of changes before the next snapshot; there are at least as many as members, so
+    that a read takes at most twice the time of one without changes.
+    """
+
+    def __init__(self, connection: Connection, changes_per_snapshot: int) -> None:
+        self._changes_per_snapshot = changes_per_snapshot
         ((member, snapshot),) = bulk.fetch(connection, _LAST_NUMBERS)
         self._next_member, self._next_snapshot = (member or 0) + 1, (snapshot or 0) + 1
         self._sets: dict[int, _Set] = {}
@@ -75,7 +78,7 @@ class ValidatorSetWriter:
             changed[subnet] = members
             self._write_member(batch, (subnet, height), members, change)
         for subnet, members in changed.items():
-            if members.changes is None or members.changes >= max(_MIN_CHANGES_BETWEEN_SNAPSHOTS, len(members.weights)):
+            if members.changes is None or members.changes >= max(self._changes_per_snapshot, len(members.weights)):
                 batch.add(SET_SNAPSHOTS, (self._next_snapshot, subnet, height, encode_weights(members.weights)))
                 self._next_snapshot += 1
                 members.changes = 0

@@ -6,9 +6,11 @@ Source of truth: `ValidatorSetWriter` writes the rows; docs/index.md describes t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Final, NamedTuple
 
 import msgspec
+from sqlalchemy import Connection
 
 from warpseal.index.keys import P, from_column
 from warpseal.index.raw_blocks import decompress, encode
@@ -126,6 +128,21 @@ def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]
     for subnet, member, weight in session.rows(_ALL_CHANGES, height, height):
         sets[subnet][member] = weight
     return sets
+
+
+def sample_sets(connection: Connection, count: int, random: Random) -> list[tuple[SubnetID, int]]:
+    """Draw subnets and heights to compare: the Primary Network's last set, and `count` others; none without sets."""
+    session = ReadSession(connection)
+    heights = read_heights(session)
+    if heights is None:
+        return []
+    subnets = dict(session.rows("SELECT subnet, min(height) FROM set_snapshots GROUP BY subnet"))
+    session.load_ids(subnets)
+    samples = [(PRIMARY_NETWORK, heights.newest)]
+    for subnet in random.choices(sorted(subnets), k=count):
+        height = random.randint(max(heights.oldest, subnets[subnet] - 1), heights.newest)
+        samples.append((SubnetID(session.id_of(subnet)), height))
+    return list(dict.fromkeys(samples))
 
 
 def encode_weights(weights: Mapping[int, int]) -> bytes:

@@ -235,7 +235,7 @@ class IndexWriter:
         self._address_txs = AddressTxWriter()
         self._spends = SpendWriter(self._settings.recent_outputs)
         self._stakings = Stakings(connection)
-        self._sets = ValidatorSetWriter(connection)
+        self._sets = ValidatorSetWriter(connection, self._settings.changes_per_snapshot)
         self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
         self._chains = read_chain_rows(connection)
         ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)

@@ -1,6 +1,7 @@
-"""Checks the rows of the index against each other and against a node: sampled balances, supply, L1 balances.
+"""Checks the rows of the index against each other and against nodes: sampled balances, supply, L1 balances, sets.
 
-A comparison with a node counts only if the node was at the height of the index before and after it. Each balance is
+A comparison with a node counts only if the node was at the height of the index before and after it; a validator set of
+a height never changes, and is compared with the reply on which p-chain-quorum nodes agree. Each balance is
 computed by the rule of the call that it is compared with. Source of truth: avalanchego `vms/platformvm/service.go`
 (GetBalance), `vms/avm/service.go` (GetAllBalances).
 """
@@ -18,9 +19,10 @@ from msgspec import Struct
 from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
-from warpseal.index import consistency
+from warpseal.index import consistency, validator_sets
 from warpseal.index.database import reading_index, translate_bad_rows, translate_errors
 from warpseal.index.errors import IndexDamaged
+from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.ledger.params import Parameters
 from warpseal.node.state import AVAX, NodeState, PBalance
@@ -29,8 +31,10 @@ from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import Progress, error_words, ignore_progress
 from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
-from warpseal.upstream.errors import NodeUnavailable
-from warpseal.warp.ids import ValidationID, id_text
+from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.limits import CallOrigin
+from warpseal.warp.ids import SubnetID, ValidationID, id_text, node_id_text
+from warpseal.warp.validator_set import ValidatorEntry
 
 T = TypeVar("T")
 
@@ -38,6 +42,7 @@ _MAX_ATTEMPTS: Final = 5
 _RETRY_DELAY_S: Final = 1.0
 # For all checks together: an index that lags behind its node makes none of them wait for long.
 _MAX_RETRIES: Final = 20
+_MAX_NAMED: Final = 5
 _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 
 
@@ -111,7 +116,7 @@ class IndexVerifier:
         seed: int | None = None,
         progress: Progress = ignore_progress,
     ) -> tuple[IndexFinding, ...]:
-        """Return the result of every check. count: number of sampled addresses, and of sampled validations.
+        """Return the result of every check. count: number of sampled addresses, validations and validator sets.
 
         addresses: further addresses, in their text form. Raises StoreDown, MalformedID, NodeUnavailable.
         """
@@ -126,6 +131,13 @@ class IndexVerifier:
             findings = findings or [IndexFinding("the rows of the index against each other")]
             sampled = await self._read(partial(consistency.sample_addresses, count=count, random=random))
             validations = await self._read(partial(consistency.sample_validations, count=count, random=random))
+            sets = await self._read(partial(validator_sets.sample_sets, count=count, random=random))
+            for place, (subnet_id, height) in enumerate(sets):
+                progress("comparing validator sets", place, len(sets))
+                findings.append(await compare_set(self._upstream, self._index, subnet_id, height))
+            if not sets:
+                reason = "the index has none: it lacks the genesis, or this version has not written to it yet"
+                findings.append(IndexFinding("validator sets", is_compared=False, reason=reason, is_comparable=False))
             node = await self._upstream.state.first_available()
             checks = list(self._checks(tuple(dict.fromkeys((*requested, *sampled))), validations))
             for place, check in enumerate(checks):
@@ -196,6 +208,40 @@ class IndexVerifier:
         if expected is None or ours is None:
             return None
         return "" if ours == expected else f"the index has {ours}, the node {expected}"
+
+
+async def compare_set(upstream: Upstream, index: SnapshotReader, subnet_id: SubnetID, height: int) -> IndexFinding:
+    """Compare a validator set of the index with the nodes'. Raises StoreDown."""
+    subject = f"validators of {id_text(subnet_id)} at height {height}"
+    try:
+        members = await index.read(
+            lambda connection: validator_sets.read_members(ReadSession(connection), subnet_id, height)
+        )
+        of_nodes = await upstream.platform.validators_at(subnet_id, height, CallOrigin.DAEMON)
+    except IndexDamaged as error:
+        return IndexFinding(subject, f"the index lacks data for this check: {error.reason}")
+    except (NodeUnavailable, RpcRefusal) as error:
+        return IndexFinding(subject, is_compared=False, reason=str(error))
+    return IndexFinding(subject, describe_set_difference(members or (), of_nodes))
+
+
+def describe_set_difference(ours: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]) -> str:
+    """Return the validators that differ between the index and the nodes; "" if none does."""
+    first, second = ({entry.node_id: entry for entry in entries} for entries in (ours, of_nodes))
+    different = [node_id for node_id in sorted({*first, *second}) if first.get(node_id) != second.get(node_id)]
+    texts = [
+        f"{node_id_text(node_id)}: the index has {_describe_member(first.get(node_id))}, the nodes"
+        f" {_describe_member(second.get(node_id))}"
+        for node_id in different[:_MAX_NAMED]
+    ]
+    more = len(different) - len(texts)
+    return "; ".join(texts) + (f"; and {more} other validators" if more else "")
+
+
+def _describe_member(entry: ValidatorEntry | None) -> str:
+    if entry is None:
+        return "no such validator"
+    return f"{entry.weight} with " + ("no key" if entry.public_key is None else f"key {entry.public_key.hex()}")
 
 
 async def _difference(check: _Check, node: NodeState) -> str | None:
