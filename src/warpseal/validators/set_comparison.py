@@ -60,8 +60,8 @@ class SetComparison:
     """Used from one event loop. read_index, read_nodes: return the other set; None if that source does not have it.
 
     has_stop: whether a difference stops signing for the subnet until the daemon is started again.
-    count: takes the result of each comparison, `equal` or `different`. on_wrong_set: takes subnet and height of a set of
-    the nodes that a request used and that the index contradicts.
+    count: takes the result of each comparison, `equal` or `different`.
+    on_wrong_set: takes subnet and height of a set of the nodes that a request used and that the index contradicts.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class SetComparison:
             self._differences[subnet_id] = difference
             if before is None or before.members != members:
                 fields = {"subnet_id": id_text(subnet_id), "height": used.height, "is_signing": not self._has_stop}
-                log.error("validator sets differ", extra={**fields, "reason": difference.text})
+                log.warning("validator sets differ", extra={**fields, "reason": difference.text})
             if not used.is_indexed:
                 self.on_wrong_set(subnet_id, used.height)
         elif not self._has_stop:
