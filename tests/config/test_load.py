@@ -101,9 +101,9 @@ def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: st
         load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
 
 
-def test_there_are_at_most_85_keys() -> None:
-    # There were 80 before the keys of ICM, gRPC, webhooks and read replicas came.
-    assert len(KEYS) <= 85
+def test_there_are_at_most_86_keys() -> None:
+    # There were 80 before the keys of ICM, gRPC, webhooks and read replicas came, and of validator sets.
+    assert len(KEYS) <= 86
 
 
 def test_node_keys_are_read_from_their_avalanchego_environment_names(tmp_path: Path) -> None:

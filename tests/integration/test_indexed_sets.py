@@ -33,7 +33,12 @@ from warpseal.warp.ids import NodeID, SubnetID, id_text
 
 PLAN = Plan(validators=2, l1s=(L1Plan(validators=4, weights="4/3/2/1"),), messages=8, nodes=2)
 QUICK: dict[str, Any] = {
-    "validators": {"height_poll_s": 0.05, "height_stale_after_s": 1.0},
+    "validators": {
+        "height_poll_s": 0.05,
+        "height_stale_after_s": 1.0,
+        "current_refresh_s": 0.1,
+        "forecast_ttl_s": 0.0,
+    },
     "l1": {"lookup_timeout_s": 2.0, "validity_ttl_s": 0.0},
 }
 DOWN = {"*": Outage(OutageKind.HTTP_500)}
@@ -104,8 +109,8 @@ async def until_indexed(daemon: Daemon, network: SimulatedNetwork) -> None:
 async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path) -> None:
     async with run_network(PLAN) as network, indexed_daemon(network, tmp_path, "both") as daemon:
         subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
-        first = next(messages)
-        await sign(daemon, network, first)
+        await sign(daemon, network, next(messages))
+        assert (await forecast(daemon, subnet_id))["quorum"]["totalWeight"] == "10"
         # The weight of the heaviest validator falls, so that the set at the new height is new.
         heaviest = network.state.validations[subnet_id][0]
         changed = network.p_chain.set_weight(heaviest.id, 2)
@@ -119,6 +124,14 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
 
         await until(is_at_tip)
         assert await sign(daemon, network, next(messages)) == network.p_chain.height
+        # Balances, weights and validations come from rows.
+        assert (await forecast(daemon, subnet_id))["quorum"]["totalWeight"] == "8"
+        chain_id = network.state.chains_of(subnet_id)[0]
+        call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators", "params": {"nodeIDs": []}}
+        async with daemon.session.post(f"{daemon.api_url}/ext/bc/{id_text(chain_id)}/validators", json=call) as listed:
+            validators = (await listed.json())["result"]["validators"]
+        assert sorted(validator["weight"] for validator in validators) == [1, 2, 2, 3]
+        assert all(validator["isActive"] for validator in validators)
         # The message of the last transaction: its subnet, its manager and its validity are in the index.
         reply = await daemon.l1_message(changed)
         assert reply.status == 201, reply.body
@@ -162,6 +175,12 @@ async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path:
             assert any(text in sentence for sentence in degraded)
             name = 'warpseal_validator_set_comparisons_total{result="different"}'
             assert (await daemon.metrics())[name] > 0
+
+
+async def forecast(daemon: Daemon, subnet_id: SubnetID) -> Any:
+    reply = await daemon.get(f"/v1/networks/fuji/subnets/{id_text(subnet_id)}/forecast")
+    assert reply.status == 200, reply.body
+    return reply.body
 
 
 async def sign(daemon: Daemon, network: SimulatedNetwork, message: Any, height: int | None = None) -> int:
