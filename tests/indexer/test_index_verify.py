@@ -6,6 +6,8 @@ import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,17 +16,20 @@ from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import replayed, results_of
 from tests.simnet.sessions import NOW, Clock, small_network
 from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.doctor import nodes
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer import verify
 from warpseal.indexer.network import fetch_network
-from warpseal.indexer.verify import IndexFinding, IndexVerifier
+from warpseal.indexer.verify import IndexFinding, IndexVerifier, SnapshotReader, compare_set
+from warpseal.node.upstream import Upstream
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.simnet.state import StateAt
 from warpseal.store.url import StoreUrl
-from warpseal.warp.ids import id_text
+from warpseal.warp.ids import id_text, node_id_text
 
 RECORDED_AT_S = 1_795_226_807
 ADDRESSES = tuple(params["addresses"][0] for params, _ in results_of("platform.getBalance"))
@@ -68,6 +73,7 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(
         ("UPDATE blocks SET supply = supply - 1 WHERE key = 19", "supply"),
         ("UPDATE blocks SET fees = fees + 5 WHERE key = 19", "balance of"),
         ("DELETE FROM blocks WHERE key = 7", "p-chain"),
+        ("UPDATE set_members SET public_key = node WHERE number = 1", "validators of"),
     ],
 )
 async def test_verify_finds_a_changed_row(tmp_path: Path, change: str, subject: str) -> None:
@@ -93,7 +99,7 @@ async def test_without_a_genesis_verify_names_what_it_cannot_compare_and_finds_n
         assert "genesis-file" in skipped[f"balance of {address}"]
 
 
-async def test_verify_compares_nothing_with_a_node_at_another_height(
+async def test_verify_compares_only_validator_sets_with_a_node_at_another_height(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "_RETRY_DELAY_S", 0.001)
@@ -101,9 +107,11 @@ async def test_verify_compares_nothing_with_a_node_at_another_height(
         await index_all(tmp_path, node)
         node.tips.clear()
         findings = await verify_recorded(tmp_path, node)
-    assert [name for name, finding in findings.items() if finding.is_compared] == [
+    compared = [name for name, finding in findings.items() if finding.is_compared]
+    assert [name for name in compared if not name.startswith("validators of")] == [
         "the rows of the index against each other"
     ]
+    assert len(compared) > 1
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,16 @@ class SimulatedNode:
         return self.network.network_id
 
 
-async def test_verify_finds_the_l1_fees_of_a_simulated_network_right(tmp_path: Path) -> None:
+async def check_sets(folder: Path, network_id: int, upstream: Upstream) -> list[Finding]:
+    """Return the findings of `warpseal doctor` about the validator sets of an index."""
+    index = IndexSettings(f"sqlite:///{folder}/index.db")
+    config: Any = SimpleNamespace(index=index, peers=SimpleNamespace(data_dir=folder), indexer=only(PrimaryChain.P))
+    return await nodes.check_index_sets(config, network_id, upstream)
+
+
+async def test_verify_finds_l1_fees_and_sets_of_a_simulated_network_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
     l1s = (L1Plan(validators=4, spare=1, weights="5/3/2/1"),)
     rules = (parse_rule("l1-0/0:balance=90"), parse_rule("l1-0/1:inactive"))
@@ -149,7 +166,25 @@ async def test_verify_finds_the_l1_fees_of_a_simulated_network_right(tmp_path: P
             params = (await fetch_network(upstream, network.network_id, genesis)).params
             url = StoreUrl.for_file(tmp_path / "index.db")
             findings = await IndexVerifier(upstream, params, url, IndexSettings()).run(60, seed=1)
+            doctor = await check_sets(tmp_path, network.network_id, upstream)
+            name = f"validators of {id_text(subnet_id)} at height {chain.height}"
+            with sqlite3.connect(tmp_path / "index.db") as database:
+                text = "UPDATE set_members SET public_key = ? WHERE node = ?"
+                database.execute(text, (bytes(48), fourth.node_id))
+            index = SnapshotReader(url, IndexSettings())
+            wrong = await compare_set(upstream, index, subnet_id, chain.height)
+            index.close()
+            monkeypatch.setattr(nodes, "_SAMPLED_SETS", 40)
+            wrong_doctor = await check_sets(tmp_path, network.network_id, upstream)
     assert [finding for finding in findings if finding.difference] == []
+    assert [finding.grade for finding in doctor] == [Grade.GOOD]
+    assert (wrong.subject, wrong.is_compared) == (name, True)
+    of_node = f"{node_id_text(fourth.node_id)}: the index has 9 with key {bytes(48).hex()}, the nodes 9 with key"
+    assert wrong.difference.startswith(of_node)
+    assert {finding.grade for finding in wrong_doctor} == {Grade.BAD}
+    compared_sets = {finding.subject for finding in findings if "validators of" in finding.subject}
+    assert len(compared_sets) > 10
+    assert compared_sets <= {finding.subject for finding in findings if finding.is_compared}
     validations = (first.id, second.id, third.id, fourth.id, registered)
     expected = {"supply", *(f"balance of {id_text(validation)}" for validation in validations)}
     assert expected <= {finding.subject for finding in findings if finding.is_compared}

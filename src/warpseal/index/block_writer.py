@@ -86,7 +86,7 @@ class BlockWriter:
                 write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
             batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
-        if effects.set_changes and (self._sets.has_sets or not block.height):
+        if effects.set_changes is not None and (self._sets.has_sets or not block.height):
             self._sets.write(batch, block.height, effects.set_changes)
         columns = (type_codes.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
         state = (effects.supply, effects.l1_accrued_fees, effects.l1_active)

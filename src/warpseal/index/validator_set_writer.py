@@ -18,7 +18,7 @@ from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import SET_CHANGES, SET_MEMBERS, SET_SNAPSHOTS
 from warpseal.index.validator_sets import encode_weights, read_weights
 from warpseal.ledger.effects import SetChange
-from warpseal.warp.ids import NodeID
+from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 _LAST_NUMBERS: Final = "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
 _MEMBERS: Final = "SELECT number, subnet, node, public_key FROM set_members WHERE number IN {keys}"
@@ -68,8 +68,12 @@ class ValidatorSetWriter:
         return bool(self._sets)
 
     def write(self, batch: IndexBatch, height: int, changes: Iterable[SetChange]) -> None:
-        """Add the rows of the members that a block changed, of a subnet's first ones with a snapshot."""
-        changed: dict[int, _Set] = {}
+        """Add the rows of the members that a block changed, of a subnet's first ones with a snapshot.
+
+        The first call is with all members. It writes a snapshot of the Primary Network, even of no members.
+        """
+        primary = batch.ids.key(PRIMARY_NETWORK)
+        changed = {} if self._sets else {primary: self._sets.setdefault(primary, _Set())}
         for change in changes:
             subnet = batch.ids.key(change.subnet_id)
             members = self._sets.get(subnet)

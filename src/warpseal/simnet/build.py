@@ -251,7 +251,13 @@ class _Builder:
         """Record the first sets: the Primary Network from genesis, the others from the first block on."""
         schedule = Schedule(self._state, self._plan)
         schedule.apply(self._state.heights.current)
-        self._state.history.put(PRIMARY_NETWORK, 0, build_set(self._state.validations[PRIMARY_NETWORK]))
+        first = build_set(self._state.validations[PRIMARY_NETWORK])
+        self._state.history.put(PRIMARY_NETWORK, 0, first)
+        proofs = {validator.node_id: validator.identity.bls_proof for validator in self._state.validators}
+        signers = [None if entry.public_key is None else (entry.public_key, proofs[entry.node_id]) for entry in first]
+        self._state.ledger.begin(
+            [(entry.node_id, entry.weight, signer) for entry, signer in zip(first, signers, strict=True)]
+        )
         self._state.record_sets(self._first_height)
         self._state.on_block.append(schedule.apply)
 

@@ -16,10 +16,10 @@ from typing import Final
 from warpseal.simnet import tx_builder
 from warpseal.simnet.tx_builder import TxDraft, Utxo, Wallet
 from warpseal.simnet.values import SimMessage
-from warpseal.warp.ids import SubnetID, ValidationID, cb58_encode
+from warpseal.warp.ids import NodeID, SubnetID, ValidationID, cb58_encode
 
-_UTXOS: Final = 64
-_UTXO_NAVAX: Final = 10**16
+SUPPLY_NAVAX: Final = 720_000_000 * 10**9
+_FIRST_UTXOS: Final = tuple(Utxo(bytes(32), index, 10**16) for index in range(64))
 
 
 class Transaction:
@@ -74,14 +74,27 @@ class Ledger:
         """Start with block 0, whose genesis contains the UTXOs of the wallet. chains: its transactions."""
         self._heights = heights
         self._wallet = wallet
-        self._utxos = deque(Utxo(bytes(32), index, _UTXO_NAVAX) for index in range(_UTXOS))
-        self.supply_navax = _UTXOS * _UTXO_NAVAX
-        self.genesis = tx_builder.genesis(tuple(self._utxos), wallet, int(heights.began_at), chains)
-        self._blocks = [tx_builder.genesis_block(self.genesis)]
-        self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
+        self._chains = chains
+        self._utxos = deque(_FIRST_UTXOS)
+        self.genesis = b""
+        self._blocks: list[bytes] = []
+        self._heights_by_id: dict[bytes, int] = {}
+        self.begin(())
         self._planned: dict[int, list[Transaction]] = {}
         self._by_id: dict[bytes, Transaction] = {}
         self._change: dict[bytes, Utxo] = {}
+
+    def begin(self, validations: Sequence[tuple[NodeID, int, tuple[bytes, bytes] | None]]) -> None:
+        """Write block 0 with the first validators of the Primary Network, before any other block is read.
+
+        validations: node, weight, and BLS key with its proof. The supply is the largest one, so that none earns a
+        reward.
+        """
+        wallet, began_at = self._wallet, int(self._heights.began_at)
+        validators = [tx_builder.create_genesis_validator(wallet, *terms, began_at) for terms in validations]
+        self.genesis = tx_builder.genesis(_FIRST_UTXOS, wallet, began_at, SUPPLY_NAVAX, validators, self._chains)
+        self._blocks = [tx_builder.genesis_block(self.genesis)]
+        self._heights_by_id = {sha256(self._blocks[0]).digest(): 0}
 
     @property
     def asset_id(self) -> bytes:

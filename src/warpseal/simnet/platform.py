@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from warpseal.simnet.ledger import SUPPLY_NAVAX
 from warpseal.simnet.rpc import BadArgument, Method, Params, RpcError, id_argument, number_argument
 from warpseal.simnet.state import ChainState, StateAt
 from warpseal.simnet.validator_sets import SetEntry, Validation
@@ -90,7 +91,7 @@ class Platform:
     def _current_supply(self, params: Params) -> Any:
         if params.get("subnetID") is not None and _subnet_argument(params) != PRIMARY_NETWORK:
             raise RpcError("fetching current supply failed: not found")
-        return {"supply": str(self._state.ledger.supply_navax), "height": str(self._view().height)}
+        return {"supply": str(SUPPLY_NAVAX), "height": str(self._view().height)}
 
     def _fee_config(self, _: Params) -> Any:
         config = self._state.fees.config

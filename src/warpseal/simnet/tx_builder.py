@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from warpseal.warp.codec import pack_sized, pack_u32, pack_u64, pack_versioned
-from warpseal.warp.ids import SubnetID, ValidationID
+from warpseal.warp.ids import NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import ConversionData
 
 # The owner of every UTXO and every subnet: the funded address of local networks.
@@ -30,6 +30,9 @@ _TYPES: Final = {
     "IncreaseL1ValidatorBalanceTx": 38,
     "DisableL1ValidatorTx": 39,
 }
+_ADD_VALIDATOR: Final = 25
+_NO_SIGNER: Final = 27
+_SIGNER: Final = 28
 _X_BASE_TYPE: Final = 0
 _COMMIT_BLOCK: Final = 2
 _STANDARD_BLOCK: Final = 32
@@ -116,6 +119,22 @@ def create_genesis_chain(wallet: Wallet, name: str, vm_name: bytes, fx_id: bytes
     return pack_versioned(pack_u32(_TYPES["CreateChainTx"]), base, body, rest)
 
 
+def create_genesis_validator(
+    wallet: Wallet, node_id: NodeID, weight: int, signer: tuple[bytes, bytes] | None, time_unix_s: int
+) -> bytes:
+    """Return the transaction of a genesis that adds a validator of the Primary Network for ten years from then on.
+
+    signer: BLS key and proof of possession; None: the validator has no key.
+    """
+    base = pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
+    end_unix_s = time_unix_s + 10 * 365 * 86_400
+    terms = node_id + pack_u64(time_unix_s) + pack_u64(end_unix_s) + pack_u64(weight) + bytes(32)
+    key = pack_u32(_NO_SIGNER) if signer is None else pack_u32(_SIGNER) + b"".join(signer)
+    stake = pack_u32(1) + wallet.asset_id + _output(weight)
+    owners = (pack_u32(_OWNERS) + _ONE_OWNER) * 2
+    return pack_versioned(pack_u32(_ADD_VALIDATOR), base, terms, key, stake, owners, pack_u32(20_000), pack_u32(0))
+
+
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
     """Return the transaction that converts a subnet; fundings: in the order of the data's validators."""
     validators = [
@@ -179,17 +198,22 @@ def standard_block(time_unix_s: int, parent_id: bytes, height: int, transactions
     return pack_versioned(pack_u32(_STANDARD_BLOCK), head, *(raw[2:] for raw in transactions))
 
 
-def genesis(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int, chains: Sequence[bytes]) -> bytes:
-    """Return a genesis that knows utxos and chains, whose transactions go in without their codec version."""
+def genesis(
+    utxos: Sequence[Utxo],
+    wallet: Wallet,
+    time_unix_s: int,
+    supply_navax: int,
+    validators: Sequence[bytes],
+    chains: Sequence[bytes],
+) -> bytes:
+    """Return a genesis with utxos, validators and chains, whose transactions go in without their codec version."""
     outputs = (
         utxo.tx_id + pack_u32(utxo.index) + wallet.asset_id + _output(utxo.amount_navax) + pack_sized(b"")
         for utxo in utxos
     )
-    supply = sum(utxo.amount_navax for utxo in utxos)
-    chain_bytes = (pack_u32(len(chains)), *(raw[2:] for raw in chains))
-    return pack_versioned(
-        pack_u32(len(utxos)), *outputs, pack_u32(0), *chain_bytes, pack_u64(time_unix_s), pack_u64(supply), b"\x00\x00"
-    )
+    transactions = (pack_u32(len(raws)) + b"".join(raw[2:] for raw in raws) for raws in (validators, chains))
+    times = pack_u64(time_unix_s) + pack_u64(supply_navax)
+    return pack_versioned(pack_u32(len(utxos)), *outputs, *transactions, times, b"\x00\x00")
 
 
 def genesis_block(genesis_bytes: bytes) -> bytes:
