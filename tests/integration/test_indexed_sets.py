@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
-
-import pytest
 
 from tests.eventually import until
 from tests.indexer.indexed import indexing, only
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import attested_message
 from tests.integration.message_verifier import verify_signed_message
-from tests.ledger import made_up_network as made_up
-from warpseal.chains.components import TransferableOutput
-from warpseal.chains.ids import AssetID
 from warpseal.chains.p_blocks import parse_p_genesis
-from warpseal.chains.p_txs import P_TX, AddValidatorTx, StakingTerms
-from warpseal.ledger.params import DAY_S
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet import tx_builder
 from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.node_behaviours import parse_node_behaviour
 from warpseal.simnet.plan import L1Plan, Plan
 from warpseal.simnet.rpc import Outage, OutageKind
-from warpseal.simnet.tx_builder import Utxo, Wallet
-from warpseal.warp.ids import NodeID, SubnetID, id_text
+from warpseal.warp.ids import SubnetID, id_text
 
 PLAN = Plan(validators=2, l1s=(L1Plan(validators=4, weights="4/3/2/1"),), messages=8, nodes=2)
 QUICK: dict[str, Any] = {
@@ -78,21 +68,6 @@ async def indexed_daemon(network: SimulatedNetwork, folder: Path, source: str) -
         await until_indexed(daemon, network)
         await daemon.until_ready()
         yield daemon
-
-
-@pytest.fixture(autouse=True)
-def genesis_with_a_validator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the P-Chain of simulated networks a first staker, without which an index has no validator sets."""
-
-    def build(utxos: Sequence[Utxo], wallet: Wallet, time_unix_s: int, chains: Sequence[bytes]) -> bytes:
-        genesis = parse_p_genesis(build_genesis(utxos, wallet, time_unix_s, chains))
-        stake = TransferableOutput(AssetID(wallet.asset_id), made_up.paid(Random(0), 1))
-        terms = StakingTerms(NodeID(bytes(19) + b"\1"), time_unix_s, time_unix_s + 300 * DAY_S, 1)
-        staker = AddValidatorTx(made_up.empty_base(), terms, (stake,), made_up.random_owner(Random(0)), 20_000)
-        return replace(genesis, validators=(P_TX.build(staker),)).encode()
-
-    build_genesis = tx_builder.genesis
-    monkeypatch.setattr(tx_builder, "genesis", build)
 
 
 def l1_of(network: SimulatedNetwork) -> SubnetID:

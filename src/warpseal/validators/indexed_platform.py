@@ -100,18 +100,6 @@ class IndexedPlatform(PlatformClient):
         is_near = newest is not None and newest < self._proposed <= newest + _MAX_INDEX_LAG
         return newest if newest is not None and is_near else self._proposed
 
-    async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
-        try:
-            return await super().height(origin)
-        except NodeUnavailable as error:
-            return (await self._rows_or(error, lambda rows: rows.tip)).height
-
-    async def chain_time_s(self) -> int:
-        try:
-            return await super().chain_time_s()
-        except NodeUnavailable as error:
-            return (await self._rows_or(error, lambda rows: rows.tip)).time_s
-
     async def validators_at(
         self, subnet_id: SubnetID, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[ValidatorEntry, ...]:
@@ -200,13 +188,6 @@ class IndexedPlatform(PlatformClient):
         except NodeUnavailable as error:
             validation = await self._rows_or(error, lambda rows: rows.l1_validator(validation_id))
             return validation if validation.height >= at_least else None
-
-    async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
-        validations = await super().l1_validator_each(validation_id)
-        if validations:
-            return validations
-        validation = await self._rows(lambda rows: rows.l1_validator(validation_id))
-        return () if validation is None else (validation,)
 
     async def _indexed_set(self, subnet_id: SubnetID, height: int) -> Members | None:
         members = await self._read(lambda index: index.validator_sets.members_at(subnet_id, height))

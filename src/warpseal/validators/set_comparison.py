@@ -29,7 +29,7 @@ _GAP_S: Final = 1.0
 _UNCHANGED_S: Final = 60.0
 _MAX_WAITING: Final = 256
 _MAX_DIFFERENCES: Final = 4_096
-_MAX_NAMED: Final = 10
+_MAX_LISTED: Final = 10
 
 
 class SetDifference(Struct, frozen=True):
@@ -42,15 +42,16 @@ class SetDifference(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The difference in a sentence, which names the first validators."""
-        named = "; ".join(_describe(*member) for member in self.members[:_MAX_NAMED])
-        more = f"; and {len(self.members) - _MAX_NAMED} more" if len(self.members) > _MAX_NAMED else ""
+        first = "; ".join(_describe(*member) for member in self.members[:_MAX_LISTED])
+        more = f"; and {len(self.members) - _MAX_LISTED} more" if len(self.members) > _MAX_LISTED else ""
         where = f"subnet {id_text(self.subnet_id)} at P-Chain height {self.height}"
-        return f"the index and the nodes list other validators of {where}: {named}{more}"
+        return f"the index and the nodes list other validators of {where}: {first}{more}"
 
 
 class _Used(Struct, frozen=True):
-    """A set that a request used."""
+    """A set that a request used. until: when the other source is not asked any more."""
 
+    until: float
     height: int
     members: Members
     is_indexed: bool
@@ -101,7 +102,7 @@ class SetComparison:
         compared, at = self._compared.get(subnet_id, (None, float("-inf")))
         if compared == members and self._now() - at < _UNCHANGED_S:
             return
-        self._waiting[subnet_id] = _Used(height, members, is_indexed)
+        self._waiting[subnet_id] = _Used(self._now() + _UNCHANGED_S, height, members, is_indexed)
         if len(self._waiting) > _MAX_WAITING:
             self._waiting.popitem(last=False)
         self._is_waiting.set()
@@ -123,9 +124,10 @@ class SetComparison:
         read = self._read_nodes if used.is_indexed else self._read_index
         other = await read(subnet_id, used.height)
         if other is None:
-            # The index gets the height later.
-            self._waiting.setdefault(subnet_id, used)
-            self._is_waiting.set()
+            # The index may get the height later.
+            if self._now() < used.until:
+                self._waiting.setdefault(subnet_id, used)
+                self._is_waiting.set()
             return
         self._compared[subnet_id] = used.members, self._now()
         indexed, of_nodes = (used.members, other) if used.is_indexed else (other, used.members)
