@@ -45,9 +45,9 @@ SEED = 11
 
 def run(quick: bool) -> Report:
     """Measure reads, then rows, then compare drawn heights of a long history with the plain model."""
-    changes, heights, drawn = (20_000, 1_000, 100) if quick else (1_000_000, 100_000, 1_000)
+    changes, heights, count = (20_000, 1_000, 100) if quick else (1_000_000, 100_000, 1_000)
     tip, processor, anywhere, bytes_a_change = asyncio.run(_measure_reads(changes))
-    blocks, sets = _make_history(heights, drawn)
+    blocks, sets = _make_history(heights, count)
     slower, larger = _measure_rows(blocks[:3_000])
     figures = (
         Figure("a set of 1,500 validators at the tip, median", median(tip) * 1e3, "ms", Aim(5)),
@@ -152,10 +152,10 @@ class _LongHistory(History):
         return min(super()._later(), self.model.time + self.random.choice(steps))
 
 
-def _make_history(heights: int, drawn: int) -> tuple[list[bytes], dict[int, Any]]:
+def _make_history(heights: int, count: int) -> tuple[list[bytes], dict[int, Any]]:
     """Return the genesis and the blocks of a history, and the model's sets after drawn blocks."""
     history = _LongHistory(SEED)
-    chosen = {0, heights, *Random(SEED).sample(range(heights), drawn)}
+    chosen = {0, heights, *Random(SEED).sample(range(heights), count)}
     blocks = [history.genesis.raw]
     sets = {0: history.model.sets()}
     for height in range(1, heights + 1):

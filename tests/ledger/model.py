@@ -81,8 +81,8 @@ class Model:
         keys = {place.node: place.key for place in self.current if place.subnet == PRIMARY and not place.is_delegator}
         members = [(place.subnet, place.node, keys[place.node], place.weight) for place in self.current]
         for validator in self.l1.values():
-            named = (validator.node, validator.key) if validator.balance > 0 else (bytes(20), None)
-            members.append((validator.subnet, *named, validator.weight))
+            member = (validator.node, validator.key) if validator.balance > 0 else (bytes(20), None)
+            members.append((validator.subnet, *member, validator.weight))
         for subnet, node, key, weight in members:
             in_set = sets.setdefault(subnet, {})
             in_set[node] = (key, in_set.get(node, (key, 0))[1] + weight)

@@ -19,7 +19,7 @@ from warpseal.ledger.effects import L1Deactivated, L1Validator, PeriodStarted, S
 from warpseal.ledger.outputs import LedgerError, LedgerOutput, UtxoSource
 from warpseal.ledger.params import Parameters, RewardConfig
 from warpseal.ledger.utxo_flow import UtxoFlow, build_transfer_output
-from warpseal.ledger.validator_sets import ValidatorSets
+from warpseal.ledger.validator_sets import CurrentSets
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 
 
@@ -88,7 +88,7 @@ class StakerSet(Struct):
 
     by_tx: dict[TxID, Staker] = field(default_factory=dict)
     validators: dict[tuple[SubnetID, NodeID], Staker] = field(default_factory=dict)
-    sets: ValidatorSets | None = None
+    sets: CurrentSets | None = None
     # Turns of stakers that left early stay until they come up.
     _turns: list[_Turn] = field(default_factory=list)
 
@@ -152,7 +152,7 @@ class L1Validators(Struct):
 
     by_id: dict[ValidationID, L1Validator] = field(default_factory=dict)
     active: int = 0
-    sets: ValidatorSets = field(default_factory=ValidatorSets)
+    sets: CurrentSets = field(default_factory=CurrentSets)
     # Ends of validators that were funded again or left stay until they come up.
     _ends: list[tuple[int, ValidationID]] = field(default_factory=list)
 
@@ -274,10 +274,10 @@ class PChainState(Struct):
     proposal: Proposal | None = None
     is_complete: bool = True
     is_invalid: bool = False
-    sets: ValidatorSets = field(default_factory=ValidatorSets)
+    sets: CurrentSets = field(default_factory=CurrentSets)
 
     def __post_init__(self) -> None:
-        self.sets = self.current.sets = self.l1.sets = ValidatorSets()
+        self.sets = self.current.sets = self.l1.sets = CurrentSets()
         for staker in self.current.by_tx.values():
             self.sets.add_stake(staker.period)
         for validator in self.l1.by_id.values():

@@ -13,7 +13,7 @@ from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID
 _Place = tuple[SubnetID, NodeID]
 
 
-class ValidatorSets(Struct):
+class CurrentSets(Struct):
     """The members of all sets by subnet and node, as `platform.getValidatorsAt` lists them.
 
     The inactive validators of an L1 are one member, the empty node without a key.
