@@ -33,6 +33,7 @@ NAMES = (
     "usage_query",
     "usage_flush",
     "agreement",
+    "cold_sets",
     "eager_icm",
     "event_listeners",
     "traces",

@@ -59,9 +59,9 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 await subject.connected()
                 for message in messages[:WARM_UP]:
                     await subject.sign(message)
-            cached = await _compare(one, two, turns, _repeat(messages[0], seconds))
-            warm = await _compare(one, two, turns, _sign_new(messages[WARM_UP:]))
-            heights = await _compare(one, two, turns, _ask_heights(messages[0]))
+            cached = await compare_daemons(one, two, turns, _repeat(messages[0], seconds))
+            warm = await compare_daemons(one, two, turns, sign_new(messages[WARM_UP:]))
+            heights = await compare_daemons(one, two, turns, ask_heights(messages[0]))
         violations = network.violations()
     figures = (
         *_figures("a repeated request", cached, COST_AIM),
@@ -77,8 +77,10 @@ def _keys(network: Network, quorum: int) -> dict[str, Any]:
     return {"p-chain-api": nodes, "info-api": nodes, "p-chain-quorum": quorum}
 
 
-async def _compare(one: Daemon, two: Daemon, turns: int, turn: Callable[[int], Turn]) -> tuple[list[float], float]:
-    """Return the ratio of each turn, and the CPU of a request with a quorum of 1; the first turn does not count."""
+async def compare_daemons(
+    one: Daemon, two: Daemon, turns: int, turn: Callable[[int], Turn]
+) -> tuple[list[float], float]:
+    """Return the ratio of each turn, and the CPU of a request to the first daemon; the first turn does not count."""
     ratios, plain_s = [], []
     for number in range(turns + 1):
         used = {}
@@ -104,7 +106,7 @@ def _repeat(message: str, seconds: float) -> Callable[[int], Turn]:
     return lambda _: post
 
 
-def _sign_new(messages: list[str]) -> Callable[[int], Turn]:
+def sign_new(messages: list[str]) -> Callable[[int], Turn]:
     def of_turn(number: int) -> Turn:
         async def sign(subject: Daemon) -> int:
             for message in messages[number * TURN_MESSAGES : (number + 1) * TURN_MESSAGES]:
@@ -116,7 +118,7 @@ def _sign_new(messages: list[str]) -> Callable[[int], Turn]:
     return of_turn
 
 
-def _ask_heights(message: str) -> Callable[[int], Turn]:
+def ask_heights(message: str) -> Callable[[int], Turn]:
     def of_turn(number: int) -> Turn:
         async def sign(subject: Daemon) -> int:
             for place in range(TURN_HEIGHTS):

@@ -76,7 +76,14 @@ from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import AnswerClass, NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 from warpseal.usage.errors import TooManyPageTokens, UsageQueryTooLong
-from warpseal.validators.errors import HeightTooNew, HeightTooOld, UnknownChain, UnknownSubnet
+from warpseal.validators.errors import (
+    HeightNotIndexed,
+    HeightTooNew,
+    HeightTooOld,
+    UnknownChain,
+    UnknownSubnet,
+    ValidatorSetsDiffer,
+)
 from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
 
 DOCUMENT = paths.DOCS / "errors.md"
@@ -137,6 +144,8 @@ SAMPLES: tuple[WarpsealError, ...] = (
     Overloaded(21.4, 1200),
     NodeUnavailable("the height", [NodeAttempt(0, PublicFailure.HTTP_STATUS)]),
     DestinationUnavailable("c", "no configured node reports its epoch"),
+    HeightNotIndexed(9, 1, 5),
+    ValidatorSetsDiffer("the index and the nodes list other validators of subnet s", "s", 9),
     NodesDisagree("the set", 2, [AnswerClass((0, 2), "ab12"), AnswerClass((1,), "cd34")]),
     QuorumNotReached(NEVER, at_deadline=True),
     QuorumNotReached(NEVER, at_deadline=False),

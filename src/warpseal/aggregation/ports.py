@@ -121,7 +121,8 @@ class ShareArchive(Protocol):
 class AggregationDeps(Struct, frozen=True):
     """All of the above. on_shortfall: called when a round ends without the quorum of a caller.
 
-    check_allowed: raises an error if no signature of a message may be made or handed out.
+    check_allowed: raises an error if no signature of a message may be made or handed out. check_set: raises an error if
+    no validator set of a subnet may be used.
     """
 
     peers: PeerClient
@@ -135,3 +136,4 @@ class AggregationDeps(Struct, frozen=True):
     archive: ShareArchive
     on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None
     check_allowed: Callable[[UnsignedMessage], None] = lambda message: None
+    check_set: Callable[[SubnetID], None] = lambda subnet_id: None

@@ -24,12 +24,13 @@ from warpseal.node.settings import NodeSettings
 from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.settings import SETTING, Group, Setting, SettingError
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreUrl, is_server, redacted_url
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
 from warpseal.usage.settings import UsageSettings
-from warpseal.validators.settings import UptimeSettings, ValidatorSettings
+from warpseal.validators.settings import SetSource, UptimeSettings, ValidatorSettings
 from warpseal.warp.ids import id_text, node_id_text
 
 
@@ -59,6 +60,12 @@ class Config:
     node_api: NodeApiSettings
     health: HealthSettings
     plugins: PluginSettings
+
+    @property
+    def set_source(self) -> SetSource:
+        """The source of validator sets, by the index if it is not set."""
+        has_index = PrimaryChain.P in self.indexer.chains
+        return self.validators.set_source or (SetSource.BOTH if has_index else SetSource.NODE)
 
     @property
     def records_usage(self) -> bool:
@@ -165,6 +172,11 @@ def find_contradictions(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> It
     if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids") and "tracked-subnet-ids" not in invalid_keys:
         advice = "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with index"
         yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
+    source = parsed.get("validator-sets", SetSource.NODE)
+    has_p_chain = PrimaryChain.P in parsed.get("index-chains", ())
+    if source is not SetSource.NODE and not has_p_chain and not invalid_keys & {"validator-sets", "index-chains"}:
+        reason = f"{source} needs the index of the P-Chain: name p in index-chains, or set validator-sets to node"
+        yield SettingError("validator-sets", reason)
     chains = parsed.get("evm-chains", ())
     is_indexed = bool(parsed.get("index-l1s-at")) or any(chain.index is not None for chain in chains)
     if parsed.get("eager-icm") and not is_indexed and not invalid_keys & {"evm-chains", "index-l1s-at"}:

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
@@ -54,6 +54,7 @@ from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.settings import SetSource
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
@@ -64,12 +65,18 @@ if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.index import database as index_database
     from warpseal.l1.follower import indexed_blocks
+    from warpseal.validators import indexed_platform
+    from warpseal.validators.indexed_platform import IndexedPlatform
 else:
     logs = LazyModule("warpseal.forwarding.evm.logs")
     index_database = LazyModule("warpseal.index.database")
     indexed_blocks = LazyModule("warpseal.l1.follower.indexed_blocks")
+    indexed_platform = LazyModule("warpseal.validators.indexed_platform")
 
 log = logging.getLogger(__name__)
+
+# Two epochs of mainnet: the P-Chain height of an older one may be of no use.
+_LAST_EPOCH_S: Final = 600.0
 
 
 class Service(Protocol):
@@ -117,22 +124,41 @@ class Services(Struct, frozen=True):
 
 
 class Upstreams(Struct, frozen=True):
-    """The clients of the nodes, the cache of parsed keys, and the thread that decodes large responses."""
+    """The clients of the nodes, the cache of parsed keys, and the thread that decodes large responses.
+
+    indexed: the client of the P-Chain if it also reads the index; None if validator sets come from nodes.
+    """
 
     upstream: Upstream
     keys: PublicKeyCache
     decoding: Executor
+    indexed: IndexedPlatform | None = None
 
 
 @asynccontextmanager
-async def open_upstreams(config: Config, metrics: Metrics) -> AsyncIterator[Upstreams]:
+async def open_upstreams(
+    config: Config, metrics: Metrics, set_source: SetSource = SetSource.NODE
+) -> AsyncIterator[Upstreams]:
     """Hold the clients of the configured nodes; nothing is asked yet."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         decoding = stack.enter_context(WorkerThreads(1, "decode"))
         keys = PublicKeyCache(config.validators.key_cache_keys)
-        upstream = connect_upstream(config.node, session, observer=metrics, executor=decoding, check_key=keys.parse)
-        yield Upstreams(upstream, keys, decoding)
+        connect = partial(
+            connect_upstream, config.node, session, observer=metrics, executor=decoding, check_key=keys.parse
+        )
+        if set_source is SetSource.NODE:
+            yield Upstreams(connect(), keys, decoding)
+            return
+        build = partial(
+            indexed_platform.IndexedPlatform,
+            source=set_source,
+            count=metrics.count_set_comparison,
+            has_stop=config.validators.set_source is SetSource.BOTH,
+        )
+        upstream = connect(build_platform=build)
+        assert isinstance(upstream.platform, indexed_platform.IndexedPlatform)
+        yield Upstreams(upstream, keys, decoding, upstream.platform)
 
 
 @asynccontextmanager
@@ -165,9 +191,18 @@ async def build_services(
             await store.signing_blocks.load()
         event_sources = EventSources(store.events)
         leadership = store.leadership("p-chain")
-        chains, epochs = ChainLookup(platform), EpochHeights(upstream.proposervm)
-        heights = ProposedHeight(platform, poll_s=settings.height_poll_s, stale_after_s=settings.height_stale_after_s)
+        from_index = upstreams.indexed
+        chains = ChainLookup(platform)
+        epochs = EpochHeights(upstream.proposervm, last_reply_s=0.0 if from_index is None else _LAST_EPOCH_S)
+        heights = ProposedHeight(
+            platform,
+            poll_s=settings.height_poll_s,
+            stale_after_s=settings.height_stale_after_s,
+            read_index=None if from_index is None else from_index.newest_height,
+        )
         sets = ValidatorSets(platform, heights, upstreams.keys, settings, executor=upstreams.decoding)
+        if from_index is not None:
+            from_index.comparison.on_wrong_set = sets.forget
         destination_deps = DestinationDeps(
             epochs=epochs,
             chain_rpc=upstream.chain_rpc,
@@ -196,6 +231,7 @@ async def build_services(
             archive=store.archive,
             on_shortfall=event_sources.on_shortfall,
             check_allowed=partial(check_allowed, store.signing_blocks),
+            check_set=lambda subnet_id: None if from_index is None else from_index.comparison.check(subnet_id),
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.
@@ -261,7 +297,7 @@ async def build_services(
             preflight=Preflight(preflight_deps, network_id, executor=preflight_thread),
             uptime=uptime,
             upgrades=upgrades,
-            background=(uptime, upgrades, *store_services),
+            background=(uptime, upgrades, *store_services, *filter(None, (from_index,))),
             min_balance_navax=settings.min_balance_navax,
             event_sources=event_sources,
             leadership=leadership,

@@ -39,6 +39,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.node.chain_apis import ChainValidatorsClient
 from warpseal.node.info import InfoClient
 from warpseal.node.upstream import Upstream
+from warpseal.ops.health.checks import validator_sets_check
 from warpseal.peers.identity import lock_identity
 from warpseal.peers.network import PeerNetwork
 from warpseal.prices.sources import AvaxPrices, open_price_sources
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from warpseal.index import database as index_database
     from warpseal.index import index as primary_index
     from warpseal.indexer import network as indexer_network
+    from warpseal.validators.indexed_platform import IndexedPlatform
 else:
     evm_data = LazyModule("warpseal.daemon.evm_data")
     usage_recording = LazyModule("warpseal.daemon.usage")
@@ -92,7 +94,7 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
     await asyncio.to_thread(contract_infos.load)
     node_api, evm_api, metrics = ports.node_api, ports.evm_api, ports.metrics
     prices = open_price_sources(config.prices, config.peers.data_dir)
-    async with prices as price_sources, open_upstreams(config, metrics) as upstreams:
+    async with prices as price_sources, open_upstreams(config, metrics, config.set_source) as upstreams:
         upstream = upstreams.upstream
         evm_api.open(upstream.view, upstream.info)
         recorder = node_api.usage
@@ -177,6 +179,8 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             )
             ports.signing.open(signing_services)
             node_monitor = node_api.open(services, upstream, node_id, index_status)
+            if upstreams.indexed is not None:
+                node_api.health.register(validator_sets_check(upstreams.indexed.comparison))
             if usage is not None:
                 node_api.health.register(usage.check())
             services.store.confirm_start()
@@ -220,7 +224,9 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
             if feed is not None:
                 tasks.create_task(_send_webhooks(feed, services.leadership, config, metrics))
             tasks.create_task(
-                _open_data_api(ports.data, data_services, evm_services, config, index_location, index_status)
+                _open_data_api(
+                    ports.data, data_services, evm_services, config, index_location, index_status, upstreams.indexed
+                )
             )
 
 
@@ -334,6 +340,7 @@ async def _open_data_api(
     config: Config,
     index_location: StoreUrl | None,
     index_status: IndexStatus,
+    indexed_platform: IndexedPlatform | None,
 ) -> None:
     """Open the Data API once the ids of the primary chains are known: at once on public networks."""
 
@@ -354,6 +361,8 @@ async def _open_data_api(
         text = NetworkText(services.network_id, services.chains)
         async with primary_index.Index(index_location, text, config.index) as index:
             index_status.index = index
+            if indexed_platform is not None:
+                indexed_platform.index = index
             gate.open(replace(services, index=index, indexed=frozenset(config.indexer.chains)))
             await index.run()
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +32,8 @@ from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FAILURES_UNTIL_WARNING: Final = 2
 
@@ -141,6 +143,10 @@ class Index:
         """Return the validations of a node, in order. Raises StoreDown."""
         self._count(PrimaryChain.P, "validations")
         return await self._reader.read(lambda session: staking_reader.validations(session, query, page))
+
+    async def read(self, query: Callable[[ReadSession], T]) -> T:
+        """Return the result of a query in one snapshot. Raises StoreDown."""
+        return await self._reader.read(query)
 
     def _count(self, chain: PrimaryChain, kind: str) -> None:
         self._page_counts.setdefault(chain, Counter())[kind] += 1

@@ -69,6 +69,11 @@ class Metrics:
             "Replies of a node that contradicted those that agree, by position (info-api last) and method",
             ["node", "method"],
         )
+        self._set_comparisons = self._counter(
+            "warpseal_validator_set_comparisons",
+            "Validator sets of the index that were compared with those of the nodes, by result: equal or different",
+            ["result"],
+        )
         self._node_seconds = self._histogram(
             "warpseal_node_call_duration_seconds", "Time of one call to an upstream node", ["method"]
         )
@@ -130,6 +135,10 @@ class Metrics:
     def count_disagreement(self, position: int, method: str) -> None:
         """Count a reply of a node that contradicted the nodes that agree."""
         self._node_disagreements.labels(str(position), method).inc()
+
+    def count_set_comparison(self, result: str) -> None:
+        """Count a comparison of a validator set of the index with that of the nodes."""
+        self._set_comparisons.labels(result).inc()
 
     def count_bad_share(self, node_ids: Iterable[str]) -> None:
         """Count one bad share, also against each node of its key."""

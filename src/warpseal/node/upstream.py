@@ -46,6 +46,9 @@ def connect_upstream(
     observer: CallObserver | None = None,
     executor: Executor | None = None,
     check_key: Callable[[bytes], object] | None = None,
+    build_platform: Callable[
+        [NodePool[int], NodeAgreement, Callable[[bytes], object] | None], PlatformClient
+    ] = PlatformClient,
 ) -> Upstream:
     """Build the clients; no node is called yet.
 
@@ -89,7 +92,7 @@ def connect_upstream(
         return NodeAgreement(members, settings.p_chain_quorum, height_call, settings.height_claim_grace_s)
 
     p_chain, p_blocks = pool(platform_nodes), pool(platform_nodes)
-    platform = PlatformClient(p_chain, agreement(p_chain), check_key)
+    platform = build_platform(p_chain, agreement(p_chain), check_key)
     return Upstream(
         platform=platform,
         info=info,

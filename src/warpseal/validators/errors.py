@@ -1,8 +1,9 @@
-"""Errors of looking up chains, subnets and P-Chain heights."""
+"""Errors of looking up chains, subnets, P-Chain heights and validator sets."""
 
 from __future__ import annotations
 
 from warpseal.errors import WarpsealError
+from warpseal.upstream.errors import NodeUnavailable
 
 
 class UnknownChain(WarpsealError):
@@ -60,3 +61,30 @@ class HeightTooNew(WarpsealError):
         super().__init__(text, p_chain_height=str(height), tip=str(tip))
         self.height = height
         self.tip = tip
+
+
+class HeightNotIndexed(NodeUnavailable):
+    """The index does not have this P-Chain height, and validator-sets lets no node take its place."""
+
+    code = "height_not_indexed"
+    http_status = 503
+
+    def __init__(self, height: int, oldest: int | None, newest: int | None) -> None:
+        has = "no validator sets yet" if newest is None else f"the validator sets of heights {oldest} to {newest}"
+        text = f"the index does not have P-Chain height {height}; it has {has}, and validator-sets is index"
+        self.attempts = ()
+        WarpsealError.__init__(self, text, p_chain_height=str(height))
+
+
+class ValidatorSetsDiffer(WarpsealError):
+    """The index and the nodes list other validators of the signing subnet, and validator-sets is set to both."""
+
+    code = "validator_sets_differ"
+    http_status = 403
+
+    def __init__(self, difference: str, subnet_id: str, height: int) -> None:
+        text = (
+            f"signing for the subnet is stopped: {difference}; for the operator: find out which of them is right, "
+            "set validator-sets to node or index, or start the daemon again"
+        )
+        super().__init__(text, signing_subnet_id=subnet_id, p_chain_height=str(height))

@@ -1,25 +1,29 @@
 """P-Chain heights at which validator sets are taken: the proposed height, and the epoch heights of chains (ACP-181).
 
 The proposed height does not go back when a poll reaches another node, which lags. It goes back only if every poll
-returned a lower height for as long as a height may be stale: then the higher one was wrong.
+returned a lower height for as long as a height may be stale: then the higher one was wrong. If no node has replied for
+as long, the newest height of the index takes its place: the tip, which nodes propose half a minute later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache
-from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PROPOSED_HEIGHT = "the proposed P-Chain height"
 _EPOCH_TTL_S = 1.0
@@ -27,7 +31,10 @@ _MAX_CHAINS = 4_096
 
 
 class ProposedHeight:
-    """Keeps the proposed height up to date while `run` runs. Used from one event loop."""
+    """Keeps the proposed height up to date while `run` runs. Used from one event loop.
+
+    read_index: returns the newest height of the index; None: there is no index, or it has no height.
+    """
 
     def __init__(
         self,
@@ -36,8 +43,10 @@ class ProposedHeight:
         poll_s: float = 2.0,
         stale_after_s: float = 60.0,
         now: Callable[[], float] | None = None,
+        read_index: Callable[[], Awaitable[int | None]] | None = None,
     ) -> None:
         self._platform = platform
+        self._read_index = read_index
         self._poll_s = poll_s
         self._stale_after_s = stale_after_s
         self._now = now or (lambda: asyncio.get_running_loop().time())
@@ -91,6 +100,8 @@ class ProposedHeight:
             height = await self._platform.proposed_height(origin=CallOrigin.DAEMON)
         except NodeUnavailable as error:
             self._attempts = error.attempts
+            if not self.is_fresh and self._read_index is not None and (indexed := await self._read_index()) is not None:
+                self._record(indexed, self._now())
         except RpcRefusal as error:
             log.warning("proposed height refused", extra={"answer": error.text})
         else:
@@ -121,11 +132,16 @@ class ProposedHeight:
 class EpochHeights:
     """The epochs and the proposed heights of the next blocks of chains, cached for a second.
 
-    Used from one event loop.
+    Used from one event loop. last_reply_s: for how long the last reply is used while no node of the chain replies.
     """
 
-    def __init__(self, proposervm: ProposerVMClient, *, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, proposervm: ProposerVMClient, *, last_reply_s: float = 0.0, now: Callable[[], float] | None = None
+    ) -> None:
         self._proposervm = proposervm
+        self._last_reply_s = last_reply_s
+        self._last_epochs: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
+        self._last_proposed: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
         self._flights: SingleFlight[ChainID, Epoch | None] = SingleFlight()
         self._cache: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
         self._proposed_flights: SingleFlight[ChainID, int | None] = SingleFlight()
@@ -171,11 +187,25 @@ class EpochHeights:
             return None
 
     async def _fetch(self, chain_id: ChainID) -> Epoch | None:
-        epoch = await self._proposervm.current_epoch(chain_id)
+        epoch = await self._latest(self._proposervm.current_epoch, chain_id, self._last_epochs)
         self._cache.put(chain_id, epoch, ttl_s=_EPOCH_TTL_S)
         return epoch
 
     async def _fetch_proposed(self, chain_id: ChainID) -> int | None:
-        height = await self._proposervm.proposed_height(chain_id)
+        height = await self._latest(self._proposervm.proposed_height, chain_id, self._last_proposed)
         self._proposed.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
         return height
+
+    async def _latest(
+        self, fetch: Callable[[ChainID], Awaitable[T]], chain_id: ChainID, last: TtlCache[ChainID, T]
+    ) -> T:
+        """Return the reply of a node, or the last one if no node replies. Raises NodeUnavailable."""
+        try:
+            reply = await fetch(chain_id)
+        except NodeUnavailable as error:
+            cached = None if isinstance(error, NodesDisagree) else last.get(chain_id)
+            if cached is None:
+                raise
+            return cached.value
+        last.put(chain_id, reply, ttl_s=self._last_reply_s)
+        return reply

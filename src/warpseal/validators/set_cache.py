@@ -91,6 +91,12 @@ class SetCache:
             self._make_current(key)
         self._evict()
 
+    def discard(self, key: SetKey) -> None:
+        """Remove the set at (subnet, height), if it is cached."""
+        entry = self._ordinary.pop(key, None) or self._current.pop(key, None)
+        if entry is not None:
+            self._release(entry)
+
     def _acquire(self, parsed: ParsedValidatorSet) -> _Entry:
         digest = parsed.validators.digest
         entry = self._by_digest.get(digest)
@@ -112,11 +118,14 @@ class SetCache:
     def _evict(self) -> None:
         while self.held_bytes > self._max_bytes:
             _, entry = (self._ordinary or self._current).popitem(last=False)
-            entry.heights -= 1
-            self.held_bytes -= _ENTRY_BYTES
-            if not entry.heights:
-                del self._by_digest[entry.parsed.validators.digest]
-                self.held_bytes -= entry.size_bytes
+            self._release(entry)
+
+    def _release(self, entry: _Entry) -> None:
+        entry.heights -= 1
+        self.held_bytes -= _ENTRY_BYTES
+        if not entry.heights:
+            del self._by_digest[entry.parsed.validators.digest]
+            self.held_bytes -= entry.size_bytes
 
 
 class PublicKeyCache:

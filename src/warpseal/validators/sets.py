@@ -116,6 +116,10 @@ class ValidatorSets:
         parsed = await self._fetch_shared(key, is_chosen=True, origin=CallOrigin.CALLER)
         return self._store(key, parsed, is_current=False)
 
+    def forget(self, subnet_id: SubnetID, height: int) -> None:
+        """Fetch a set again at its next use: it was wrong."""
+        self._cache.discard((subnet_id, height))
+
     def newest_height(self, subnet_id: SubnetID) -> int | None:
         """Return the newest height of which a set of a subnet is known without a node; None if there is none."""
         return self._cache.newest_height(subnet_id)

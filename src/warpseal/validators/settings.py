@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from warpseal.runtime.settings import (
@@ -10,6 +11,7 @@ from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
     Group,
+    choice,
     integer,
     invalid_setting,
     list_of,
@@ -28,14 +30,23 @@ def subnet_id(value: Any, path: str) -> SubnetID:
         raise invalid_setting(path, f"not a subnet id: {error}") from error
 
 
+class SetSource(StrEnum):
+    """The source of validator sets. BOTH: the index, else the nodes; the other one is compared behind the request."""
+
+    NODE = "node"
+    BOTH = "both"
+    INDEX = "index"
+
+
 @dataclass(frozen=True, slots=True)
 class ValidatorSettings:
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
-    max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, like the Primary
-    Network. current_refresh_s: interval of reading the current validators of a tracked subnet; a result is served for
-    twice as long. forecast_ttl_s: for how long a forecast is served again. forecast_refresh_s: interval of the
-    forecasts of tracked subnets; forecast_stale_after_s: age at which one of them is dropped.
+    max_p_chain_lookback: blocks behind the proposed height. set_source: None if it is not set. tracked_subnet_ids:
+    tracked always, like the Primary Network. current_refresh_s: interval of reading the current validators of a tracked
+    subnet; a result is served for twice as long. forecast_ttl_s: for how long a forecast is served again.
+    forecast_refresh_s: interval of the forecasts of tracked subnets; forecast_stale_after_s: age at which one of them
+    is dropped.
     """
 
     tracked_subnet_ids: tuple[SubnetID, ...] = setting(
@@ -71,6 +82,14 @@ class ValidatorSettings:
         "oldest requested height, blocks behind the proposed one; negative: any",
         group=Group.NETWORK,
         is_reference=True,
+    )
+
+    set_source: SetSource | None = setting(
+        None,
+        "validator-sets",
+        choice(SetSource),
+        "source of validator sets: node, both or index; unset: both with an index of the P-Chain, else node",
+        group=Group.NETWORK,
     )
 
     height_poll_s: float = 2.0

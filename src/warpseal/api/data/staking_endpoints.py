@@ -226,13 +226,20 @@ async def _connectivity(
 ) -> Connectivity | None:
     """Return the connectivity of an active validator, as the node reports it.
 
-    Uptime and reachability are those that this daemon observed, once it observed them for a day.
+    Uptime and reachability are those that this daemon observed, once it observed them for a day. They are all that is
+    known of it while no node replies, since no block has them.
     """
     starts = [validation.start for validation in validations if isinstance(validation.state, ActiveState)]
     if not starts:
         return None
-    reported, source = await context.services.node.connectivity(node_id), context.services.uptime_source
+    source = context.services.uptime_source
     observed = None if source is None else await source.reach(node_id, min(starts))
+    try:
+        reported = await context.services.node.connectivity(node_id)
+    except NodeUnavailable:
+        if observed is None:
+            raise
+        return Connectivity(observed.uptime, observed.reachability)
     if observed is None:
         return reported
     return replace(reported, uptime=observed.uptime, reachability=observed.reachability)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from warpseal.peers.network import PeerNetwork
     from warpseal.store.values import StoreStatus
     from warpseal.usage.flusher import FlusherStatus
+    from warpseal.validators.set_comparison import SetComparison
 
 MIN_PEERS: Final = 1
 MAX_SILENCE_S: Final = 60.0
@@ -224,6 +225,11 @@ def indexer_check(
         return CheckOutcome(message, "; ".join(errors) or None)
 
     return HealthCheck("indexer", run, _GLOBAL, degraded=stops)
+
+
+def validator_sets_check(comparison: SetComparison) -> HealthCheck:
+    """Return the check that the index and the nodes list the same validators. Only people can decide who is right."""
+    return HealthCheck("validator-sets", degraded=lambda: (difference.text for difference in comparison.differences()))
 
 
 def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:

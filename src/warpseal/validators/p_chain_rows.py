@@ -1,0 +1,214 @@
+"""The P-Chain as the rows of the index have it, for lookups that no node answers.
+
+A row proves that something exists at the height of the index; a missing row proves nothing, since the index may lag.
+Balances of L1 validators follow from the fees that each block has accrued (ACP-77).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, SetL1ValidatorWeightTx
+from warpseal.chains.proposervm import inner_block
+from warpseal.index.details import decode_tx
+from warpseal.index.keys import P, block_key, from_column, partition_of, prefix_of
+from warpseal.index.raw_blocks import RecordKind, decompress
+from warpseal.index.read_session import ReadSession
+from warpseal.index.stakings import ACTIVE
+from warpseal.index.type_codes import ABORTED, PROPOSED, UNKNOWN, tx_number
+from warpseal.node.p_chain import (
+    CurrentValidation,
+    FoundTransaction,
+    L1ValidatorState,
+    Subnet,
+    TxStatus,
+    ValidationAt,
+)
+from warpseal.warp.ids import ChainID, NodeID, SubnetID, ValidationID
+
+T = TypeVar("T")
+
+_TIP: Final = "SELECT height, time, first_height, next_tx FROM chains WHERE chain = ? AND height >= 0"
+_VALIDATIONS: Final = (
+    "SELECT v.validation, v.node, v.subnet,"
+    " (SELECT min(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
+    " (SELECT max(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
+    " (SELECT max(2 * s.block + s.is_behind) FROM validation_stops s WHERE s.validation = v.validation)"
+    " FROM validations v WHERE v.{column} = ?"
+)
+_STAKES: Final = (
+    "SELECT t.tx_id, t.kind, s.node, s.start_s, s.end_s, s.weight, s.active_weight FROM stakings s"
+    " JOIN txs t ON t.key = s.tx WHERE s.state < 2 AND s.state = ? AND s.is_delegation = 0 AND s.subnet = ?"
+)
+_BLOCKS: Final = (
+    "SELECT first, body FROM raw_blocks WHERE chain = ? AND kind = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+)
+_decode_blocks: Final = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
+_CONVERSION: Final = tx_number(ConvertSubnetToL1Tx.__name__)
+_CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
+
+
+class ChainTip(NamedTuple):
+    """The last indexed block. is_complete: the index begins with the genesis. next_tx: the next key."""
+
+    height: int
+    time_s: int
+    is_complete: bool
+    next_tx: int
+
+
+class _L1Row(NamedTuple):
+    """An L1 validator at the tip; weight 0: it was removed."""
+
+    validation: int
+    node: int
+    subnet: int
+    start_s: int
+    weight: int
+    balance: int
+
+
+def read_rows(session: ReadSession, query: Callable[[PChainRows], T | None]) -> T | None:
+    """Return the result of a query; None also if no block is indexed."""
+    tips = session.rows(_TIP, P)
+    if not tips:
+        return None
+    height, time_s, first_height, next_tx = tips[0]
+    return query(PChainRows(session, ChainTip(height, time_s, not first_height, next_tx)))
+
+
+class PChainRows:
+    """The rows in one snapshot. Methods return None if the rows do not decide. tip: of the chain."""
+
+    def __init__(self, session: ReadSession, tip: ChainTip) -> None:
+        self.tip = tip
+        self._session = session
+
+    def subnet_of(self, chain_id: ChainID) -> SubnetID | None:
+        """Return the subnet that validates a chain."""
+        rows = self._by_id("SELECT subnet FROM blockchains WHERE chain = ?", chain_id)
+        self._session.load_ids(subnet for (subnet,) in rows)
+        return SubnetID(self._session.id_of(rows[0][0])) if rows else None
+
+    def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...] | None:
+        """Return the chains that a subnet validates."""
+        chains = [chain for (chain,) in self._by_id("SELECT chain FROM blockchains WHERE subnet = ?", subnet_id)]
+        self._session.load_ids(chains)
+        return tuple([ChainID(self._session.id_of(chain)) for chain in chains]) or None
+
+    def subnet(self, subnet_id: SubnetID) -> Subnet | None:
+        """Return the record of a subnet."""
+        text = (
+            "SELECT min(t.tx) FROM validations v JOIN validation_txs t ON t.validation = v.validation"
+            f" WHERE v.subnet = ? AND t.kind = {_CONVERSION}"
+        )
+        rows = self._by_id(text, subnet_id)
+        conversion = self._tx(rows[0][0]) if rows and rows[0][0] is not None else None
+        if conversion is not None:
+            unsigned = conversion.unsigned
+            assert isinstance(unsigned, ConvertSubnetToL1Tx)
+            return Subnet(subnet_id, unsigned.conversion_id, unsigned.manager_chain_id, unsigned.manager_address)
+        # Its id is the id of the transaction that created it. Without the genesis a conversion may be missing.
+        return Subnet(subnet_id) if self.tip.is_complete and self._tx_key(subnet_id) is not None else None
+
+    def current_validations(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...] | None:
+        """Return the validations of a subnet at the tip, if the index begins with the genesis."""
+        if not self.tip.is_complete:
+            return None
+        stakes = self._by_id(_STAKES, subnet_id, ACTIVE)
+        members = [row for row in self._l1_rows("subnet", subnet_id) if row.weight]
+        self._session.load_ids([*(row.node for row in members), *(row.validation for row in members)])
+        self._session.load_ids(row[2] for row in stakes)
+        id_of = self._session.id_of
+        of_stakes = [
+            CurrentValidation(
+                bytes(tx_id),
+                NodeID(id_of(node)),
+                from_column(weight),
+                start_s,
+                # The type of stakes that renew themselves has no number yet.
+                end_unix_s=None if kind == UNKNOWN else end_s,
+                delegated=from_column(delegated),
+            )
+            for tx_id, kind, node, start_s, end_s, weight, delegated in stakes
+        ]
+        of_l1 = [
+            CurrentValidation(id_of(row.validation), NodeID(id_of(row.node)), row.weight, row.start_s, row.balance)
+            for row in members
+        ]
+        return (*of_stakes, *of_l1) or None
+
+    def l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        """Return the state of a validation at the tip, if it ever existed."""
+        row = next(iter(self._l1_rows("validation", validation_id)), None)
+        if row is None:
+            return None
+        if not row.weight:
+            return ValidationAt(self.tip.height, None)
+        self._session.load_ids([row.subnet])
+        text = f"SELECT max(tx) FROM validation_txs WHERE validation = ? AND kind = {_CHANGE}"
+        key = self._session.rows(text, row.validation)[0][0]
+        nonce = 0
+        if key is not None:
+            change = self._tx(key)
+            if change is None or not isinstance(change.unsigned, SetL1ValidatorWeightTx):
+                return None
+            nonce = change.unsigned.change().nonce + 1
+        state = L1ValidatorState(SubnetID(self._session.id_of(row.subnet)), row.weight, nonce, row.balance)
+        return ValidationAt(self.tip.height, state)
+
+    def transaction(self, tx_id: bytes) -> FoundTransaction | None:
+        """Return a transaction."""
+        key = self._tx_key(tx_id)
+        tx = None if key is None else self._tx(key)
+        if tx is None:
+            return None
+        ((outcome, height),) = self._session.rows("SELECT outcome, height FROM txs WHERE key = ?", key)
+        status = {ABORTED: TxStatus.ABORTED, PROPOSED: TxStatus.PROCESSING}.get(outcome, TxStatus.COMMITTED)
+        return FoundTransaction(tx.raw, status, height)
+
+    def _l1_rows(self, column: str, raw_id: bytes) -> Iterable[_L1Row]:
+        """Return the L1 validators of a subnet, or one of them, as they are at the tip."""
+        rows = self._by_id(_VALIDATIONS.format(column=column), raw_id)
+        text = "SELECT key, time, height, detail FROM txs WHERE key IN {keys}"
+        txs = {row[0]: row for row in self._session.by_keys(text, {key for row in rows for key in row[3:5]})}
+        blocks = {block_key(P, height) for _, _, height, _ in txs.values()} | {block_key(P, self.tip.height)}
+        fees = dict(self._session.by_keys("SELECT key, fees FROM blocks WHERE key IN {keys}", blocks))
+        accrued = from_column(fees[block_key(P, self.tip.height)] or 0)
+        for validation, node, subnet, first, last, stop in rows:
+            _, _, height, detail = txs[last]
+            changes = {change[0]: change for change in decode_tx(bytes(detail)).l1}
+            _, weight, balance, _ = changes[validation]
+            block = block_key(P, height)
+            # A stop before the transactions of the block came before the change.
+            is_stopped = stop is not None and stop > 2 * block
+            left = balance - (accrued - from_column(fees[block] or 0))
+            present = max(0, left) if balance and not is_stopped else 0
+            yield _L1Row(validation, node, subnet, txs[first][1], weight, present)
+
+    def _tx_key(self, tx_id: bytes) -> int | None:
+        partitions = range(partition_of(self.tip.next_tx) + 1)
+        text = (
+            "SELECT t.key, t.tx_id FROM tx_ids i JOIN txs t ON t.key = i.tx"
+            " WHERE i.partition IN {keys} AND i.prefix = ?"
+        )
+        rows = self._session.by_keys(text, partitions, prefix_of(tx_id))
+        return next((key for key, other_id in rows if bytes(other_id) == tx_id), None)
+
+    def _tx(self, key: int) -> PSignedTx | None:
+        """Return a transaction from its block."""
+        ((tx_id, height),) = self._session.rows("SELECT tx_id, height FROM txs WHERE key = ?", key)
+        if height is None:
+            return None
+        ((first, body),) = self._session.rows(_BLOCKS, P, RecordKind.BLOCK, height)
+        block = parse_p_block(inner_block(_decode_blocks(decompress(bytes(body)))[height - first]))
+        return next((tx for tx in block.txs if tx.id == bytes(tx_id)), None)
+
+    def _by_id(self, text: str, raw_id: bytes, *values: int) -> Sequence[Any]:
+        """Return the rows of a statement whose last value is the key of an id; none if the index has no such id."""
+        key = self._session.keys_of([raw_id]).get(raw_id)
+        return () if key is None else self._session.rows(text, *values, key)

@@ -1,0 +1,166 @@
+"""Validator sets of a real index over a simulated network: nodes may stop, or lie, and nothing false is signed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.eventually import until
+from tests.indexer.indexed import indexing, only
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.integration.l1_daemon import attested_message
+from tests.integration.message_verifier import verify_signed_message
+from warpseal.chains.p_blocks import parse_p_genesis
+from warpseal.resources.chains import PrimaryChain
+from warpseal.simnet.network import SimulatedNetwork
+from warpseal.simnet.node_behaviours import parse_node_behaviour
+from warpseal.simnet.plan import L1Plan, Plan
+from warpseal.simnet.rpc import Outage, OutageKind
+from warpseal.warp.ids import SubnetID, id_text
+
+PLAN = Plan(validators=2, l1s=(L1Plan(validators=4, weights="4/3/2/1"),), messages=8, nodes=2)
+QUICK: dict[str, Any] = {
+    "validators": {
+        "height_poll_s": 0.05,
+        "height_stale_after_s": 1.0,
+        "current_refresh_s": 0.1,
+        "forecast_ttl_s": 0.0,
+    },
+    "l1": {"lookup_timeout_s": 2.0, "validity_ttl_s": 0.0},
+}
+DOWN = {"*": Outage(OutageKind.HTTP_500)}
+LIES = "foreign-sets+foreign-conversion"
+
+
+@dataclass(frozen=True)
+class IndexedNetwork:
+    """A simulated network, as the indexer reads it."""
+
+    network: SimulatedNetwork
+
+    @property
+    def url(self) -> str:
+        return self.network.node_uri
+
+    @property
+    def network_id(self) -> int:
+        return self.network.network_id
+
+
+@asynccontextmanager
+async def indexed_daemon(network: SimulatedNetwork, folder: Path, source: str) -> AsyncIterator[Daemon]:
+    """Run a daemon, and the indexer, until the index has all blocks of the network."""
+    nodes = [{"base-url": node.uri} for node in network.nodes]
+    subnet = id_text(l1_of(network))
+    keys = {"p-chain-api": nodes, "info-api": nodes, "tracked-subnet-ids": [subnet], "ready-subnets": [subnet]}
+    keys |= {"index-chains": ["p"], "validator-sets": source}
+    index_folder = folder / "data" / str(network.network_id)
+    index_folder.mkdir(parents=True)
+    genesis = parse_p_genesis(network.state.ledger.genesis)
+    settings = only(PrimaryChain.P)
+    async with (
+        run_daemon(build_config(network, folder, keys, **QUICK)) as daemon,
+        indexing(index_folder, IndexedNetwork(network), settings=settings, genesis=genesis),
+    ):
+        await until_indexed(daemon, network)
+        await daemon.until_ready()
+        yield daemon
+
+
+def l1_of(network: SimulatedNetwork) -> SubnetID:
+    return network.subnets[-1].subnet_id
+
+
+async def until_indexed(daemon: Daemon, network: SimulatedNetwork) -> None:
+    async def is_indexed() -> bool:
+        return (await daemon.metrics()).get('warpseal_index_height{chain="p-chain"}') == network.p_chain.height
+
+    await until(is_indexed)
+
+
+async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path) -> None:
+    async with run_network(PLAN) as network, indexed_daemon(network, tmp_path, "both") as daemon:
+        subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
+        await sign(daemon, network, next(messages))
+        assert (await forecast(daemon, subnet_id))["quorum"]["totalWeight"] == "10"
+        # The weight of the heaviest validator falls, so that the set at the new height is new.
+        heaviest = network.state.validations[subnet_id][0]
+        changed = network.p_chain.set_weight(heaviest.id, 2)
+        await until_indexed(daemon, network)
+        for node in network.nodes:
+            node.rpc.outages = dict(DOWN)
+
+        async def is_at_tip() -> bool:
+            height: str = (await daemon.get("/status.json")).body["proposedHeight"]
+            return height == str(network.p_chain.height)
+
+        await until(is_at_tip)
+        assert await sign(daemon, network, next(messages)) == network.p_chain.height
+        # Balances, weights and validations come from rows.
+        assert (await forecast(daemon, subnet_id))["quorum"]["totalWeight"] == "8"
+        chain_id = network.state.chains_of(subnet_id)[0]
+        call = {"jsonrpc": "2.0", "id": 1, "method": "validators.getCurrentValidators", "params": {"nodeIDs": []}}
+        async with daemon.session.post(f"{daemon.api_url}/ext/bc/{id_text(chain_id)}/validators", json=call) as listed:
+            validators = (await listed.json())["result"]["validators"]
+        assert sorted(validator["weight"] for validator in validators) == [1, 2, 2, 3]
+        assert all(validator["isActive"] for validator in validators)
+        # The message of the last transaction: its subnet, its manager and its validity are in the index.
+        reply = await daemon.l1_message(changed)
+        assert reply.status == 201, reply.body
+        assert "X-Warpseal-Unchecked" not in reply.headers
+        raw = attested_message(changed).unsigned.raw
+        verify_signed_message(network, reply.signed, raw, subnet_id, 67, network.p_chain.height)
+
+
+async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path: Path) -> None:
+    for source in ("both", "index"):
+        folder = tmp_path / source
+        folder.mkdir()
+        async with run_network(PLAN) as network, indexed_daemon(network, folder, source) as daemon:
+            subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
+            for node in network.nodes:
+                node.behaviour = parse_node_behaviour(LIES)
+            network.p_chain.set_weight(network.state.validations[subnet_id][0].id, 2)
+            await until_indexed(daemon, network)
+            height = network.p_chain.height
+            first = next(messages)
+            if source == "index":
+                await sign(daemon, network, first, height)
+                assert network.calls["platform.getValidatorsAt"] == 0
+                continue
+            # The set of the index is used at once; the difference stops signing for the subnet.
+            reply = await daemon.aggregate(first)
+            if reply.status == 200:
+                verify_signed_message(network, reply.signed, first.unsigned.raw, subnet_id, 67, height)
+
+            async def is_stopped(message: Any = first) -> bool:
+                reply = await daemon.aggregate(message)
+                return (reply.status, reply.body.get("code")) == (403, "validator_sets_differ")
+
+            await until(is_stopped)
+            for node in network.nodes:
+                node.behaviour = parse_node_behaviour("")
+            # Only a person ends it.
+            assert await is_stopped(next(messages))
+            text = f"the index and the nodes list other validators of subnet {id_text(subnet_id)}"
+            degraded = (await daemon.get("/status.json")).body["degraded"]
+            assert any(text in sentence for sentence in degraded)
+            name = 'warpseal_validator_set_comparisons_total{result="different"}'
+            assert (await daemon.metrics())[name] > 0
+
+
+async def forecast(daemon: Daemon, subnet_id: SubnetID) -> Any:
+    reply = await daemon.get(f"/v1/networks/fuji/subnets/{id_text(subnet_id)}/forecast")
+    assert reply.status == 200, reply.body
+    return reply.body
+
+
+async def sign(daemon: Daemon, network: SimulatedNetwork, message: Any, height: int | None = None) -> int:
+    """Assert that a message is signed by the quorum at a height, by default at the tip; return the height."""
+    at = network.p_chain.height if height is None else height
+    reply = await daemon.aggregate(message)
+    verify_signed_message(network, reply.signed, message.unsigned.raw, l1_of(network), 67, at)
+    return at
