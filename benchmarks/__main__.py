@@ -38,7 +38,7 @@ NAMES = (
     "event_listeners",
     "traces",
     *("evm_index_run", "evm_index_store", "evm_index_beside", "evm_index_idle", "evm_index_documents"),
-    *("evm_index_holders", "evm_index_proof"),
+    *("evm_index_holders", "evm_index_proof", "index_databases"),
 )
 
 

@@ -37,6 +37,7 @@ from warpseal.ledger.x_chain import apply_x_block
 from warpseal.resources.base import UNSET
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import PageRequest, TransactionQuery
+from warpseal.store.access import read_snapshot
 from warpseal.warp.ids import P_CHAIN, id_text
 
 NETWORK = made_up_params()
@@ -127,8 +128,8 @@ def killed_while_writing(url: str) -> None:
     process.stdout.close()
 
 
-async def test_an_index_whose_writer_was_killed_continues(tmp_path: Path) -> None:
-    url, whole = f"sqlite:///{tmp_path}/index.db", f"sqlite:///{tmp_path}/whole.db"
+async def test_an_index_whose_writer_was_killed_continues(any_index_url: str, tmp_path: Path) -> None:
+    url, whole = any_index_url, f"sqlite:///{tmp_path}/whole.db"
     history: list[Record] = [record for record, _ in made_up_history(3, 220)]
     killed_while_writing(url)
     with open_writer(url, NETWORK) as writer:
@@ -137,7 +138,7 @@ async def test_an_index_whose_writer_was_killed_continues(tmp_path: Path) -> Non
         assert 60 <= place.height < 220
         writer.write(history[place.height + 1 :])
     engine = reading_index(index_url(small_settings(url), None), small_settings(url))
-    with engine.connect() as connection:
+    with engine.connect() as connection, read_snapshot(connection):
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     write_all(whole, NETWORK, history)

@@ -218,7 +218,9 @@ def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers, NFT\n"
-        "holdings, created contracts or blocks. All rows are of one moment; the indexer may run meanwhile."
+        "holdings, created contracts, blocks, or with `holders` ERC-20 balances after the blocks that changed them.\n"
+        "All rows are of one moment; the indexer may run meanwhile. docs/evm-index.md lists the fields and the SQL by\n"
+        "which a column store (ClickHouse) reads them."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS)

@@ -77,7 +77,10 @@ COMMANDS = {
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
-    ("index", "export"): ("index.EXPORT", "write NFT transfers, holdings, contracts or blocks of an EVM chain"),
+    ("index", "export"): (
+        "index.EXPORT",
+        "write NFT transfers, holdings, contracts, blocks or balances of an EVM chain",
+    ),
     ("icm", "show"): ("icm.SHOW", "show the life of an ICM message, what hinders it, and what to do"),
     ("icm", "list"): ("icm.LIST", "list ICM messages of the indexed EVM chains, or those that are stuck"),
     ("usage",): ("usage.USAGE", "show the usage of the forwarded RPC routes, by method, path, client"),

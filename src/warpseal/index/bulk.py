@@ -44,8 +44,10 @@ def insert_new(connection: Connection, table: Table, rows: Sequence[Row]) -> Non
     """Add rows; existing rows with an equal key stay."""
     if not rows:
         return
-    text = _insert_text(table) + " ON CONFLICT DO NOTHING"
-    connection.exec_driver_sql(marked(text) if connection.dialect.name == POSTGRESQL else text, list(rows))
+    if connection.dialect.name == POSTGRESQL:
+        connection.exec_driver_sql(f"{_arrays_text(table)} ON CONFLICT DO NOTHING", _arrays(rows))
+    else:
+        connection.exec_driver_sql(f"{_insert_text(table)} ON CONFLICT DO NOTHING", list(rows))
 
 
 def replace(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
@@ -67,7 +69,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
     if not rows:
         return
     if connection.dialect.name == POSTGRESQL:
-        connection.exec_driver_sql(_upsert_text(table), tuple(map(list, zip(*rows, strict=True))))
+        connection.exec_driver_sql(_upsert_text(table), _arrays(rows))
     else:
         connection.exec_driver_sql(_insert_text(table).replace("INSERT", "INSERT OR REPLACE", 1), list(rows))
 
@@ -82,7 +84,7 @@ def delete_pairs(connection: Connection, table: Table, pairs: Sequence[tuple[int
             f"DELETE FROM {table.name} AS t USING unnest({_array_marks((first, second))}) AS gone(a, b)"
             f" WHERE t.{first.name} = gone.a AND t.{second.name} = gone.b"
         )
-        connection.exec_driver_sql(text, tuple(map(list, zip(*pairs, strict=True))))
+        connection.exec_driver_sql(text, _arrays(pairs))
     else:
         text = f"DELETE FROM {table.name} WHERE {first.name} = ? AND {second.name} = ?"
         connection.exec_driver_sql(text, list(pairs))
@@ -94,8 +96,7 @@ def fetch_by_pairs(connection: Connection, text: str, pairs: Iterable[tuple[int,
     for start in range(0, len(listed), _BATCH_ROWS):
         part = listed[start : start + _BATCH_ROWS]
         if connection.dialect.name == POSTGRESQL:
-            columns = tuple(map(list, zip(*part, strict=True)))
-            yield from connection.exec_driver_sql(text.replace("{pairs}", _PAIRS), columns).fetchall()
+            yield from connection.exec_driver_sql(text.replace("{pairs}", _PAIRS), _arrays(part)).fetchall()
         else:
             yield from connection.exec_driver_sql(sqlite_pairs_text(text), (json.dumps(part),)).fetchall()
 
@@ -127,7 +128,7 @@ def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) ->
     """
     listed = list(keys)
     if connection.dialect.name == POSTGRESQL:
-        return fetch(connection, text.replace("IN {keys}", "= ANY(?::bigint[])"), listed, *values)
+        return fetch(connection, text.replace("IN {keys}", "= ANY(?::bigint[])"), _array(listed), *values)
     return fetch(connection, sqlite_text(text), json.dumps(listed), *values)
 
 
@@ -173,8 +174,25 @@ def _upsert_text(table: Table) -> str:
     keys = ", ".join(f'"{column.name}"' for column in table.primary_key)
     values = ", ".join(f'"{column.name}" = excluded."{column.name}"' for column in table.c if not column.primary_key)
     action = f"UPDATE SET {values}" if values else "NOTHING"
-    rows = f"SELECT * FROM unnest({_array_marks(table.c)})"
-    return f"INSERT INTO {table.name} ({_names(table)}) {rows} ON CONFLICT ({keys}) DO {action}"
+    return f"{_arrays_text(table)} ON CONFLICT ({keys}) DO {action}"
+
+
+@cache
+def _arrays_text(table: Table) -> str:
+    return f"INSERT INTO {table.name} ({_names(table)}) SELECT * FROM unnest({_array_marks(table.c)})"
+
+
+def _arrays(rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
+    """Return an array for each column."""
+    return tuple(map(_array, zip(*rows, strict=True)))
+
+
+def _array(values: Iterable[Any]) -> str:
+    """Return the text of an array of numbers or bytes. psycopg would write a list by itself, item by item in Python."""
+    texts = [
+        str(item) if isinstance(item, int) else "NULL" if item is None else f'"\\\\x{item.hex()}"' for item in values
+    ]
+    return f"{{{','.join(texts)}}}"
 
 
 def _array_marks(columns: Iterable[Column[Any]]) -> str:

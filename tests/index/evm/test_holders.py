@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -12,16 +14,19 @@ import pytest
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
-from warpseal.index.evm import balances, holder_consistency, holder_queries, holders
+from warpseal.index.evm import balances, export, holder_consistency, holder_queries, holders
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index
+from warpseal.index.evm.export import ExportSubject
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
+from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import ErcType, Holder, HolderQuery
 from warpseal.resources.queries import PageRequest, TimeRange
-from warpseal.store.access import read_snapshot
+from warpseal.resources.text import account_text
+from warpseal.store.access import open_read_only, read_snapshot
 
 TOKENS = (address(70), address(71), address(72))
 WITH_HOLDERS = EvmChainIdentity(CHAIN_ID, IDENTITY.evm_chain_id, IDENTITY.genesis_hash, has_holders=True)
@@ -486,3 +491,28 @@ def test_sampled_balances_are_those_of_the_model(url: str) -> None:
             newest = holder_consistency.changes_of_balance(connection, balance, 2)
             assert list(newest.items()) == list(changes.items())[:2]
     engine.dispose()
+
+
+def test_an_export_has_every_change_of_a_balance_in_the_order_of_partitions(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_ROWS_PER_READ", 4)
+    filler, history, model = IndexFiller(url), Blocks(2).take(50), Model()
+    for place in range(0, 50, 10):
+        filler.write(history[place : place + 10])
+    for block in history:
+        model.add(block)
+    changes = [
+        (str(number), model.times[number], account_text(contract), account_text(holder), str(balance))
+        for (contract, holder), balances_after in model.balances.items()
+        for (_, before), (number, balance) in pairwise([(-1, 0), *balances_after])
+        if balance != before
+    ]
+    with open_read_only(index_url(url)) as connection, read_snapshot(connection):
+        rows = [tuple(row.values()) for row in export.export_rows(ReadSession(connection), ExportSubject.BALANCES)]
+        (firsts,) = zip(
+            *connection.exec_driver_sql("SELECT first FROM balance_partitions ORDER BY number"), strict=True
+        )
+    assert sorted(rows) == sorted(changes)
+    partitions = [bisect(firsts, int(row[0])) for row in rows]
+    assert (partitions == sorted(partitions), len(set(partitions)) > 5) == (True, True)

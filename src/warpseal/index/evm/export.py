@@ -1,4 +1,4 @@
-"""Export of an EVM chain's index, row by row in the order of the chain: NFT transfers, holdings, contracts, blocks."""
+"""Export of an EVM chain's index, row by row: NFT transfers, holdings, contracts, blocks, ERC-20 balances."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ _BLOCKS: Final = (
     "SELECT number, hash, time, tx_count, gas_used, gas_limit, base_fee, fees_spent FROM blocks"
     " WHERE number > ? ORDER BY number LIMIT ?"
 )
+# By partitions, which follow the chain; the rows of one are sorted by their keys.
+_BALANCES: Final = (
+    "SELECT n.partition, n.asset, n.holder, n.block, b.time, n.balance FROM balances n"
+    " JOIN blocks b ON b.number = n.block WHERE (n.partition, n.asset, n.holder, n.block) > (?, ?, ?, ?)"
+    " ORDER BY n.partition, n.asset, n.holder, n.block LIMIT ?"
+)
 
 
 class ExportSubject(StrEnum):
@@ -56,6 +62,7 @@ class ExportSubject(StrEnum):
     HOLDINGS = "holdings"
     CONTRACTS = "contracts"
     BLOCKS = "blocks"
+    BALANCES = "balances"
 
 
 def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
@@ -125,6 +132,18 @@ def _read_blocks(_: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
         }
 
 
+def _read_balances(session: ReadSession, rows: Sequence[Any]) -> Iterator[Row]:
+    addresses = _addresses(session, {key for _, asset, holder, *_ in rows for key in (asset, holder)})
+    for _, asset, holder, block, time, balance in rows:
+        yield {
+            "blockNumber": str(block),
+            "blockTimestamp": time,
+            "contractAddress": addresses[asset],
+            "ownerAddress": addresses[holder],
+            "balance": str(unpack(balance)),
+        }
+
+
 _SUBJECTS: Final[
     Mapping[ExportSubject, tuple[str, tuple[int, ...], int, Callable[[ReadSession, Sequence[Any]], Iterator[Row]]]]
 ] = {
@@ -132,6 +151,7 @@ _SUBJECTS: Final[
     ExportSubject.HOLDINGS: (_HOLDINGS, (-1, -1), 2, _read_holdings),
     ExportSubject.CONTRACTS: (_CONTRACTS, (-1, -1), 2, _read_contracts),
     ExportSubject.BLOCKS: (_BLOCKS, (-1,), 1, _read_blocks),
+    ExportSubject.BALANCES: (_BALANCES, (-1, -1, -1, -1), 4, _read_balances),
 }
 """The statement of each subject, the position before its first row, the columns of a position, and its reader."""
 
