@@ -165,7 +165,8 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
     method: str, reply: Any, failure: str
 ) -> None:
     elsewhere = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
-    for nodes in ((ChainNode({method: reply}),), (elsewhere, ChainNode({method: reply}))):
+
+    async def check(*nodes: RecordedNode) -> None:
         async with destinations_over(*nodes) as lookup:
             with pytest.raises(DestinationUnavailable) as error:
                 await lookup.destinations.resolve(L1_CHAIN)
@@ -173,6 +174,8 @@ async def test_the_nodes_of_a_destination_that_fail_are_named_and_no_setting(
         text = f"its nodes did not answer: no usable answer for {method} (node {position}: {failure})"
         assert str(error.value) == f"destination {id_text(L1_CHAIN)}: {text}"
         assert error.value.detail["nodes"] == (NodeAttempt(position, PublicFailure(failure)),)
+
+    await asyncio.gather(check(ChainNode({method: reply})), check(elsewhere, ChainNode({method: reply})))
 
 
 async def test_a_hanging_node_is_skipped_although_no_caller_waits_for_its_timeout() -> None:

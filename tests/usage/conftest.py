@@ -1,10 +1,11 @@
-"""Gives the tests of usage either kind of metrics database."""
+"""Gives the tests of usage either kind of metrics database, and threads that do not pause."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.store.postgres import postgres_server, postgres_url
+from warpseal.runtime.throttle import Throttle
 
 __all__ = ["any_metrics_url", "postgres_server", "postgres_url"]
 
@@ -16,3 +17,9 @@ def any_metrics_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/metrics.db"
     url: str = request.getfixturevalue("postgres_url")
     return url
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the threads compute without their pauses for the event loop, which has nothing else to do here."""
+    monkeypatch.setattr(Throttle, "_pause", lambda _: None)

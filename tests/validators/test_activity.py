@@ -88,6 +88,18 @@ async def test_rounds_in_quick_succession_share_a_reply() -> None:
         assert services.node.calls[METHOD] == 1
 
 
+async def test_no_refresh_outlives_the_close() -> None:
+    def refreshes() -> list[str]:
+        return [text for text in map(repr, asyncio.all_tasks()) if "L1Activity._refresh" in text]
+
+    async with started_services(activity_refresh_s=60.0) as services:
+        with services.activity.watch(L1):
+            await services.activity.ready(L1)
+        assert refreshes()
+        services.activity.close()
+        await until(lambda: not refreshes())
+
+
 async def test_the_reply_after_the_end_of_a_round_serves_the_next_round() -> None:
     is_over = asyncio.Event()
 

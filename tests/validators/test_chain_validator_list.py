@@ -144,7 +144,7 @@ async def test_neither_the_primary_network_nor_an_unknown_chain_is_listed(chain_
 
 async def test_an_unresolved_chain_may_be_served_and_the_error_says_why() -> None:
     async with started_services() as services:
-        services.node.replies["platform.validatedBy"] = web.Response(status=503)
+        services.node.replies["platform.validatedBy"] = lambda _: web.Response(status=503)
         listed = chain(services, L1_CHAIN, FakePeerUptimes())
         assert await listed.are_served()
         with pytest.raises(NodeUnavailable):
@@ -165,7 +165,7 @@ async def test_an_unrelated_refusal_counts_as_an_unavailable_node() -> None:
 
 async def test_a_failure_of_the_p_chain_is_an_error() -> None:
     async with started_services() as services:
-        services.node.replies[METHOD] = web.Response(status=503)
+        services.node.replies[METHOD] = lambda _: web.Response(status=503)
         with pytest.raises(CallRefused, match=f"failed to get current validator set: no usable answer for {METHOD}"):
             await chain(services, L1_CHAIN, FakePeerUptimes()).current([])
 

@@ -56,7 +56,7 @@ async def test_the_last_response_is_used_for_a_minute_while_no_node_answers() ->
     async with started_services() as services:
         current = of(services)
         await current.of(L1)
-        services.node.replies[METHOD] = web.Response(status=503)
+        services.node.replies[METHOD] = lambda _: web.Response(status=503)
         services.clock.now += STALE_S - 1
         assert len(await current.of(L1)) == 4
         services.clock.now += 2

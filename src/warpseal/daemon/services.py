@@ -217,15 +217,17 @@ async def build_services(
         uptime = UptimeRecorder(network, store.observed, identity.identity.node_id, config.uptime)
         current = CurrentValidations(platform, uptime.watch, ttl_s=2 * settings.current_refresh_s)
         subnet_tracker = SubnetTracker(heights, sets, platform, upstream.info, network, settings)
+        activity = L1Activity(
+            platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
+        )
+        stack.callback(activity.close)
         aggregation_deps = AggregationDeps(
             peers=network,
             heights=heights,
             sets=sets,
             chains=chains,
             is_epoch_height=epochs.any_at,
-            activity=L1Activity(
-                platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
-            ),
+            activity=activity,
             track=subnet_tracker.track,
             metrics=metrics,
             archive=store.archive,

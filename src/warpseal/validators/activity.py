@@ -79,6 +79,12 @@ class L1Activity:
             watch.watchers -= 1
             self._evict()
 
+    def close(self) -> None:
+        """End all refreshes, when no more rounds begin: they wait for the next one, and nobody else ends them."""
+        for watch in self._watches.values():
+            if watch.task is not None:
+                watch.task.cancel()
+
     def inactive(self, subnet_id: SubnetID) -> frozenset[NodeID]:
         """Return the nodes known to be inactive or nearly drained; empty before the first reply."""
         watch = self._watches.get(subnet_id)

@@ -185,7 +185,7 @@ async def test_requests_do_not_wait_for_a_node_that_never_answered() -> None:
 async def test_an_error_about_an_unavailable_p_chain_contains_no_address() -> None:
     async with ours() as api:
         assert await api.listed() == BY_ID
-        api.p_chain.replies[P_METHOD] = web.Response(status=503)
+        api.p_chain.replies[P_METHOD] = lambda _: web.Response(status=503)
         api.clock.now += 30
         assert await api.listed() == BY_ID, "as of a moment ago"
         api.clock.now += 60

@@ -94,7 +94,7 @@ async def test_routes_have_all_names_of_their_chains_from_the_start(tmp_path: Pa
 
 async def test_health_misses_no_chain_that_no_node_has_served(tmp_path: Path) -> None:
     node = GatewayNode(absent=("/ext/bc/X", "/ext/bc/C/rpc"))
-    async with serve_nodes(node), gateway_daemon(tmp_path, node.url) as daemon:
+    async with serve_nodes(node), gateway_daemon(tmp_path, node.url, health_check_frequency="1s") as daemon:
 
         async def states() -> dict[str, tuple[str | None, int]]:
             rows = (await daemon.get("/status.json")).body["chains"]
