@@ -97,6 +97,12 @@ class ReadSession:
             self._cache.clear()
             self._cache.epoch = epoch
 
+    def forget(self) -> None:
+        """Forget what was loaded: a long read would hold the ids of all rows. The cache keeps a bounded number."""
+        self._ids.clear()
+        self._assets.clear()
+        self._cache.clear(MAX_CACHED)
+
     def rows(self, text: str, *values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
         rows: Sequence[Any] = self._driver.execute(marked(text) if self.is_postgresql else text, values).fetchall()

@@ -14,6 +14,7 @@ import pytest
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine, open_index, small_settings
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
+from warpseal.index import read_session
 from warpseal.index.evm import balances, export, holder_consistency, holder_queries, holders
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index
@@ -22,7 +23,7 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, EvmChainIdentity, HolderPage
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.index.read_session import ReadSession
+from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.resources.evm import ErcType, Holder, HolderQuery
 from warpseal.resources.queries import PageRequest, TimeRange
 from warpseal.resources.text import account_text
@@ -493,10 +494,11 @@ def test_sampled_balances_are_those_of_the_model(url: str) -> None:
     engine.dispose()
 
 
-def test_an_export_has_every_change_of_a_balance_in_the_order_of_partitions(
+def test_an_export_has_every_change_of_a_balance_and_holds_few_addresses(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "_ROWS_PER_READ", 4)
+    monkeypatch.setattr(export, "_ROWS_PER_READ", 2)
+    monkeypatch.setattr(read_session, "MAX_CACHED", 2)
     filler, history, model = IndexFiller(url), Blocks(2).take(50), Model()
     for place in range(0, 50, 10):
         filler.write(history[place : place + 10])
@@ -508,8 +510,13 @@ def test_an_export_has_every_change_of_a_balance_in_the_order_of_partitions(
         for (_, before), (number, balance) in pairwise([(-1, 0), *balances_after])
         if balance != before
     ]
+    cache = ReadCache()
     with open_read_only(index_url(url)) as connection, read_snapshot(connection):
-        rows = [tuple(row.values()) for row in export.export_rows(ReadSession(connection), ExportSubject.BALANCES)]
+        session, rows = ReadSession(connection, cache), []
+        for row in export.export_rows(session, ExportSubject.BALANCES):
+            rows.append(tuple(row.values()))
+            # Two that are cached, and those of two rows; there are twelve.
+            assert max(len(cache.ids), len(session._ids)) <= 2 + 2 * 2
         (firsts,) = zip(
             *connection.exec_driver_sql("SELECT first FROM balance_partitions ORDER BY number"), strict=True
         )

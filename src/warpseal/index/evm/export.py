@@ -71,6 +71,7 @@ def export_rows(session: ReadSession, subject: ExportSubject) -> Iterator[Row]:
     position: tuple[int, ...] = first
     while rows := session.rows(text, *position, _ROWS_PER_READ):
         yield from read(session, rows)
+        session.forget()
         position = tuple(rows[-1][:keys])
 
 
