@@ -63,14 +63,14 @@ async def log_client(*nodes: Node, dead: tuple[str, ...] = (), timeout_s: float 
 async def test_logs_of_the_c_chain_after_acp_194_are_read_although_the_blooms_of_its_blocks_lack_them() -> None:
     chain = recorded_chain("helicon", "c-chain")
     logs = [log for receipts in chain.receipts for receipt in json.loads(receipts) for log in receipt["logs"]]
-    sent = [log for log in logs if log["topics"][0] == "0x" + SEND_WARP_MESSAGE.hex()]
+    sends = [log for log in logs if log["topics"][0] == "0x" + SEND_WARP_MESSAGE.hex()]
     empty = {height for height, header in enumerate(chain.headers) if not int(json.loads(header)["logsBloom"], 16)}
-    assert {int(log["blockNumber"], 16) for log in sent} & empty
-    replies = {"eth_getLogs": sent, "eth_getBlockByNumber": json.loads(chain.headers[0])}
+    assert {int(log["blockNumber"], 16) for log in sends} & empty
+    replies = {"eth_getLogs": sends, "eth_getBlockByNumber": json.loads(chain.headers[0])}
     async with log_client(node_with(**replies)) as client:
         read = await client.logs(LogFilter(0, chain.tip, WARP_PRECOMPILE, (SEND_WARP_MESSAGE,)))
     assert [(log.block, "0x" + log.data.hex()) for log in read] == [
-        (int(log["blockNumber"], 16), log["data"]) for log in sent
+        (int(log["blockNumber"], 16), log["data"]) for log in sends
     ]
 
 
