@@ -55,10 +55,7 @@ async def run_daemons(
         node = await stack.enter_async_context(anvil())
         network = await stack.enter_async_context(recorded_network(RECORDING))
         configs = [
-            build_config(
-                network, folder / name, keys_of(network, node, **keys), usage={"flush_s": 0.5, **(usage or {})}
-            )
-            for name in names
+            build_config(network, folder / name, keys_of(network, node, **keys), usage=usage or {}) for name in names
         ]
         yield [await stack.enter_async_context(run_daemon(config)) for config in configs]
 
