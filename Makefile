@@ -37,9 +37,9 @@ imports: $(STAMP)
 # Without compiled files each process compiles all tests, 9 s of CPU time, and each daemon the changed program.
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(STAMP) $(ANVIL) $(CLIENTS) $(SOLIDITY) $(HELM)
-	@# In a fresh clone one process compiles the tests, else each of the four would.
+	@# In a fresh clone one process compiles the tests, else each of the five would.
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq $(T) > /dev/null
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(T)
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder $(T)
 
 # The tests that differ most between versions of Python, on another one than `make test` usually has.
 other: $(STAMP)

@@ -80,7 +80,7 @@ class L1Activity:
             self._evict()
 
     def close(self) -> None:
-        """End all refreshes, when no more rounds begin: they wait for the next one, and nobody else ends them."""
+        """End all refreshes, which would wait for another round; call it when no more rounds begin."""
         for watch in self._watches.values():
             if watch.task is not None:
                 watch.task.cancel()

@@ -47,7 +47,7 @@ class Lag:
         self._loop = asyncio.get_running_loop()
 
     async def measure(self, start_event: Event | None = None, rest_s: float = 0.0) -> None:
-        """Measure until cancelled. rest_s: of the loop between two measured turns; what it does then counts."""
+        """Measure until cancelled. rest_s: between two turns that are measured; what the loop does then counts."""
         before = time.process_time()
         if start_event is not None:
             start_event.set()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from operator import itemgetter
 from typing import Any
 
@@ -64,7 +63,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     steps, yield_cubic = Steps(), fee_curve._cubic
 
     def count_terms(config: L1FeeConfig, excess: int) -> int:
-        steps.total += len(list(series_terms(config, excess)))
+        steps.total += number_of_terms(config, excess)
         return scaled_l1_fee_price(config, excess)
 
     def count_seconds(points: list[int], step: int) -> Iterator[int]:
@@ -76,15 +75,15 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return steps
 
 
-def series_terms(config: L1FeeConfig, excess: int) -> Iterator[int]:
-    """Yield the terms of min_price * e^(excess / K) that count, as nodes sum them."""
-    term, total = config.min_price * config.excess_conversion, 0
-    for index in count(1):
-        if not term or total >= config.excess_conversion * (2**64 - 1):
-            return
-        yield term
+def number_of_terms(config: L1FeeConfig, excess: int) -> int:
+    """Return how many terms of min_price * e^(excess / K) count, as nodes sum them."""
+    number, total, term = 0, 0, config.min_price * config.excess_conversion
+    most = config.excess_conversion * (2**64 - 1)
+    while term and total < most:
+        number += 1
         total += term
-        term = term * excess // config.excess_conversion // index
+        term = term * excess // config.excess_conversion // number
+    return number
 
 
 @asynccontextmanager

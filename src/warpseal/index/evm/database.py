@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from warpseal.errors import StartupError
 from warpseal.index.database import translate_errors, writing_index
-from warpseal.index.evm.schema import create_all_tables
+from warpseal.index.evm.schema import create_first_tables
 from warpseal.index.settings import EVM_INDEX, IndexSettings
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
@@ -24,7 +24,7 @@ from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004", create_all_tables)
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004", create_first_tables)
 
 # Half as many reads of pages as with 4 KiB, if few of them stay in memory.
 _PAGE_BYTES: Final = 8_192

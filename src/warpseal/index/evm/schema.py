@@ -282,6 +282,13 @@ def create_derived_tables(connection: Connection) -> None:
     _create(connection, DERIVED, DERIVED_VIEWS)
 
 
+def create_first_tables(connection: Connection) -> None:
+    """Create all tables in an empty database: it has none that would have to be looked for."""
+    for tables, views in ((STORED, STORED_VIEWS), (DERIVED, DERIVED_VIEWS)):
+        tables.create_all(connection, checkfirst=False)
+        _create_views(connection, views)
+
+
 def create_all_tables(connection: Connection) -> None:
     """Create all tables, empty; existing ones are dropped."""
     _create(connection, STORED, STORED_VIEWS)
@@ -293,5 +300,9 @@ def _create(connection: Connection, tables: MetaData, views: Mapping[str, str]) 
         connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
     tables.drop_all(connection)
     tables.create_all(connection)
+    _create_views(connection, views)
+
+
+def _create_views(connection: Connection, views: Mapping[str, str]) -> None:
     for name, query in views.items():
         connection.execute(text(f"CREATE VIEW {name} AS {query}"))
