@@ -217,7 +217,8 @@ def test_a_write_after_another_process_wrote_fails_once(any_index_url: str) -> N
 
 @pytest.mark.parametrize("order", list(SortOrder))
 async def test_pages_are_stable_while_blocks_arrive(tmp_path: Path, order: SortOrder) -> None:
-    url, history = f"sqlite:///{tmp_path}/index.db", records()
+    # A history in which no later block proposes the same AdvanceTimeTx again.
+    url, history = f"sqlite:///{tmp_path}/index.db", records(7)
     query = TransactionQuery(PrimaryChain.P, order=order)
     with open_writer(url, NETWORK) as writer:
         writer.write(history[:100])
