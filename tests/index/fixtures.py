@@ -18,10 +18,12 @@ from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.index import Index
 from warpseal.index.raw_blocks import encode_c_block
+from warpseal.index.read_session import ReadSession
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import create_row_tables
 from warpseal.index.settings import IndexSettings
+from warpseal.index.validator_sets import read_all_members, read_heights
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
 from warpseal.ledger.checkpoint import encode_checkpoint
@@ -181,6 +183,16 @@ def utxos_of(tx: Any) -> tuple[Any, ...]:
     return (*tx.consumed_utxos, *tx.emitted_utxos)
 
 
+def _read_sets(session: ReadSession) -> Any:
+    """Return the snapshots of validator sets, and all sets after each tenth block."""
+    snapshots = session.rows("SELECT subnet, height FROM set_snapshots ORDER BY number")
+    session.load_ids(subnet for subnet, _ in snapshots)
+    heights = read_heights(session)
+    assert heights is not None
+    sets = [read_all_members(session, height) for height in range(0, heights.newest + 1, 10)]
+    return sorted((session.id_of(subnet), height) for subnet, height in snapshots), sets
+
+
 async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
     """Return all results of an index to queries without filters, and to some by owner and node."""
     async with open_index(url, network) as index:
@@ -193,6 +205,7 @@ async def read_everything(url: str, network: Parameters) -> dict[str, Any]:
             owners = sorted({owner for tx in txs for utxo in utxos_of(tx) for owner in utxo.addresses})
             by_owner = [TransactionQuery(chain, addresses=(Address(parse_address(owner)[1]),)) for owner in owners[:8]]
             results[f"{chain} by owner"] = [await all_pages(index.transactions, query, 100) for query in by_owner]
+        results["sets"] = await index._reader.read(_read_sets)
         for node_id in sorted(nodes):
             results[node_id.hex()] = await all_pages(index.validations, ValidationQuery(node_id), 100)
         if nodes:

@@ -31,7 +31,7 @@ _CHANGE_COUNTS: Final = (
 class _Set(Struct):
     """The set of a subnet. numbers: number and key of each node's member. weights: as columns hold them, by number.
 
-    changes: the number of changes since its last snapshot; None before the first one.
+    changes: the number of rows since its last snapshot; None before the first one.
     """
 
     numbers: dict[NodeID, tuple[int, bytes | None]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class ValidatorSetWriter:
     def _write_member(self, batch: IndexBatch, place: tuple[int, int], members: _Set, change: SetChange) -> None:
         number, key = members.numbers.get(change.node_id, (None, None))
         if number is not None and (not change.weight or key != change.public_key):
-            batch.add(SET_CHANGES, (*place, number, 0))
+            _add_change(batch, place, members, number, 0)
             del members.numbers[change.node_id], members.weights[number]
             number = None
         if change.weight:
@@ -99,6 +99,10 @@ class ValidatorSetWriter:
                 members.numbers[change.node_id] = number, change.public_key
                 batch.add(SET_MEMBERS, (number, place[0], change.node_id, change.public_key))
             members.weights[number] = to_column(change.weight)
-            batch.add(SET_CHANGES, (*place, number, members.weights[number]))
-        if members.changes is not None:
-            members.changes += 1
+            _add_change(batch, place, members, number, members.weights[number])
+
+
+def _add_change(batch: IndexBatch, place: tuple[int, int], members: _Set, number: int, weight: int) -> None:
+    batch.add(SET_CHANGES, (*place, number, weight))
+    if members.changes is not None:
+        members.changes += 1

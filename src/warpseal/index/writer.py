@@ -153,7 +153,7 @@ class IndexWriter:
             with translate_errors(self._engine), self._engine.begin() as connection:
                 lock_chains(connection, self._chains)
                 batch = self._batch(connection, ())
-                self._id_table.load(connection, {member.subnet_id for member in members})
+                self._id_table.load(connection, {PRIMARY_NETWORK, *(member.subnet_id for member in members)})
                 self._sets.write(batch, state.height, members)
                 self._id_table.flush(connection)
                 batch.flush()

@@ -222,7 +222,9 @@ async def compare_set(upstream: Upstream, index: SnapshotReader, subnet_id: Subn
         return IndexFinding(subject, f"the index lacks data for this check: {error.reason}")
     except (NodeUnavailable, RpcRefusal) as error:
         return IndexFinding(subject, is_compared=False, reason=str(error))
-    return IndexFinding(subject, describe_set_difference(members or (), of_nodes))
+    if members is None:
+        return IndexFinding(subject, is_compared=False, reason="the index does not have this height any more")
+    return IndexFinding(subject, describe_set_difference(members, of_nodes))
 
 
 def describe_set_difference(ours: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]) -> str:
