@@ -55,15 +55,15 @@ async def _measure(folder: Path, quick: bool) -> Report:
                     await subject.sign(message)
             ratios, plain_s = await compare_daemons(node, both, turns, _sign_cold(messages[WARM_UP:]))
             calls = "warpseal_node_calls_total"
-            asked = [await subject.value(calls, method="platform.getValidatorsAt") for subject in (node, both)]
+            set_calls = [await subject.value(calls, method="platform.getValidatorsAt") for subject in (node, both)]
         violations = network.violations()
     figures = (
         Figure("CPU of a cold request, both / node", quantile(ratios, 0.5), "x", COST_AIM),
         Figure("its quartiles: lower", quantile(ratios, 0.25), "x"),
         Figure("its quartiles: upper", quantile(ratios, 0.75), "x"),
         Figure("CPU of a cold request with node", plain_s * 1e3, "ms"),
-        Figure("sets that nodes were asked for: node", asked[0], ""),
-        Figure("sets that nodes were asked for: both", asked[1], ""),
+        Figure("sets that nodes were asked for: node", set_calls[0], ""),
+        Figure("sets that nodes were asked for: both", set_calls[1], ""),
         violations_figure(violations),
     )
     return Report("cold_sets", quick, figures, (f"{validators} validators", *NOTES))

@@ -101,6 +101,19 @@ def test_a_removed_key_is_refused_with_what_replaced_it(tmp_path: Path, name: st
         load(write(tmp_path, LEAST), {}, {variable: "1"}, strict=True)
 
 
+def test_sets_come_from_an_index_only_if_there_is_one(tmp_path: Path) -> None:
+    advice = "name p in index-chains, or set validator-sets to node"
+    for source in ("both", "index"):
+        (setting_error,) = errors_of(tmp_path, {**LEAST, "validator-sets": source})
+        assert setting_error.startswith(f"validator-sets: {source} needs the index of the P-Chain: {advice}")
+    p_chain = {"index-chains": ["p"]}
+    sources = [
+        load(write(tmp_path, {**LEAST, **keys}), {}, {}).config.set_source
+        for keys in ({}, {"index-chains": ["x"]}, p_chain, {**p_chain, "validator-sets": "node"})
+    ]
+    assert sources == ["node", "node", "both", "node"]
+
+
 def test_there_are_at_most_80_keys() -> None:
     assert len(KEYS) <= 80
 

@@ -17,7 +17,7 @@ from warpseal.node.p_chain import CurrentValidation, L1ValidatorState, Subnet, T
 from warpseal.validators.p_chain_rows import PChainRows, read_rows
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 
-SEED = 1
+SEED = 2
 HEIGHTS = (400, 850, 1000)
 
 
