@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from warpseal.runtime.settings import HOUR_S, Group, list_of, seconds, setting
+from warpseal.runtime.settings import HOUR_S, Group, Settings, list_of, seconds, setting
 from warpseal.validators.settings import subnet_id
 from warpseal.warp.ids import SubnetID
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverySettings:
+class DeliverySettings(Settings, frozen=True):
     """Durations in seconds.
 
     sets_timeout_s: wait for the validator sets of heights other than the message's. advice_timeout_s: wait for

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import Group, invalid_setting, optional_path, setting, text, url
+from warpseal.runtime.settings import Group, Settings, invalid_setting, optional_path, setting, text, url
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
@@ -41,8 +40,7 @@ def display_host(template: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""
 
 
-@dataclass(frozen=True, slots=True)
-class PriceSettings:
+class PriceSettings(Settings, frozen=True):
     """Sources of prices: the file first, then the URL; without a source, no price is ever reported.
 
     url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that lead to the price in

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from warpseal.runtime.settings import (
@@ -10,6 +9,7 @@ from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
     Group,
+    Settings,
     integer,
     invalid_setting,
     list_of,
@@ -28,8 +28,7 @@ def subnet_id(value: Any, path: str) -> SubnetID:
         raise invalid_setting(path, f"not a subnet id: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatorSettings:
+class ValidatorSettings(Settings, frozen=True):
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
     max_p_chain_lookback: blocks behind the proposed height. tracked_subnet_ids: tracked always, like the Primary
@@ -88,8 +87,7 @@ class ValidatorSettings:
     max_tracked_by_request: int = 500
 
 
-@dataclass(frozen=True, slots=True)
-class UptimeSettings:
+class UptimeSettings(Settings, frozen=True):
     """Settings of observed uptimes; durations in seconds.
 
     retention_s: of hourly records, and of validations that ended. heartbeat_s: interval of reading the clock;

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, list_of, setting, url
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, Settings, list_of, setting, url
 from warpseal.upstream.address_policy import ExemptServer, allowed_host, display_hosts
 
 
@@ -24,8 +23,7 @@ def display_origins(urls: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(URL(base).origin()) for base in urls)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataSettings:
+class MetadataSettings(Settings, frozen=True):
     """Durations in seconds.
 
     ipfs_gateways, arweave_gateways: base URLs, in the order in which they are tried. allowed_hosts: host and port, port
