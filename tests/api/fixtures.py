@@ -299,17 +299,17 @@ class ApiSetup:
 
     def open(self, network_id: int) -> None:
         services = SigningServices(
-            network_id,
-            self.aggregator.aggregate,
-            self.l1_messages.get,
-            self.deliveries.explain_l1,
-            self.deliveries.sign,
-            self.deliveries.sign_l1,
-            self.readiness.readiness,
-            lambda: self.background,
-            self.readiness.connections.get,
-            lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
-            self.refresh_status,
+            network_id=network_id,
+            aggregate=self.aggregator.aggregate,
+            l1_message=self.l1_messages.get,
+            explain_l1_message=self.deliveries.explain_l1,
+            deliver=self.deliveries.sign,
+            deliver_l1_message=self.deliveries.sign_l1,
+            readiness=self.readiness.readiness,
+            background=lambda: self.background,
+            missing_connection=self.readiness.connections.get,
+            underfunded=lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
+            refresh_status=self.refresh_status,
             verify=self.preflight.verify,
             primary_chains=self._primary_chains,
             first_signed=lambda: self.first_signed,
@@ -334,7 +334,7 @@ class ApiSetup:
         return CHAINS
 
     def with_settings(self, **changes: object) -> ApiSetup:
-        return replace(self, settings=replace(self.settings, **changes))  # type: ignore[arg-type]
+        return replace(self, settings=msgspec.structs.replace(self.settings, **changes))
 
 
 @asynccontextmanager

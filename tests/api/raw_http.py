@@ -6,8 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.api.fixtures import KEBAB, MESSAGE, SETTINGS, ApiSetup, serving
 from tests.eventually import TIMEOUT_S

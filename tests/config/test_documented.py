@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from tests.config.settings_tables import PAGE, replace_settings_tables
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import load
-from warpseal.runtime.settings import SETTING, Group
+from warpseal.runtime.settings import Group
 
 
 def test_the_settings_tables_are_current() -> None:
@@ -30,10 +28,9 @@ def test_every_key_has_one_field() -> None:
     nodes = {"base-url": "http://127.0.0.1:9650"}
     config = load(None, {"p-chain-api": nodes, "info-api": nodes}, {}).config  # type: ignore[dict-item]
     declared = [
-        field.metadata[SETTING].key
-        for section in fields(config)
-        for field in fields(getattr(config, section.name))
-        if SETTING in field.metadata
+        setting.key
+        for section in config.__struct_fields__
+        for setting in getattr(config, section).declared_fields.values()
     ]
     assert sorted(declared) == sorted(names)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.chains.exchanges import LOCALNET
 from tests.indexer.indexed import index_all, indexing, only, until_caught_up

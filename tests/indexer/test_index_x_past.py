@@ -64,7 +64,7 @@ async def test_transactions_before_linearization_are_indexed_in_order_before_blo
 
 
 async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp_path: Path) -> None:
-    late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode()) as node:
         await index_all(tmp_path, node, settings=late_settings)
         assert node.call_counts["avm.getTx"] > 0
@@ -72,7 +72,7 @@ async def test_the_transaction_of_an_unknown_output_is_fetched_from_the_node(tmp
 
 
 async def test_an_output_that_no_node_has_is_written_from_its_input_as_incomplete(tmp_path: Path) -> None:
-    late_settings = dataclasses.replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
+    late_settings = replace(only(PrimaryChain.X), first_heights={PrimaryChain.X: 5})
     async with serving(ReplayNode(chains=dataclasses.replace(recorded_chains(), x_txs={}))) as node:
         await index_all(tmp_path, node, settings=late_settings)
     outputs = {out.id: out for tx in replayed().x for out in tx.emitted}

@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
+from msgspec.structs import replace
 
 import warpseal
 from tests.api.openapi.documented_responses import assert_documented

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from tests.eventually import until
 from tests.integration.daemon import build_config, run_network
 from warpseal.config.keys import Config
@@ -127,7 +129,7 @@ async def test_a_node_that_hangs_does_not_keep_the_others_from_being_compared(tm
 
         async def are_compared() -> bool:
             """Return whether the other nodes answered in time, which a busy machine may prevent."""
-            findings[:] = await compare(replace(config, node=replace(config.node, call_timeout_s=0.2)))
+            findings[:] = await compare(structs.replace(config, node=structs.replace(config.node, call_timeout_s=0.2)))
             agreed = "2 nodes of p-chain-api agree about the validators of 2 subnets"
             return agreed in texts(findings, Grade.GOOD)
 

@@ -6,11 +6,11 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from tests.eventually import TIMEOUT_S, until
@@ -43,7 +43,7 @@ HASTY = StoreSettings(
 
 def hasty_settings(url: str, **changes: object) -> StoreSettings:
     """Return settings with short delays for a store at `url`."""
-    return replace(HASTY, url=url, **changes)  # type: ignore[arg-type]
+    return replace(HASTY, url=url, **changes)
 
 
 def store_at(url: str, **changes: object) -> Store:

@@ -5,10 +5,11 @@ Integers only; times come from the event loop's clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import Final
+
+from msgspec import Struct
 
 from warpseal.aggregation.members import IMPOSSIBLE, PENDING, SIGNED, SUSPECT, MemberTable
 from warpseal.warp.ids import NodeID
@@ -28,8 +29,7 @@ class GoalStatus(Enum):
     LATE = "late"
 
 
-@dataclass(slots=True, eq=False)
-class QuorumGoal:
+class QuorumGoal(Struct, eq=False):
     """The quorum of one caller, with `quorum` and `buffer` in percent of `total_weight`.
 
     deadline: time at which the caller gives up.
@@ -48,8 +48,8 @@ class QuorumGoal:
     total_weight: int
     stored_only: bool = False
     is_height_fixed: bool = False
-    required_weight: int = field(init=False)
-    target_weight: int = field(init=False)
+    required_weight: int = 0
+    target_weight: int = 0
     met_at: float | None = None
     was_connected: bool = False
     was_ready: bool = False

@@ -5,7 +5,6 @@ Equal sets at different heights share them, because the key is the digest of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
@@ -36,12 +35,11 @@ class SignedResult(Struct, frozen=True):
         return _RESULT_COST_BYTES + len(self.signed_message)
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Struct, eq=False):
     """results: ascending by weight. below_buffer: by quorum and buffer, with the time until which it serves them."""
 
-    results: list[SignedResult] = field(default_factory=list)
-    below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = field(default_factory=dict)
+    results: list[SignedResult] = []
+    below_buffer: dict[tuple[int, int], tuple[float, SignedResult]] = {}
     cost_bytes: int = 0
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from warpseal.aggregation.errors import InvalidTimeout
-from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, integer, seconds, setting
+from warpseal.runtime.settings import HOUR_S, MEBIBYTE, Group, Settings, integer, seconds, setting
 
 _MIN_TIMEOUT_S: Final = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class AggregationSettings:
+class AggregationSettings(Settings, frozen=True):
     """Times in seconds, shares of weight in percent.
 
     first_wave_percent: weight that is asked at once.

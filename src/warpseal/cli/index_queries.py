@@ -5,7 +5,6 @@ They read the configuration and the data folder; the index process may run at th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -189,8 +188,8 @@ def select_chains(
         chain if chain.blockchain_id in chain_ids else replace(chain, index=None) for chain in config.node.evm_chains
     )
     found_at = config.node.index_l1s_at if chain_ids else None
-    node = dataclasses.replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
-    return dataclasses.replace(config, indexer=dataclasses.replace(config.indexer, chains=chains), node=node), chain_ids
+    node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
+    return replace(config, indexer=replace(config.indexer, chains=chains), node=node), chain_ids
 
 
 async def verify_index(

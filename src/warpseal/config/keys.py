@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -25,7 +24,7 @@ from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings
 from warpseal.peers.settings import ManualPeer, PeerSettings
 from warpseal.prices.settings import PriceSettings
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.settings import SETTING, Group, Setting, SettingError
+from warpseal.runtime.settings import REQUIRED, Group, Setting, SettingError, Settings
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreUrl, is_server, redacted_url
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, L1sNode, NodeEndpoint
@@ -34,8 +33,7 @@ from warpseal.validators.settings import SetSource, UptimeSettings, ValidatorSet
 from warpseal.warp.ids import id_text, node_id_text
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """The whole configuration: the settings of each package. The docs have the keys in this order."""
 
     node: NodeSettings
@@ -78,7 +76,6 @@ class Key(Struct, frozen=True):
 
     section: str
     field: str
-    default: Any
     setting: Setting
 
     @property
@@ -95,7 +92,8 @@ class Key(Struct, frozen=True):
         """The default without secrets."""
         if self.setting.is_required:
             return "required"
-        return _DATA_DIR_TEXT if self.default is MISSING else _as_text(self._json_value(self.default))
+        default = self.setting.default
+        return _DATA_DIR_TEXT if default is REQUIRED else _as_text(self._json_value(default))
 
     @property
     def help(self) -> str:
@@ -111,14 +109,12 @@ class Key(Struct, frozen=True):
 
 def _keys() -> Iterator[Key]:
     for section, settings in _SECTIONS.items():
-        for field in fields(settings):
-            if SETTING in field.metadata:
-                default = field.default if field.default_factory is MISSING else field.default_factory()
-                yield Key(section, field.name, default, field.metadata[SETTING])
+        for field, setting in settings.declared_fields.items():
+            yield Key(section, field, setting)
 
 
 _DATA_DIR_TEXT: Final = "$XDG_STATE_HOME/warpseal, else ~/.local/state/warpseal"
-_SECTIONS: Final[Mapping[str, type]] = get_type_hints(Config)
+_SECTIONS: Final[Mapping[str, type[Settings]]] = get_type_hints(Config)
 GROUP_CONTENTS: Final[Mapping[Group, str]] = {
     Group.NETWORK: "nodes, validators and the connections to them",
     Group.HTTP: "addresses of the API, access to it, its answers",
@@ -147,7 +143,8 @@ def build_config(parsed: Mapping[str, Any]) -> Config:
         for chain in parsed.get("evm-chains", ())
         if chain.index_url
     }
-    return Config(**{section: settings(**values[section]) for section, settings in _SECTIONS.items()})
+    sections: dict[str, Any] = {section: settings(**values[section]) for section, settings in _SECTIONS.items()}
+    return Config(**sections)
 
 
 def default_data_dir() -> Path:

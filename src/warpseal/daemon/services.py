@@ -7,11 +7,11 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.aggregation.service import AggregationDeps, SignatureAggregator
 from warpseal.config.keys import Config

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from warpseal.errors import WarpsealError
 from warpseal.validators.sets import ValidatorSets
@@ -28,15 +28,14 @@ _CALL_TIMEOUT_S: Final = 10.0
 _SearchKey = tuple[SubnetID, int, bytes]
 
 
-@dataclass(slots=True, eq=False)
-class _Search:
+class _Search(Struct, eq=False):
     """low: a height with another set; high: the lowest known one with the present set. task: None once it has ended."""
 
     subnet_id: SubnetID
     low: int
     high: int
     digest: bytes
-    task: asyncio.Task[None] | None = field(default=None, init=False)
+    task: asyncio.Task[None] | None = None
 
 
 class NeededHeights:

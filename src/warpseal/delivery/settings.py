@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from warpseal.runtime.settings import Group, list_of, setting
+from warpseal.runtime.settings import Group, Settings, list_of, setting
 from warpseal.validators.settings import subnet_id
 from warpseal.warp.ids import SubnetID
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverySettings:
+class DeliverySettings(Settings, frozen=True):
     """Durations in seconds.
 
     window_s: from the response to the block with the message, in which an epoch of the destination may end.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec.structs import replace
 
 from warpseal.bls import BACKEND
 from warpseal.config.keys import Config

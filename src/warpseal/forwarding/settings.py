@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from warpseal.forwarding.primary.methods import SERVICES
 from warpseal.node.settings import endpoint, method
-from warpseal.runtime.settings import MEBIBYTE, Group, invalid_setting, list_of, one_or_more, setting, text
+from warpseal.runtime.settings import MEBIBYTE, Group, Settings, invalid_setting, list_of, one_or_more, setting, text
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.limits import NodeLimits
 
@@ -17,8 +16,7 @@ _GATEWAY_METHOD: Final = re.compile(rf"!?(?:{'|'.join(SERVICES)})\.(?:[a-z][A-Za
 _NODES: Final = one_or_more(endpoint("http", "https"))
 
 
-@dataclass(frozen=True, slots=True)
-class EvmRpcSettings:
+class EvmRpcSettings(Settings, frozen=True):
     """Limits of every EVM chain; those of one HTTP call hold for the gateway as well. Durations in seconds.
 
     deny_methods: of all chains; the entry of a chain may name more.
@@ -81,8 +79,7 @@ def gateway_method(value: Any, path: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class GatewaySettings:
+class GatewaySettings(Settings, frozen=True):
     """Nodes of the primary network in order of preference, and methods that are forwarded to them, too, or are not.
 
     methods: those behind a ! are denied, also if they are allowed.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.index.settings import IndexSettings

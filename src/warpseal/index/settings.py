@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from warpseal.runtime.settings import MEBIBYTE, Group, Parser, integer, json_object, list_of, setting
+from warpseal.runtime.settings import MEBIBYTE, Group, Parser, Settings, integer, json_object, list_of, setting
 from warpseal.store.settings import database_url, replica_url
 from warpseal.store.url import redacted_url
 from warpseal.warp.ids import ChainID
@@ -47,8 +46,7 @@ def _redacted(value: Any) -> Any:
     return redacted_url(value) if isinstance(value, str) else tuple(map(redacted_url, value))
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSettings:
+class IndexSettings(Settings, frozen=True):
     """url: empty: index.db in the daemon's folder; a PostgreSQL database gets a schema for the index.
 
     read_urls: replicas of the servers in `url`. chains: places of the EVM chains whose entries name one.
@@ -94,7 +92,7 @@ class IndexSettings:
         group=Group.INDEX,
         display=_redacted,
     )
-    chains: Mapping[ChainID, IndexPlace] = field(default_factory=dict, repr=False)
+    chains: Mapping[ChainID, IndexPlace] = {}
 
     def place(self, part: str, chain_id: ChainID | None = None) -> IndexPlace:
         """Return where an index is. part: one of INDEX_PARTS. chain_id: of an EVM chain."""

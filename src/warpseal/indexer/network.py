@@ -6,12 +6,12 @@ of a genesis with the parent of the node's block 0 before it uses it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.settings import (
-    SETTING,
     Group,
     InvalidSetting,
-    Setting,
     SettingError,
+    Settings,
     boolean,
     integer,
     invalid_setting,
@@ -55,8 +53,7 @@ def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
     return parsed
 
 
-@dataclass(frozen=True, slots=True)
-class IndexerSettings:
+class IndexerSettings(Settings, frozen=True):
     """Durations in seconds.
 
     poll_s: interval at which nodes are polled for new blocks. checkpoint_blocks, checkpoint_s: number of blocks, or
@@ -71,17 +68,13 @@ class IndexerSettings:
         "CHAINS",
         group=Group.INDEX,
     )
-    first_heights: Mapping[PrimaryChain, int] = field(
-        default_factory=dict,
-        metadata={
-            SETTING: Setting(
-                "index-from",
-                first_heights,
-                'first indexed height by chain, such as {"c": 30000000}; unset: the first block of each',
-                Group.INDEX,
-                "JSON",
-            )
-        },
+    first_heights: Mapping[PrimaryChain, int] = setting(
+        {},
+        "index-from",
+        first_heights,
+        'first indexed height by chain, such as {"c": 30000000}; unset: the first block of each',
+        "JSON",
+        group=Group.INDEX,
     )
     genesis_file: Path | None = setting(
         None,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from warpseal.runtime.settings import HOUR_S, Group, boolean, setting
+from warpseal.runtime.settings import HOUR_S, Group, Settings, boolean, setting
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 
-@dataclass(frozen=True, slots=True)
-class L1Settings:
+class L1Settings(Settings, frozen=True):
     """Durations in seconds.
 
     miss_ttl_s: time for which an unknown transaction is not looked up again.
@@ -45,8 +42,7 @@ class L1Settings:
     eager_retry_for_s: float = 12 * HOUR_S
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerSettings:
+class FollowerSettings(Settings, frozen=True):
     """Durations in seconds.
 
     retry_first_s, retry_cap_s: first and longest delay before a step is repeated while the store or all nodes are down.

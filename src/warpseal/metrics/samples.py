@@ -7,40 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from msgspec import Struct, StructMeta
+from msgspec import Struct
 from prometheus_client import Metric
 from prometheus_client.samples import Sample as MetricRow
+
+from warpseal.runtime.declared_fields import DeclaredField, DeclaredFieldsMeta
 
 _ICM_TEXT: Final = "ICM messages between indexed chains that are pending for more than 5 minutes; absent without any"
 
 Labels = dict[str, str]
 
 
-class _MetricField(NamedTuple):
+class _MetricField(DeclaredField, frozen=True):
     """A field whose value is a metric."""
 
-    default: Any
     name: str
     text: str
     by: str
 
 
-class _SampleMeta(StructMeta):
-    """Makes structs whose fields may be metrics: a dataclass with metadata takes 0.7 ms of each start, this 0.05."""
-
-    metric_fields: dict[str, _MetricField]
-
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
-        metrics = {field: value for field, value in namespace.items() if isinstance(value, _MetricField)}
-        defaults = {field: value.default for field, value in metrics.items()}
-        kind: Any = super().__new__(mcs, name, bases, {**namespace, **defaults}, **config)
-        kind.metric_fields = getattr(kind, "metric_fields", {}) | metrics
-        return kind
-
-
-class Sample(Struct, metaclass=_SampleMeta, frozen=True):
+class Sample(Struct, metaclass=DeclaredFieldsMeta, frozen=True):
     """What a scrape reads of one thing."""
 
 
@@ -359,14 +347,14 @@ def build_metric(name: str, text: str, rows: Iterable[tuple[Labels, float | None
     return built
 
 
-def _declared(kind: _SampleMeta, samples: Iterable[Any], *names: str) -> Iterator[Metric]:
+def _declared(kind: DeclaredFieldsMeta, samples: Iterable[Any], *names: str) -> Iterator[Metric]:
     """Yield the metrics that the fields of a sample type declare. names: the fields that are its labels."""
     # The rows of one sample share their labels: there may be a thousand validators.
     labelled = [({name: getattr(sample, name) for name in names}, sample) for sample in samples]
-    for field, (_, name, text, by) in kind.metric_fields.items():
+    for field, declared in kind.declared_fields.items():
         time.sleep(0)
         rows = [(labels, getattr(sample, field)) for labels, sample in labelled]
-        yield build_metric(name, text, _split(rows, by) if by else rows)
+        yield build_metric(declared.name, declared.text, _split(rows, declared.by) if declared.by else rows)
 
 
 def _split(rows: Iterable[tuple[Labels, Mapping[str, float] | str | None]], by: str) -> Iterator[tuple[Labels, float]]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
-    SETTING,
+    REQUIRED,
     Group,
     Parser,
-    Setting,
+    Settings,
     boolean,
     choice,
     decode_json_text,
@@ -233,14 +232,12 @@ def _texts(value: Any, path: str) -> dict[str, str]:
     return {str(key): str(item) for key, item in value.items()}
 
 
-def _nodes(key: str, help: str) -> dict[str, Setting]:
+def _nodes(key: str, help: str) -> Any:
     parse = one_or_more(endpoint("http", "https"))
-    declared = Setting(key, parse, help, Group.NETWORK, "URL|JSON", is_reference=True, is_required=True)
-    return {SETTING: declared}
+    return setting(REQUIRED, key, parse, help, "URL|JSON", group=Group.NETWORK, is_reference=True, is_required=True)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
+class NodeSettings(Settings, frozen=True):
     """Upstream nodes in order of preference, and the limits of calls to each of them.
 
     background_eighths: the share of the limits of one node that background work of this process has: 1 for the P-Chain
@@ -249,8 +246,8 @@ class NodeSettings:
     max_set_bytes: size of responses with validator sets or peers; max_answer_bytes: of all others.
     """
 
-    p_chain_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("p-chain-api", "nodes for platform.* calls"))
-    info_api: tuple[NodeEndpoint, ...] = field(metadata=_nodes("info-api", "nodes for info.* calls"))
+    p_chain_api: tuple[NodeEndpoint, ...] = _nodes("p-chain-api", "nodes for platform.* calls")
+    info_api: tuple[NodeEndpoint, ...] = _nodes("info-api", "nodes for info.* calls")
     p_chain_quorum: int = setting(
         1,
         "p-chain-quorum",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.ops.logs.lines import LEVELS, LogFormat
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, choice, duration, one_of, optional_path, setting
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, Settings, choice, duration, one_of, optional_path, setting
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSettings:
+class HealthSettings(Settings, frozen=True):
     """max_lag_s: age of the first missing block of a followed chain. *_disk_percent: free space of data-dir's disk."""
 
     check_frequency_s: float = setting(
@@ -35,8 +35,7 @@ class HealthSettings:
     fail_disk_percent: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(Settings, frozen=True):
     """folder: None is no log files."""
 
     level: str = setting(
@@ -71,8 +70,7 @@ RPC_PROTOCOL_VERSION: Final = 45
 """Version of the newest node whose behaviour is known; used if no node names one."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputBounds:
+class OutputBounds(Struct, frozen=True):
     """Bounds of the logged output of one process; a longer line is truncated."""
 
     bytes: int = 64 * 1024
@@ -80,8 +78,7 @@ class OutputBounds:
     line_bytes: int = 2048
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSettings:
+class PluginSettings(Settings, frozen=True):
     """Durations in seconds.
 
     plugin_dir: None is the folder `plugins` in the daemon's own, which need not exist. output: bounds of the output of
@@ -98,7 +95,7 @@ class PluginSettings:
         group=Group.EVM,
         is_node=True,
     )
-    output: OutputBounds = field(default_factory=OutputBounds)
+    output: OutputBounds = OutputBounds()
     handshake_s: float = 5.0
     call_s: float = 5.0
     stop_s: float = 5.0

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import islice
 from typing import Final
@@ -70,13 +69,12 @@ class ReachedAddress(Struct, frozen=True):
     signed_at: int
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Struct, eq=False):
     manual: tuple[Endpoint, ...] = ()
     reached: ReachedAddress | None = None
     signed: tuple[SignedAddress, ...] = ()  # Newest first.
     hints: tuple[Endpoint, ...] = ()  # Newest first.
-    other_nodes: dict[Endpoint, NodeID] = field(default_factory=dict)  # Nodes that answered instead, by address.
+    other_nodes: dict[Endpoint, NodeID] = {}  # Nodes that answered instead, by address.
 
 
 class AddressBook:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from warpseal.protocol.limits import MIN_REDIAL_S, PING_INTERVAL_S, SILENCE_TIMEOUT_S
 from warpseal.runtime.settings import (
-    SETTING,
+    REQUIRED,
     Group,
-    Setting,
+    Settings,
     boolean,
     invalid_setting,
     json_object,
@@ -24,8 +25,7 @@ from warpseal.runtime.settings import (
 from warpseal.warp.ids import MalformedID, NodeID, parse_node_id
 
 
-@dataclass(frozen=True, slots=True)
-class ManualPeer:
+class ManualPeer(Struct, frozen=True):
     """A node whose address the operator gives: connected for as long as the daemon runs."""
 
     node_id: NodeID
@@ -68,20 +68,15 @@ def _host_and_port(value: Any, path: str) -> tuple[str, int]:
     return host, number
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSettings:
+class PeerSettings(Settings, frozen=True):
     """Durations in seconds.
 
     data_dir: holds one folder per network id. tls_cert_path, tls_key_path: both or none; they win over data_dir.
     max_connections: None is as many as the limit of open files allows.
     """
 
-    data_dir: Path = field(
-        metadata={
-            SETTING: Setting(
-                "data-dir", path_value, "folder of the identity, the store and the index", Group.STORE, "DIR"
-            )
-        }
+    data_dir: Path = setting(
+        REQUIRED, "data-dir", path_value, "folder of the identity, the store and the index", "DIR", group=Group.STORE
     )
     tls_cert_path: Path | None = setting(
         None,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from warpseal.runtime.settings import Group, invalid_setting, setting, text, url
+from warpseal.runtime.settings import Group, Settings, invalid_setting, setting, text, url
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 NAMES: Final = ("currency", "CURRENCY", "date", "year", "month", "day", "timestamp")
@@ -40,8 +39,7 @@ def display_host(template: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""
 
 
-@dataclass(frozen=True, slots=True)
-class PriceSettings:
+class PriceSettings(Settings, frozen=True):
     """The URL of prices, which is asked after the file; without either, no price is ever reported.
 
     url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that lead to the price in

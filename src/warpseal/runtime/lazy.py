@@ -14,6 +14,8 @@ Functions import nothing otherwise, except a library that may be missing, in a `
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +24,28 @@ class LazyModule(ModuleType):
     """The module of a full name. Reading an attribute raises ImportError if the module cannot be imported."""
 
     def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
         # Unlike import_module, this has a line in the output of `-X importtime`.
         __import__(self.__name__)
         value = getattr(sys.modules[self.__name__], name)
         # Later reads cost what those of a module do, a tenth.
         setattr(self, name, value)
         return value
+
+
+def import_late(*names: str) -> None:
+    """Let modules that libraries import `from` their packages be imported when an attribute of them is first read."""
+    for name in names:
+        sys.modules.setdefault(name, LazyModule(name))
+
+
+@contextmanager
+def imported_without(name: str) -> Iterator[None]:
+    """Let libraries be imported in the block without a module of theirs; its names then have no value."""
+    placeholder = ModuleType(name)
+    vars(placeholder)["__getattr__"] = lambda attribute: None
+    sys.modules.setdefault(name, placeholder)
+    yield
+    if sys.modules[name] is placeholder:
+        del sys.modules[name]

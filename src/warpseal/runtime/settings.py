@@ -12,21 +12,22 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
+
+from warpseal.runtime.declared_fields import DeclaredField, DeclaredFieldsMeta
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 Parser = Callable[[Any, str], T]
 
-SETTING: Final = "setting"
-"""Key of a dataclass field's metadata: its Setting."""
+REQUIRED: Final[Any] = NODEFAULT
+"""The default of a setting that has none."""
 
 KIBIBYTE: Final = 1024
 MEBIBYTE: Final = 1024**2
@@ -51,7 +52,7 @@ class Group(StrEnum):
     LOGS = "logs"
 
 
-class Setting(Struct, frozen=True):
+class Setting(DeclaredField, frozen=True):
     """One setting. help: a noun phrase with the unit. metavar: stands for the value in `--help`.
 
     is_reference: a key of the reference aggregator, whose unprefixed environment name counts. is_node: a key of
@@ -71,13 +72,21 @@ class Setting(Struct, frozen=True):
     display: Callable[[Any], str | Sequence[str] | Mapping[str, Any]] | None = None
 
 
+class Settings(Struct, metaclass=DeclaredFieldsMeta, frozen=True):
+    """The settings of a package; `setting` declares the fields that a key sets."""
+
+    def __repr__(self) -> str:
+        declared: dict[str, Setting] = type(self).declared_fields
+        visible = [name for name, setting in declared.items() if not (setting.is_secret or setting.display)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in visible)})"
+
+
 def setting(
     default: T, key: str, parse: Parser[T], help: str, metavar: str = "N", *, group: Group, **options: Any
 ) -> T:
-    """Return the dataclass field of a setting with a default. options: more fields of Setting."""
-    declared = Setting(key, parse, help, group, metavar, **options)
-    is_shown = not declared.is_secret and declared.display is None
-    value: T = field(default=default, repr=is_shown, metadata={SETTING: declared})
+    """Return a field of Settings. default: REQUIRED if there is none. options: more fields of Setting."""
+    declared: Any = Setting(default, key, parse, help, group, metavar, **options)
+    value: T = declared
     return value
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from warpseal.runtime.settings import DAY_S, GIBIBYTE, MEBIBYTE, Group, integer, invalid_setting, seconds, setting, text
+from warpseal.runtime.settings import (
+    DAY_S,
+    GIBIBYTE,
+    MEBIBYTE,
+    Group,
+    Settings,
+    integer,
+    invalid_setting,
+    seconds,
+    setting,
+    text,
+)
 from warpseal.store.url import DATABASE_SCHEMES, MalformedStoreUrl, StoreUrl, is_server, redacted_url
 
 
@@ -34,8 +44,7 @@ def replica_url(value: Any, path: str) -> str:
     return store_url(value, path)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(Settings, frozen=True):
     """url: empty: store.db in the daemon's folder. Durations in seconds.
 
     max_bytes, max_age_s: of all rows that may be evicted. events_max_bytes, events_max_age_s: of the event log. The

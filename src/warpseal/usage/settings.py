@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from warpseal.runtime.settings import (
     GIBIBYTE,
     MEBIBYTE,
     Group,
+    Settings,
     boolean,
     choice,
     setting,
@@ -35,8 +35,7 @@ def metrics_url(value: Any, path: str) -> str:
     return database_url(value, path, "usage-enabled turns the recording on and off")
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSettings:
+class UsageSettings(Settings, frozen=True):
     """url: empty: metrics.db next to the store. max_bytes: bound of stored sums. max_waiting_bytes: while it is down.
 
     max_combinations: of labels in a bucket.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +10,7 @@ from warpseal.runtime.settings import (
     HOUR_S,
     MEBIBYTE,
     Group,
+    Settings,
     choice,
     integer,
     invalid_setting,
@@ -38,8 +38,7 @@ class SetSource(StrEnum):
     INDEX = "index"
 
 
-@dataclass(frozen=True, slots=True)
-class ValidatorSettings:
+class ValidatorSettings(Settings, frozen=True):
     """Durations in seconds, sizes in bytes, balances in nAVAX.
 
     max_p_chain_lookback: blocks behind the proposed height. set_source: None if it is not set. tracked_subnet_ids:
@@ -107,8 +106,7 @@ class ValidatorSettings:
     max_tracked_by_request: int = 500
 
 
-@dataclass(frozen=True, slots=True)
-class UptimeSettings:
+class UptimeSettings(Settings, frozen=True):
     """Settings of observed uptimes; durations in seconds.
 
     retention_s: of hourly records, and of validations that ended. heartbeat_s: interval of reading the clock;

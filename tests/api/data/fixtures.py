@@ -123,7 +123,7 @@ class DataApiSetup:
         )
 
     def with_data(self, **changes: Any) -> DataApiSetup:
-        return dataclasses.replace(self, data=dataclasses.replace(self.data, **changes))
+        return dataclasses.replace(self, data=replace(self.data, **changes))
 
 
 async def _no_such_route(request: Request, error: Exception) -> NoReturn:

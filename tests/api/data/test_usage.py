@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.api.data.fixtures import Clock, DataApiSetup, client_of, get
@@ -34,7 +35,7 @@ FUJI: dict[str, Any] = {"network": "fuji"}
 @asynccontextmanager
 async def recorded(folder: Path, calls: list[Call], **changes: Any) -> AsyncIterator[DataApiSetup]:
     """Hold an API whose usage is that of these calls."""
-    settings = replace(UsageSettings(), **changes)
+    settings = msgspec.structs.replace(UsageSettings(), **changes)
     async with database(f"sqlite:///{folder}/metrics.db", settings) as metrics:
         await flush(metrics, calls)
         aliases = ChainAliases()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from tests.api.fixtures import KEBAB, V1, ApiSetup, ScriptedAggregator, aggregation, exchange
 from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle

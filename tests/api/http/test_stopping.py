@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import replace
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from tests.api.fixtures import KEBAB, SETTINGS, V1, ApiSetup, ScriptedAggregator, aggregation, exchange, serving
 from tests.api.raw_http import BODY, post

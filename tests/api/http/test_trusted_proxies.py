@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from tests.api.fixtures import SETTINGS, exchange, serving

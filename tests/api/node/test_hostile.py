@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.api.node.fixtures import ADMIN, HEALTH, SETTINGS, NodeApiSetup, started_node_api
 from tests.eventually import finish

@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 

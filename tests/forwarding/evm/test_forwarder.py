@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.eventually import stopped_clock, until
 from tests.forwarding.evm.evm import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import replace
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from tests.eventually import TIMEOUT_S, finish
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -30,7 +29,7 @@ from warpseal.usage.recorder import MethodUsage, UsageBounds, UsageRecorder
 
 RPC, WS = PATH + "/rpc", PATH + "/ws"
 NO_NODE = "http://127.0.0.1:1/rpc"
-BEHIND_PROXY = dataclasses.replace(SETTINGS, trusted_proxies=(ip_network("127.0.0.0/8"),))
+BEHIND_PROXY = replace(SETTINGS, trusted_proxies=(ip_network("127.0.0.0/8"),))
 INVALID, FAILED, SUCCESSFUL = CallOutcome.INVALID, CallOutcome.FAILED, CallOutcome.SUCCESSFUL
 LARGE = "0x" + "0" * 100_000
 
@@ -214,7 +213,7 @@ async def test_the_status_of_a_node_is_that_of_the_call() -> None:
 
 
 async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_499_and_no_time() -> None:
-    node, short = Node(replies={"eth_call": HANGS}), dataclasses.replace(FORWARDING, call_timeout_s=0.3)
+    node, short = Node(replies={"eth_call": HANGS}), replace(FORWARDING, call_timeout_s=0.3)
     async with metered(node, settings=short) as served:
         leaving = asyncio.create_task(post(served, [call(1, "eth_call"), call(2, "eth_call")]))
         await until(lambda: node.bodies)
@@ -264,7 +263,7 @@ async def test_ids_and_replies_that_cannot_be_decoded_count_all_the_same() -> No
 async def test_calls_that_the_stop_of_the_daemon_cuts_short_fail_with_503() -> None:
     node = Node(replies={"eth_call": HANGS})
     async with aiohttp.ClientSession() as session:
-        async with metered(node, api=dataclasses.replace(SETTINGS, grace_period_s=0.1)) as served:
+        async with metered(node, api=replace(SETTINGS, grace_period_s=0.1)) as served:
             calling = asyncio.create_task(session.post(served.endpoint.url + RPC, json=call(1, "eth_call")))
             await until(lambda: node.count("eth_call"))
         assert (await calling).status == 503
@@ -434,7 +433,7 @@ async def test_a_revoked_key_ends_the_websocket_and_its_call_costs_nothing() -> 
 async def test_calls_that_a_node_refuses_on_a_websocket_are_no_longer_in_flight() -> None:
     node, few = (
         Node(replies={"eth_call": Refusal(3, "execution reverted")}),
-        dataclasses.replace(FORWARDING, max_in_flight=2),
+        replace(FORWARDING, max_in_flight=2),
     )
     async with metered(node, settings=few) as served, served.endpoint.socket() as client:
         for number in range(5):

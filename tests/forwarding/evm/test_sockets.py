@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from tests.eventually import TIMEOUT_S, finish, until
@@ -293,7 +295,7 @@ async def test_a_node_that_accepts_no_websocket_is_on_cooldown_for_http_calls() 
         chain = await stack.enter_async_context(open_chain(first.url, second.url, ws=ws))
         await chain.pool.check()
         assert [node.position for node in await chain.pool.candidates()] == [0, 1]
-        refusing = replace(first, port=closed_port())
+        refusing = dataclasses.replace(first, port=closed_port())
         other = open_chain(first.url, second.url, ws=(ws_of(refusing), ws_of(second)))
         unpaired = await stack.enter_async_context(other)
         await unpaired.pool.check()

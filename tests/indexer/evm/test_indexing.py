@@ -600,7 +600,7 @@ async def test_blocks_with_very_many_transfers_are_read_a_few_at_a_time(tmp_path
 async def test_new_blocks_wake_the_indexer(tmp_path: Path) -> None:
     chain = transfer_blocks(20, has_roots=False)
     node = EvmReplayNode(chain, tip=3)
-    slow = dataclasses.replace(SETTINGS, poll_s=3_600.0)
+    slow = replace(SETTINGS, poll_s=3_600.0)
     async with serving_evm(node), indexing(tmp_path, [entry(chain, node, ws=True)], settings=slow) as index:
         await until(lambda: index.height(chain) == 3)
         await until(lambda: node.call_counts["eth_subscribe"])

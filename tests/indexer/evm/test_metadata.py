@@ -6,11 +6,11 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from eth_hash.auto import keccak
+from msgspec.structs import replace
 
 from tests.eventually import finish, until
 from tests.indexer.evm.indexing import rows

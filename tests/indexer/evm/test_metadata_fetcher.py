@@ -12,12 +12,13 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
 from yarl import URL
 
 from tests.eventually import finish, until

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -29,7 +28,7 @@ from warpseal.store.errors import BlockRangesMismatch
 
 Make = Callable[[BlockID, int], bytes]
 BAD_BLOCKS = [(of_unknown_type, "unknown_type"), (cut_short, "undecodable_block")]
-FROM_0 = dataclasses.replace(FAST, follow_from_height=0)
+FROM_0 = replace(FAST, follow_from_height=0)
 
 
 def with_block(make: Make, below: int, above: int) -> Chain:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.l1.follower.fixtures import (

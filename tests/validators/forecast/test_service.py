@@ -6,11 +6,11 @@ import asyncio
 import threading
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.node.recorded_node import L1, PERMISSIONED, RecordedNode, RefusedCall, node_id, recorded_result

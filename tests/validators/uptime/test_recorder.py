@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.store.fixtures import hasty_settings, store_at

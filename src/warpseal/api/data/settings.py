@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 from warpseal.runtime.settings import (
     DAY_S,
     Group,
+    Settings,
     boolean,
     choice,
     integer,
@@ -49,8 +49,7 @@ def origin(value: Any, path: str) -> str:
     return browser_origin.rstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class DataApiSettings:
+class DataApiSettings(Settings, frozen=True):
     """The default rate limits are the hosted service's."""
 
     http_allowed_origins: tuple[str, ...] = setting(

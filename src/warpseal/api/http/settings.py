@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from warpseal.api.http.trusted_proxies import IpNetwork, proxy_network
 from warpseal.runtime.settings import (
     HOUR_S,
     Group,
+    Settings,
     boolean,
     integer,
     list_of,
@@ -34,8 +34,7 @@ def _optional_url(value: Any, path: str) -> str:
     return "" if value in ("", None) else _WEB_URL(value, path)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSettings:
+class ApiSettings(Settings, frozen=True):
     """Durations in seconds.
 
     api_host: an address or a name of this machine, of all ports. The default is all interfaces, as in the reference,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from warpseal.runtime.settings import Group, boolean, choice, list_of, optional_path, secret, setting, text
+from warpseal.runtime.settings import Group, Settings, boolean, choice, list_of, optional_path, secret, setting, text
 from warpseal.usage.credits import CreditOverrides, credit_overrides
 
 
@@ -17,8 +16,7 @@ class RpcUnit(StrEnum):
     CREDITS = "credits"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeApiSettings:
+class NodeApiSettings(Settings, frozen=True):
     """Settings of the node API. Keys that avalanchego has keep its name and meaning."""
 
     admin_enabled: bool = setting(

@@ -12,13 +12,12 @@ from binascii import hexlify
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import Final, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -71,8 +70,7 @@ M = TypeVar("M", bound=SignedMessage)
 R = TypeVar("R", AggregationRequest, L1Request)
 
 
-@dataclass(frozen=True, slots=True)
-class SigningServices:
+class SigningServices(Struct, frozen=True, kw_only=True):
     """The functions that the aggregation endpoints and the probes call.
 
     Those that take a request raise a WarpsealError. deliver, deliver_l1_message: for a destination. verify: preflight.
@@ -93,10 +91,10 @@ class SigningServices:
     missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
     underfunded: Callable[[SubnetID], Sequence[MissingSigner]] = lambda subnet_id: ()
     refresh_status: Callable[[], Awaitable[None]] | None = None
-    verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] = field(kw_only=True)
-    primary_chains: Callable[[], Awaitable[PrimaryChains]] = field(kw_only=True)
-    first_signed: Callable[[], bytes | None] = field(kw_only=True)
-    find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]] = field(kw_only=True)
+    verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
+    primary_chains: Callable[[], Awaitable[PrimaryChains]]
+    first_signed: Callable[[], bytes | None]
+    find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]]
 
 
 class AggregatorEndpoints:

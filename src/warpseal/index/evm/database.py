@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from warpseal.errors import StartupError

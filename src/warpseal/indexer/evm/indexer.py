@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -206,7 +205,7 @@ class IndexedChain:
                 with suppress(OSError):
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, len(self._owner.chains)))
-        settings = replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
+        settings = structs.replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
         icm, indexing = self._parts.icm, self.chain.index
         if icm is not None and indexing is not None:
             icm = structs.replace(

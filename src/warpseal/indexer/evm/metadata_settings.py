@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import asdict, replace
@@ -11,7 +10,7 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import MAX_DOCUMENT_BYTES
 from warpseal.chains.evm.token_uri import Gateways
-from warpseal.runtime.settings import DAY_S, HOUR_S, Group, json_object, list_of, setting, url
+from warpseal.runtime.settings import DAY_S, HOUR_S, Group, Settings, json_object, list_of, setting, url
 from warpseal.upstream.address_policy import ExemptServer, allowed_host, display_hosts
 
 DEFAULT_GATEWAYS: Final = Gateways(("https://ipfs.io", "https://dweb.link"), ("https://arweave.net",))
@@ -33,18 +32,17 @@ def display_origins(gateways: Gateways) -> Mapping[str, tuple[str, ...]]:
     return {kind: tuple(str(URL(base).origin()) for base in urls) for kind, urls in asdict(gateways).items()}
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataSettings:
+class MetadataSettings(Settings, frozen=True):
     """Durations in seconds.
 
-    allowed_hosts: host and port, port
-    None for any. timeout_s: of one document with its redirects. max_requests: at a time in one process, of which
-    reindex_requests are for reindex requests alone. requests_per_host: at a time, and as many for reindex requests.
-    retry_delays_s: delays after failed attempts; after the last one only a page or a request leads to an attempt.
-    reindex_s: time in which a reindex request has an outcome. max_queued, max_queued_per_contract: documents that wait,
-    per chain and reason. idle_s, crowded_s: intervals at which the index is read for work, the second one while a
-    contract has its share of the queue. full_queue_s: interval at which documents of other hosts get a chance while the
-    queue is full; postponed_s: time for which those that they displace are left out.
+    allowed_hosts: host and port, port None for any. timeout_s: of one document with its redirects. max_requests: at
+    a time in one process, of which reindex_requests are for reindex requests alone. requests_per_host: at a time,
+    and as many for reindex requests. retry_delays_s: delays after failed attempts; after the last one only a page
+    or a request leads to an attempt. reindex_s: time in which a reindex request has an outcome. max_queued,
+    max_queued_per_contract: documents that wait, per chain and reason. idle_s, crowded_s: intervals at which the
+    index is read for work, the second one while a contract has its share of the queue. full_queue_s: interval at
+    which documents of other hosts get a chance while the queue is full; postponed_s: time for which those that they
+    displace are left out.
     """
 
     gateways: Gateways = setting(
