@@ -103,7 +103,7 @@ async def test_sdks_read_rewards_and_past_validations(tmp_path: Path, sdk: str) 
     assert {reward["rewardType"] for reward in rewards} == {"VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"}
     assert {"currencyCode": "usd", "value": 5.25} in [reward["reward"].get("historicalPrice") for reward in rewards]
     assert {validation["validationStatus"] for validation in validations} == {"active", "completed", "removed"}
-    assert (len(rewards), len(items(reply[-1:], "transactions"))) == (40, 419)
+    assert (len(rewards), len(items(reply[-1:], "transactions"))) == (38, 397)
 
 
 def items(result: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:

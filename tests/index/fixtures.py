@@ -189,8 +189,7 @@ def _read_sets(session: ReadSession) -> Any:
     snapshots = session.rows("SELECT subnet, height FROM set_snapshots ORDER BY number")
     session.load_ids(subnet for subnet, _ in snapshots)
     heights = read_heights(session)
-    assert heights is not None
-    sets = [read_all_members(session, height) for height in range(0, heights.newest + 1, 10)]
+    sets = [read_all_members(session, height) for height in range(0, heights.newest + 1, 10)] if heights else []
     return sorted((session.id_of(subnet), height) for subnet, height in snapshots), sets
 
 
