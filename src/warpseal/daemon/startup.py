@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from functools import partial
@@ -90,8 +91,11 @@ async def start_services(config: Config, ports: DaemonPorts, start_indexer: Call
     start_indexer: called once nothing is known that keeps the index process from starting.
     """
     contracts = config.peers.data_dir / CONTRACTS_FOLDER
-    contract_infos = ContractInfoFolder(contracts if contracts.is_dir() else None)
-    await asyncio.to_thread(contract_infos.load)
+    has_contracts = os.access(contracts, os.R_OK)
+    contract_infos = ContractInfoFolder(contracts if has_contracts else None)
+    # Forwarded calls are answered already, and their usage is recorded below: wait only if there is something to read.
+    if has_contracts:
+        await asyncio.to_thread(contract_infos.load)
     node_api, evm_api, metrics = ports.node_api, ports.evm_api, ports.metrics
     prices = open_price_sources(config.prices, config.peers.data_dir)
     async with prices as price_sources, open_upstreams(config, metrics, config.set_source) as upstreams:

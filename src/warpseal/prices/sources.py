@@ -9,6 +9,7 @@ import asyncio
 import csv
 import json
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, date, datetime
@@ -64,8 +65,8 @@ async def open_price_sources(settings: PriceSettings, data_dir: Path) -> AsyncIt
     """Hold the sources that there are, in the order in which they are asked: file, URL. Raises StartupError."""
     sources: list[PriceSource] = []
     async with AsyncExitStack() as stack:
-        table = await asyncio.to_thread(read_table, data_dir / FILE_NAME)
-        if table:
+        file = data_dir / FILE_NAME
+        if os.access(file, os.F_OK) and (table := await asyncio.to_thread(read_table, file)):
             sources.append(file_source(table))
         if settings.url:
             sources.append(WebPrices(settings, await stack.enter_async_context(new_session())).price)
