@@ -14,8 +14,6 @@ Functions import nothing otherwise, except a library that may be missing, in a `
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -38,14 +36,3 @@ def import_late(*names: str) -> None:
     """Let modules that libraries import `from` their packages be imported when an attribute of them is first read."""
     for name in names:
         sys.modules.setdefault(name, LazyModule(name))
-
-
-@contextmanager
-def imported_without(name: str) -> Iterator[None]:
-    """Let libraries be imported in the block without a module of theirs; its names then have no value."""
-    placeholder = ModuleType(name)
-    vars(placeholder)["__getattr__"] = lambda attribute: None
-    sys.modules.setdefault(name, placeholder)
-    yield
-    if sys.modules[name] is placeholder:
-        del sys.modules[name]
