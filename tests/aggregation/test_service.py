@@ -40,7 +40,7 @@ from warpseal.aggregation.settings import AggregationSettings
 from warpseal.node.p_chain import Subnet
 from warpseal.peers.statistics import Unreachable
 from warpseal.validators.errors import UnknownChain
-from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 
 MANY = 1_000
@@ -70,7 +70,7 @@ def test_no_signature_leaves_that_was_forbidden_while_validators_were_asked_or_l
     async def main() -> None:
         setup, forbidden = AggregatorSetup(members([1] * 5)), set[UnsignedMessage]()
 
-        def check_allowed(subject: UnsignedMessage) -> None:
+        def check_allowed(subject: UnsignedMessage, _: SubnetID | None) -> None:
             if subject in forbidden:
                 raise UnknownChain("forbidden by the test")
 

@@ -121,8 +121,7 @@ class ShareArchive(Protocol):
 class AggregationDeps(Struct, frozen=True):
     """All of the above. on_shortfall: called when a round ends without the quorum of a caller.
 
-    check_allowed: raises an error if no signature of a message may be made or handed out. check_set: raises an error if
-    no validator set of a subnet may be used.
+    check_allowed: raises an error if no signature of a message by a subnet may be made or handed out; None: by any.
     """
 
     peers: PeerClient
@@ -135,5 +134,4 @@ class AggregationDeps(Struct, frozen=True):
     metrics: AggregationMetrics
     archive: ShareArchive
     on_shortfall: Callable[[UnsignedMessage, QuorumShortfall], None] = lambda message, shortfall: None
-    check_allowed: Callable[[UnsignedMessage], None] = lambda message: None
-    check_set: Callable[[SubnetID], None] = lambda subnet_id: None
+    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None] = lambda message, subnet_id: None

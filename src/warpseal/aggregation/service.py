@@ -123,7 +123,6 @@ class SignatureAggregator:
         self.recent: Final[deque[AggregationRecord]] = deque(maxlen=_MAX_RECENT)
         self.last_hour: Final = LastHour()
         self.check_allowed: Final = deps.check_allowed
-        self._check_set = deps.check_set
         self._first_signed: bytes | None = None
         self._memory = SharedByteLimit(settings.cache_bytes)
         # Shares are attached first, so they are evicted first: a result is worth more than its shares.
@@ -160,8 +159,8 @@ class SignatureAggregator:
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         """Return the signed message that a request asks for.
 
-        Raises InvalidTimeout; what Resolver.resolve, `check_allowed` and `check_set` raise; QuorumImpossible,
-        QuorumNotReached, StoreDown.
+        Raises InvalidTimeout; what Resolver.resolve, `check_allowed` raise; QuorumImpossible, QuorumNotReached,
+        StoreDown.
         """
         trace = _RequestTrace(self._clock)
         outcome, reason = _CANCELLED, ""
@@ -207,7 +206,7 @@ class SignatureAggregator:
         """The first signed message; None before it, and while it may not be handed out."""
         if self._first_signed is not None:
             with suppress(WarpsealError):
-                self.check_allowed(SignedMessage.parse(self._first_signed).unsigned)
+                self.check_allowed(SignedMessage.parse(self._first_signed).unsigned, None)
                 return self._first_signed
         return None
 
@@ -243,8 +242,7 @@ class SignatureAggregator:
         )
         caller = trace.caller = Caller(resolved, goal, self._clock, request.is_ahead)
         caller.stages["validators"] = self._clock() - trace.started_at
-        self.check_allowed(message)
-        self._check_set(resolved.subnet_id)
+        self.check_allowed(message, resolved.subnet_id)
         if request.is_pinned:
             self._pinned.pin(message)
         result = self._results.find(message.id, validators.digest, goal, loop.time())
@@ -253,8 +251,7 @@ class SignatureAggregator:
             try:
                 result = await self._rounds.collect(caller)
                 # It may be forbidden since validators were asked.
-                self.check_allowed(message)
-                self._check_set(resolved.subnet_id)
+                self.check_allowed(message, resolved.subnet_id)
             except (QuorumNotReached, QuorumImpossible) as error:
                 if request.refusal is not None:
                     raise request.refusal from None

@@ -58,6 +58,7 @@ from warpseal.validators.settings import SetSource
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import ChainID, SubnetID, id_text, node_id_text
+from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 if TYPE_CHECKING:
@@ -221,6 +222,12 @@ async def build_services(
             platform, chains, refresh_s=settings.activity_refresh_s, min_balance_navax=settings.min_balance_navax
         )
         stack.callback(activity.close)
+
+        def check_signing(message: UnsignedMessage, subnet_id: SubnetID | None) -> None:
+            check_allowed(store.signing_blocks, message)
+            if from_index is not None and subnet_id is not None:
+                from_index.comparison.check(subnet_id)
+
         aggregation_deps = AggregationDeps(
             peers=network,
             heights=heights,
@@ -232,8 +239,7 @@ async def build_services(
             metrics=metrics,
             archive=store.archive,
             on_shortfall=event_sources.on_shortfall,
-            check_allowed=partial(check_allowed, store.signing_blocks),
-            check_set=lambda subnet_id: None if from_index is None else from_index.comparison.check(subnet_id),
+            check_allowed=check_signing,
         )
         aggregator = SignatureAggregator(aggregation_deps, network_id, config.aggregation, executor=verifying)
         # Without a store the follower would be of no use.

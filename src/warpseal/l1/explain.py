@@ -161,7 +161,7 @@ class Explainer(Struct, frozen=True):
     heights: ProposedHeight
     sets: ValidatorSets
     archive: Archive
-    check_allowed: Callable[[UnsignedMessage], None]
+    check_allowed: Callable[[UnsignedMessage, SubnetID | None], None]
 
     async def explain(self, request: L1Request, deadline: float) -> Explanation:
         """Return the explanation of a request; a lookup that takes longer than `deadline` is not known."""
@@ -231,12 +231,13 @@ class _Explanation:
         self._check(
             "p_chain_message", True, "an addressed call of the P-Chain, its source address empty (codes 1 to 4)"
         )
-        try:
-            self._services.check_allowed(attestation.message)
-        except WarpsealError as error:
-            self._check("signing_allowed", False, str(error))
         manager = attestation.manager_chain_id
         subnet_id = await self._try(self._components.find_subnet(manager))
+        try:
+            signer = None if isinstance(subnet_id, str | WarpsealError) else subnet_id
+            self._services.check_allowed(attestation.message, signer)
+        except WarpsealError as error:
+            self._check("signing_allowed", False, str(error))
         await self._add_justification(attestation, subnet_id)
         self._add_validity(
             attestation, await self._try(self._components.validity.current(attestation, located.height or 0))
