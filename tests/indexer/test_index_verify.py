@@ -179,7 +179,7 @@ async def test_verify_finds_l1_fees_and_sets_of_a_simulated_network_right(
     assert [finding for finding in findings if finding.difference] == []
     assert [finding.grade for finding in doctor] == [Grade.GOOD]
     assert (wrong.subject, wrong.is_compared) == (name, True)
-    of_node = f"{node_id_text(fourth.node_id)}: the index has 9 with key {bytes(48).hex()}, the nodes 9 with key"
+    of_node = f"{node_id_text(fourth.node_id)}: index weight 9 with key {bytes(48).hex()}, nodes weight 9 with key"
     assert wrong.difference.startswith(of_node)
     assert {finding.grade for finding in wrong_doctor} == {Grade.BAD}
     compared_sets = {finding.subject for finding in findings if "validators of" in finding.subject}

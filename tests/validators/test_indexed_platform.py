@@ -192,7 +192,9 @@ async def test_a_set_of_a_node_is_compared_once_the_index_has_it_and_other_keys_
         await until(lambda: counts == {"different": 1})
         assert wrong == [(L1, 5)]
         (difference,) = comparison.differences()
-        assert difference.text.endswith(f"{node_id_text(nth_node(1))}: index weight 101, nodes weight 101, another key")
+        keys = [key.hex() for key in (nth_key(2), nth_key(1))]
+        of_both = "index weight 101 with key {}, nodes weight 101 with key {}".format(*keys)
+        assert difference.text.endswith(f"{node_id_text(nth_node(1))}: {of_both}")
         # A stranger cannot make the comparison keep more than a bound.
         for number in range(400):
             comparison.note(SubnetID(number.to_bytes(32)), 5, (), is_indexed=False)

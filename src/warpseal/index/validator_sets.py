@@ -71,16 +71,6 @@ class ValidatorSetReader:
         """Return the heights of which the index has the sets; None if it has none."""
         return await self._reader.read(read_heights)
 
-    async def oldest_height(self) -> int | None:
-        """Return the lowest height of which the index has the sets; None if it has none."""
-        heights = await self.heights()
-        return None if heights is None else heights.oldest
-
-    async def newest_height(self) -> int | None:
-        """Return the highest height of which the index has the sets; None if it has none."""
-        heights = await self.heights()
-        return None if heights is None else heights.newest
-
 
 def read_heights(session: ReadSession) -> SetHeights | None:
     """Return the heights of which the index has the sets; None if it has none."""

@@ -33,8 +33,8 @@ from warpseal.store.access import read_snapshot
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
-from warpseal.warp.ids import SubnetID, ValidationID, id_text, node_id_text
-from warpseal.warp.validator_set import ValidatorEntry
+from warpseal.warp.ids import SubnetID, ValidationID, id_text
+from warpseal.warp.validator_set import describe_members, differing_members
 
 T = TypeVar("T")
 
@@ -42,7 +42,6 @@ _MAX_ATTEMPTS: Final = 5
 _RETRY_DELAY_S: Final = 1.0
 # For all checks together: an index that lags behind its node makes none of them wait for long.
 _MAX_RETRIES: Final = 20
-_MAX_NAMED: Final = 5
 _INCOMPLETE: Final = "without a genesis-file, or because of index-from, the index lacks the beginning of the"
 
 
@@ -224,26 +223,7 @@ async def compare_set(upstream: Upstream, index: SnapshotReader, subnet_id: Subn
         return IndexFinding(subject, is_compared=False, reason=str(error))
     if members is None:
         return IndexFinding(subject, is_compared=False, reason="the index does not have this height any more")
-    return IndexFinding(subject, describe_set_difference(members, of_nodes))
-
-
-def describe_set_difference(ours: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]) -> str:
-    """Return the validators that differ between the index and the nodes; "" if none does."""
-    first, second = ({entry.node_id: entry for entry in entries} for entries in (ours, of_nodes))
-    different = [node_id for node_id in sorted({*first, *second}) if first.get(node_id) != second.get(node_id)]
-    texts = [
-        f"{node_id_text(node_id)}: the index has {_describe_member(first.get(node_id))}, the nodes"
-        f" {_describe_member(second.get(node_id))}"
-        for node_id in different[:_MAX_NAMED]
-    ]
-    more = len(different) - len(texts)
-    return "; ".join(texts) + (f"; and {more} other validators" if more else "")
-
-
-def _describe_member(entry: ValidatorEntry | None) -> str:
-    if entry is None:
-        return "no such validator"
-    return f"{entry.weight} with " + ("no key" if entry.public_key is None else f"key {entry.public_key.hex()}")
+    return IndexFinding(subject, describe_members(differing_members(members, of_nodes)))
 
 
 async def _difference(check: _Check, node: NodeState) -> str | None:

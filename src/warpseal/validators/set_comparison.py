@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from cachetools import LRUCache
@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import ValidatorSetsDiffer
-from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.validator_set import ValidatorEntry
+from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.validator_set import MemberPair, ValidatorEntry, describe_members, differing_members
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +29,20 @@ _GAP_S: Final = 1.0
 _UNCHANGED_S: Final = 60.0
 _MAX_WAITING: Final = 256
 _MAX_DIFFERENCES: Final = 4_096
-_MAX_LISTED: Final = 10
 
 
 class SetDifference(Struct, frozen=True):
-    """Members of a subnet that the index and the nodes list differently: each as the index and as the nodes list it."""
+    """Members of a subnet that the index and the nodes list differently."""
 
     subnet_id: SubnetID
     height: int
-    members: tuple[tuple[ValidatorEntry | None, ValidatorEntry | None], ...]
+    members: tuple[MemberPair, ...]
 
     @property
     def text(self) -> str:
         """The difference in a sentence, which names the first validators."""
-        first = "; ".join(_describe(*member) for member in self.members[:_MAX_LISTED])
-        more = f"; and {len(self.members) - _MAX_LISTED} more" if len(self.members) > _MAX_LISTED else ""
         where = f"subnet {id_text(self.subnet_id)} at P-Chain height {self.height}"
-        return f"the index and the nodes list other validators of {where}: {first}{more}"
+        return f"the index and the nodes list other validators of {where}: {describe_members(self.members)}"
 
 
 class _Used(Struct, frozen=True):
@@ -131,7 +128,7 @@ class SetComparison:
             return
         self._compared[subnet_id] = used.members, self._now()
         indexed, of_nodes = (used.members, other) if used.is_indexed else (other, used.members)
-        members = tuple(_differing(indexed, of_nodes))
+        members = differing_members(indexed, of_nodes)
         self._count("different" if members else "equal")
         before = self._differences.get(subnet_id)
         if members:
@@ -144,21 +141,3 @@ class SetComparison:
                 self.on_wrong_set(subnet_id, used.height)
         elif not self._has_stop:
             self._differences.pop(subnet_id, None)
-
-
-def _differing(indexed: Members, of_nodes: Members) -> Iterator[tuple[ValidatorEntry | None, ValidatorEntry | None]]:
-    """Yield the members that are not equal, by node id."""
-    first: dict[NodeID, ValidatorEntry] = {member.node_id: member for member in indexed}
-    second: dict[NodeID, ValidatorEntry] = {member.node_id: member for member in of_nodes}
-    for node_id in sorted(first.keys() | second.keys()):
-        if first.get(node_id) != second.get(node_id):
-            yield first.get(node_id), second.get(node_id)
-
-
-def _describe(indexed: ValidatorEntry | None, of_nodes: ValidatorEntry | None) -> str:
-    member = indexed or of_nodes
-    assert member is not None
-    has_other_key = indexed is not None and of_nodes is not None and indexed.public_key != of_nodes.public_key
-    weights = (f"weight {entry.weight}" if entry is not None else "absent" for entry in (indexed, of_nodes))
-    text = "index {}, nodes {}".format(*weights)
-    return f"{node_id_text(member.node_id)}: {text}" + (", another key" if has_other_key else "")

@@ -5,7 +5,7 @@ Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/warp/sig
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from warpseal.warp.codec import pack_u32, pack_u64
-from warpseal.warp.ids import NODE_ID_BYTES, NodeID
+from warpseal.warp.ids import NODE_ID_BYTES, NodeID, node_id_text
 
 PUBLIC_KEY_BYTES: Final = 48
 MAX_WEIGHT: Final = 2**64 - 1
@@ -21,6 +21,7 @@ DEFAULT_QUORUM: Final = 67
 """Percent of the total weight that must sign, unless a destination or a caller names another share."""
 _COMPRESSED_FLAG: Final = 0x80
 _INFINITY_FLAG: Final = 0x40
+_MAX_LISTED: Final = 10
 
 
 class InvalidValidatorSet(ValueError):
@@ -33,6 +34,10 @@ class ValidatorEntry(NamedTuple):
     node_id: NodeID
     public_key: bytes | None
     weight: int
+
+
+MemberPair = tuple[ValidatorEntry | None, ValidatorEntry | None]
+"""A member as the index and as the nodes list it; None: not at all."""
 
 
 class Validator(Struct, frozen=True):
@@ -138,6 +143,34 @@ def build_canonical_set(entries: Iterable[tuple[NodeID, bytes | None, int]]) -> 
                 raise InvalidValidatorSet(f"node id {node_id.hex()[:64]} is malformed or listed twice")
             node_ids.add(node_id)
     return CanonicalValidatorSet(validators, total)
+
+
+def differing_members(indexed: Iterable[ValidatorEntry], of_nodes: Iterable[ValidatorEntry]) -> tuple[MemberPair, ...]:
+    """Return the members that the index and the nodes list differently, by node id."""
+    first, second = ({entry.node_id: entry for entry in entries} for entries in (indexed, of_nodes))
+    pairs = ((first.get(node_id), second.get(node_id)) for node_id in sorted({*first, *second}))
+    return tuple(pair for pair in pairs if pair[0] != pair[1])
+
+
+def describe_members(pairs: Sequence[MemberPair]) -> str:
+    """Return differing members in words, the first ones by name; "" if there are none."""
+    texts = [
+        f"{node_id_text(member.node_id)}: index {_describe_member(*pair)}, nodes {_describe_member(*pair[::-1])}"
+        for pair in pairs[:_MAX_LISTED]
+        if (member := pair[0] or pair[1]) is not None
+    ]
+    more = len(pairs) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+def _describe_member(entry: ValidatorEntry | None, other: ValidatorEntry | None) -> str:
+    """Return the weight of a member, and its key if the other one has another key."""
+    if entry is None:
+        return "absent"
+    if other is None or entry.public_key == other.public_key:
+        return f"weight {entry.weight}"
+    key = "no key" if entry.public_key is None else f"key {entry.public_key.hex()}"
+    return f"weight {entry.weight} with {key}"
 
 
 def required_weight(total: int, percentage: int) -> int:
