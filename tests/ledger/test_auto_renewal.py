@@ -102,6 +102,24 @@ def test_a_committed_cycle_compounds_its_share_and_pays_the_rest() -> None:
     assert effects.closed is None
 
 
+def test_the_validator_set_follows_each_cycle() -> None:
+    chain = Renewing()
+
+    def weights() -> list[int]:
+        return [member.weight for member in chain.state.sets.members() if member.node_id == NODE]
+
+    assert weights() == [STAKE]
+    chain.delegate(40_000 * NAVAX, CYCLE_S // 2)
+    assert weights() == [STAKE + 40_000 * NAVAX]
+    chain = Renewing()
+    renewed = chain.end(1, commit=True).renewed
+    assert renewed is not None
+    assert weights() == [renewed.weight]
+    assert renewed.weight > STAKE
+    chain.end(2, commit=False)
+    assert weights() == []
+
+
 def test_an_aborted_cycle_returns_stake_and_compounded_rewards_without_its_own_reward() -> None:
     chain = Renewing()
     first = chain.joined.opened.potential_reward if chain.joined.opened else 0
