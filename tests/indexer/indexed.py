@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from warpseal.indexer.worker import IndexOpener, Processors, Worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
+from warpseal.simnet.network import SimulatedNetwork
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import open_session
 
@@ -38,6 +40,21 @@ FAST = IndexerSettings(
     retry_stopped_s=0.05,
     checkpoint_blocks=7,
 )
+
+
+@dataclass(frozen=True)
+class SimulatedNode:
+    """The first node of a simulated network."""
+
+    network: SimulatedNetwork
+
+    @property
+    def url(self) -> str:
+        return self.network.node_uri
+
+    @property
+    def network_id(self) -> int:
+        return self.network.network_id
 
 
 class IndexedNode(Protocol):

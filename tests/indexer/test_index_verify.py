@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up, upstream_of
+from tests.indexer.indexed import GENESIS, SimulatedNode, index_all, indexing, only, until_caught_up, upstream_of
 from tests.indexer.replay import ReplayNode, serving
 from tests.ledger.recorded import replayed, results_of
 from tests.simnet.sessions import NOW, Clock, small_network
@@ -25,7 +24,6 @@ from warpseal.indexer.verify import IndexFinding, IndexVerifier, SnapshotReader,
 from warpseal.node.upstream import Upstream
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.resources.chains import PrimaryChain
-from warpseal.simnet.network import SimulatedNetwork
 from warpseal.simnet.plan import L1Plan, parse_rule
 from warpseal.simnet.state import StateAt
 from warpseal.store.url import StoreUrl
@@ -112,21 +110,6 @@ async def test_verify_compares_only_validator_sets_with_a_node_at_another_height
         "the rows of the index against each other"
     ]
     assert len(compared) > 1
-
-
-@dataclass(frozen=True)
-class SimulatedNode:
-    """The first node of a simulated network."""
-
-    network: SimulatedNetwork
-
-    @property
-    def url(self) -> str:
-        return self.network.node_uri
-
-    @property
-    def network_id(self) -> int:
-        return self.network.network_id
 
 
 async def check_sets(folder: Path, network_id: int, upstream: Upstream) -> list[Finding]:

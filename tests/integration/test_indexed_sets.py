@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.indexer.indexed import indexing, only
+from tests.indexer.indexed import SimulatedNode, indexing, only
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.l1_daemon import attested_message
 from tests.integration.message_verifier import verify_signed_message
@@ -35,21 +34,6 @@ DOWN = {"*": Outage(OutageKind.HTTP_500)}
 LIES = "foreign-sets+foreign-conversion"
 
 
-@dataclass(frozen=True)
-class IndexedNetwork:
-    """A simulated network, as the indexer reads it."""
-
-    network: SimulatedNetwork
-
-    @property
-    def url(self) -> str:
-        return self.network.node_uri
-
-    @property
-    def network_id(self) -> int:
-        return self.network.network_id
-
-
 @asynccontextmanager
 async def indexed_daemon(network: SimulatedNetwork, folder: Path, source: str) -> AsyncIterator[Daemon]:
     """Run a daemon, and the indexer, until the index has all blocks of the network."""
@@ -63,7 +47,7 @@ async def indexed_daemon(network: SimulatedNetwork, folder: Path, source: str) -
     settings = only(PrimaryChain.P)
     async with (
         run_daemon(build_config(network, folder, keys, **QUICK)) as daemon,
-        indexing(index_folder, IndexedNetwork(network), settings=settings, genesis=genesis),
+        indexing(index_folder, SimulatedNode(network), settings=settings, genesis=genesis),
     ):
         await until_indexed(daemon, network)
         await daemon.until_ready()
