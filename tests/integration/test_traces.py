@@ -174,7 +174,12 @@ async def test_a_request_is_one_trace_of_its_stages_its_calls_of_nodes_and_its_r
                 # Requests that share a round have a trace each, with the same rounds of asking.
                 ids = ["6" * 32, "7" * 32]
                 pair = [{"traceparent": f"00-{trace_id}-{CALLER}-01"} for trace_id in ids]
-                await asyncio.gather(*(post(daemon, caller, message=third.raw.hex()) for caller in pair))
+                network.set_behaviour(range(PLAN.validators), "silent")
+                requests = [asyncio.create_task(post(daemon, caller, message=third.raw.hex())) for caller in pair]
+                # Later requests are read later: the round waits for validators until it has both callers.
+                assert [(await daemon.get("/v1/no/such/path")).status for _ in range(3)] == [404] * 3
+                network.set_behaviour(range(PLAN.validators), "")
+                assert await asyncio.gather(*requests) == [200, 200]
                 for trace_id in ids:
                     names = Counter(span.name for span in await collector.ended_trace(trace_id))
                     assert [names[name] for name in ("aggregation", *STAGES)] == [1] * 5
