@@ -10,12 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select
 
 from tests.api.fixtures import shortfall
 from tests.chains.evm.icm_logs import NETWORK_ID
 from tests.events import test_index_events as indexed
 from tests.eventually import until
+from tests.icm.test_retry import sent
 from tests.index.evm.icm_histories import A
 from tests.store.conftest import any_store_url, postgres_server, postgres_url
 from tests.store.fixtures import message, sqlite_url, store_at
@@ -28,11 +30,12 @@ from warpseal.events import index_events
 from warpseal.events.index_events import IndexEvents
 from warpseal.icm import signer as signer_module
 from warpseal.icm.signer import IcmSigner, IcmSignerDeps
+from warpseal.index.evm.records import IcmOccurrence
 from warpseal.store.icm_tasks import change_tasks
 from warpseal.store.locks import Leadership
 from warpseal.store.schema import ICM_TASKS
 from warpseal.store.store import Store
-from warpseal.store.values import IcmTask
+from warpseal.store.values import EventType, IcmTask
 from warpseal.upstream.errors import NodeAttempt, PublicFailure
 from warpseal.warp.ids import ChainID, SubnetID
 from warpseal.warp.message import UnsignedMessage
@@ -231,3 +234,16 @@ async def test_tasks_are_written_once_with_the_events_of_what_is_not_delivered_y
             events[id_] for id_ in open_ids
         }
         assert {task.source for task in stored} == {A}
+
+
+async def test_a_message_that_names_another_chain_is_not_signed_ahead(tmp_path: Path) -> None:
+    async with store_at(sqlite_url(tmp_path)) as store:
+        running, plain = RunningSigner(store, Leadership()), sent()
+        unsigned = plain.warp_message(NETWORK_ID)
+        assert unsigned is not None
+        lie = replace(
+            plain, message_id=b"lie", foreign_warp=UnsignedMessage.build(NETWORK_ID, ABSENT, unsigned.payload)
+        )
+        occurrences = [IcmOccurrence(EventType.ICM_SENT, 1, int(NOW), bytes(32), entry) for entry in (lie, plain)]
+        await store.database.write(await running.signer.plan_tasks(occurrences))
+        assert [(task.message_id, task.message) for task in await running.tasks()] == [(plain.message_id, unsigned.raw)]

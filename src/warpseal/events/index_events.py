@@ -25,7 +25,6 @@ from warpseal.store.events import EventLog
 from warpseal.store.locks import Leadership
 from warpseal.store.values import Event
 from warpseal.warp.ids import ChainID, id_text
-from warpseal.warp.message import UnsignedMessage
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +98,8 @@ class IndexEvents:
         """Return the event; the row has the time at which it is added, since the log deletes the oldest rows."""
         message = occurrence.message
         warp_id: str | UnsetType = UNSET
-        if isinstance(message, SentMessage) and (payload := message.warp_payload()):
-            warp_id = f"0x{UnsignedMessage.build(self._network_id, message.source, payload).id.hex()}"
+        if isinstance(message, SentMessage) and (unsigned := message.warp_message(self._network_id)) is not None:
+            warp_id = f"0x{unsigned.id.hex()}"
         event = Event(
             type=occurrence.type,
             time=occurrence.time,

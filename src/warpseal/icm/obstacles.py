@@ -163,9 +163,7 @@ class MessageObstacles(Struct):
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
-        side = message.side
-        payload = side.warp_payload() if isinstance(side, SentMessage) else b""
-        return UnsignedMessage.build(self.network_id, side.source, payload) if payload else None
+        return message.side.warp_message(self.network_id) if isinstance(message.side, SentMessage) else None
 
     async def _look_up_delivery(
         self,

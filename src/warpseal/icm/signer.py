@@ -100,11 +100,10 @@ class IcmSigner:
             if occurrence.type is EventType.ICM_RECEIVED:
                 message_ids.append(message.message_id)
             elif isinstance(message, SentMessage) and message.receive is None:
-                payload = message.warp_payload()
-                if payload and await self._is_ahead(message.source):
-                    raw = UnsignedMessage.build(self._network_id, message.source, payload).raw
+                unsigned = message.warp_message(self._network_id) if message.foreign_warp is None else None
+                if unsigned is not None and await self._is_ahead(message.source):
                     route, ends_at = (message.source, message.destination), min(now, occurrence.time) + _MAX_AGE_S
-                    new.append(IcmTask(message.message_id, now, 0, *route, raw, ends_at))
+                    new.append(IcmTask(message.message_id, now, 0, *route, unsigned.raw, ends_at))
         return partial(change_tasks, new=new, message_ids=message_ids)
 
     async def _is_ahead(self, chain_id: ChainID) -> bool:

@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
 
-from tests.chains.evm.icm_logs import MESSENGER, Message, warp_log
+from tests.chains.evm.icm_logs import MESSENGER, NETWORK_ID, Message, warp_log
 from tests.index.evm.fixtures import small_settings
 from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import (
+    ABSENT,
     LIAR,
     PEOPLE,
     A,
@@ -43,7 +44,10 @@ from warpseal.index import bulk
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.icm_consistency import compare_messages
+from warpseal.index.evm.icm_queries import icm_messages
+from warpseal.index.evm.records import SentMessage
 from warpseal.index.evm.schema import ICM_DERIVED, ICM_FACTS, create_derived_tables
+from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import ChainID
@@ -220,17 +224,31 @@ def test_an_index_that_begins_later_takes_a_message_that_is_sent_again_as_sent_t
     assert_consistent(file_url, [A])
 
 
-def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_is_kept(file_url: str) -> None:
-    lie, message = Message(A, B, 1, LIAR, LIAR, messenger=LIAR), Message(A, B, 1, PEOPLE[0], PEOPLE[1])
-    other = warp_log(AddressedCall(message.messenger, message.payload), A, network_id=1)
-    blocks = [block_of(0, [lie.sent(), [message.sent()[0], other]])]
-    with icm_writer(file_url, A) as writer:
-        writer.write(blocks)
-    with reading(file_url, A) as connection:
+def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_is_kept(any_index_url: str) -> None:
+    lie = Message(A, B, 1, LIAR, LIAR, messenger=LIAR)
+    messages = [Message(A, B, nonce, PEOPLE[0], PEOPLE[1]) for nonce in (1, 2, 3)]
+    names = [(NETWORK_ID, A), (1, A), (NETWORK_ID, ABSENT)]
+    logs = [
+        (message.sent()[0], warp_log(AddressedCall(message.messenger, message.payload), chain_id, network_id))
+        for message, (network_id, chain_id) in zip(messages, names, strict=True)
+    ]
+    with icm_writer(any_index_url, A) as writer:
+        writer.write([block_of(0, [lie.sent(), [*logs[0], *logs[1]], logs[2]])])
+    with reading(any_index_url, A) as connection:
         kinds = [row[0] for row in bulk.fetch(connection, "SELECT kind FROM warp_sends ORDER BY key")]
-        assert kinds == [PayloadKind.ADDRESSED_CALL, PayloadKind.TELEPORTER]
-        assert [row[0] for row in stored_sends(connection, A)] == [message.id]
-    assert_consistent(file_url, [A])
+        assert kinds == [PayloadKind.ADDRESSED_CALL, PayloadKind.TELEPORTER, PayloadKind.TELEPORTER]
+        assert [row[0] for row in stored_sends(connection, A)] == [message.id for message in messages]
+        keys = [row[0] for row in bulk.fetch(connection, "SELECT key FROM icm_sends ORDER BY key")]
+        stored = icm_messages(ReadSession(connection), 0.0, keys)
+    assert_consistent(any_index_url, [A])
+    # Each has the Warp message of its own log, and validators sign only those of their network and chain.
+    for key, (network_id, chain_id), (_, log) in zip(keys, names, logs, strict=True):
+        message = stored[key]
+        assert isinstance(message, SentMessage)
+        unsigned = message.warp_message(NETWORK_ID)
+        assert unsigned is not None
+        assert (unsigned.network_id, unsigned.source_chain_id, unsigned.id) == (network_id, chain_id, log.topics[2])
+        assert (message.foreign_warp is None) == ((network_id, chain_id) == (NETWORK_ID, A))
 
 
 MESSAGES, MESSAGES_OF_A_BLOCK = 20_000, 5

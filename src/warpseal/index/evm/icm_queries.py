@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
+from warpseal.chains.evm.icm_events import ChangeKind, Outcome, PayloadKind, message_id
 from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
 from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
 from warpseal.index.evm.records import (
@@ -33,6 +33,7 @@ from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import IcmStatus
 from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
+from warpseal.warp.message import UnsignedMessage
 
 MAX_CHANGES: Final = 100
 """The newest changes of a message that are read: any account may add to its fee."""
@@ -64,11 +65,13 @@ _NEWEST_CHANGE: Final = (
     "(SELECT max(c.key) FROM (SELECT change FROM icm_message_changes WHERE message = s.key ORDER BY change DESC"
     f" LIMIT {MAX_CHANGES}) m JOIN icm_changes c ON c.key = m.change WHERE c.kind = {{}})"
 )
-# The row of a send, its delivery, and its last changes.
+# The row of a send, its delivery, its last changes, and its Warp message if it names another network or chain: the
+# next log.
 _SENT: Final = (
     f"SELECT s.*, d.receive, {_NEWEST_CHANGE.format(int(ChangeKind.FEE))},"
-    f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}"
-    " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE s.key IN {keys}"
+    f" {_NEWEST_CHANGE.format(int(ChangeKind.RECEIPT))}, w.message"
+    " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key"
+    f" LEFT JOIN warp_sends w ON w.key = s.key + 1 AND w.kind = {int(PayloadKind.TELEPORTER)} WHERE s.key IN {{keys}}"
 )
 _CHANGES: Final = (
     "SELECT c.key, c.kind, c.amount FROM (SELECT change FROM icm_message_changes WHERE message = ? ORDER BY change DESC"
@@ -149,7 +152,7 @@ def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPositio
 
 def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping[int, SentMessage | ReceivedMessage]:
     """Return messages by their keys; those that are not there are left out."""
-    sent = [(IcmSendRow._make(row[:-3]), *row[-3:]) for row in session.by_keys(_SENT, keys)]
+    sent = [(IcmSendRow._make(row[:-4]), *row[-4:]) for row in session.by_keys(_SENT, keys)]
     received = [(IcmReceiveRow._make(row[:-1]), bool(row[-1])) for row in session.by_keys(_RECEIVED, keys)]
     rows = [row[0] for row in (*sent, *received)]
     id_keys = {key for row in rows for key in (row.messenger, row.sender, row.recipient)}
@@ -160,7 +163,7 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
     hashes = dict(session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", txs))
     times = _times(session, [row.key for row in rows])
     own = ChainID(next((bytes(row[0]) for row in session.rows("SELECT chain_id FROM chain")), b""))
-    changes = [fee_change for _, _, fee_change, _ in sent if fee_change is not None]
+    changes = [fee_change for _, _, fee_change, *_ in sent if fee_change is not None]
     fees = dict(session.by_keys("SELECT key, amount FROM icm_changes WHERE key IN {keys}", changes))
     contracts = read_contracts(session, {send.fee_asset for send, *_ in sent})
 
@@ -184,7 +187,7 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
         }
 
     messages: dict[int, SentMessage | ReceivedMessage] = {}
-    for send, delivery, fee_change, receipt in sent:
+    for send, delivery, fee_change, receipt, foreign_warp in sent:
         asset = contracts.get(send.fee_asset)
         messages[send.key] = SentMessage(
             **fields(send, own, ChainID(ids[send.destination])),
@@ -198,6 +201,7 @@ def icm_messages(session: ReadSession, _: float, keys: Iterable[int]) -> Mapping
             reward=unpack(bytes(send.fee if fee_change is None else fees[fee_change])),
             has_receipt=receipt is not None,
             receive=delivery,
+            foreign_warp=None if foreign_warp is None else UnsignedMessage.parse(bytes(foreign_warp)),
         )
     for receive, is_executed in received:
         messages[receive.key] = ReceivedMessage(

@@ -18,6 +18,7 @@ from warpseal.resources.evm import ErcType, Holder, IcmStatus, MetadataStatus
 from warpseal.resources.queries import Page, TimeRange
 from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID
+from warpseal.warp.message import UnsignedMessage
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 """About the bytes of the URIs and documents, or of the messages, of a page; a single item may have more."""
@@ -161,7 +162,8 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source. receive: the key of its receive in the index of the destination.
 
     reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they are unknown.
-    warp_sender: see `IcmSend`.
+    warp_sender: see `IcmSend`. foreign_warp: its Warp message if that names another network or chain, which no
+    validator signs.
     """
 
     key: int
@@ -173,11 +175,14 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     reward: int
     has_receipt: bool
     receive: int | None
+    foreign_warp: UnsignedMessage | None = None
 
-    def warp_payload(self) -> bytes:
-        """Return the payload of its Warp message; b"" without one."""
+    def warp_message(self, network_id: int) -> UnsignedMessage | None:
+        """Return its Warp message; None without one. network_id: of the chain."""
         encoded = self.encode() if self.warp_sender else None
-        return b"" if encoded is None else encode_call(self.warp_sender, encoded)
+        if self.foreign_warp is not None or encoded is None:
+            return self.foreign_warp
+        return UnsignedMessage.build(network_id, self.source, encode_call(self.warp_sender, encoded))
 
 
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
