@@ -25,6 +25,7 @@ from tests.api.data.fixtures import (
     indexed,
 )
 from tests.store.fixtures import PATIENCE_S, sqlite_url, store_at
+from warpseal.api.data import page_tokens
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.api.data.operations import TRANSACTIONS
 from warpseal.api.data.page_tokens import (
@@ -216,6 +217,27 @@ async def test_no_byte_of_a_token_can_be_changed(query: PageQuery, data: st.Data
 async def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidPageToken):
         await PageTokens(EphemeralKeys(), Clock()).decode(text, TRANSACTIONS.name, b"")
+
+
+async def test_a_request_verifies_its_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, query = PageTokens(MemoryKeyStore(), lambda: 1.0), PageQuery("a", b"b", {}, 5, heights={"p": 3})
+    first, second = [await tokens.encode(query, (number,)) for number in (1, 2)]
+    calls: list[bytes] = []
+    sign = page_tokens._signature
+
+    def count(key: bytes, body: bytes) -> bytes:
+        calls.append(body)
+        return sign(key, body)
+
+    monkeypatch.setattr(page_tokens, "_signature", count)
+    for number, token in enumerate((first, second, first), 1):
+        assert await tokens.heights(token) == {"p": 3}
+        assert (await tokens.decode(token, "a", b"b")).position == ((1,) if token == first else (2,))
+        assert len(calls) == number
+    for token in ("", first[:-1], second[:5] + first[5:]):
+        assert await tokens.heights(token) is None
+        with pytest.raises(InvalidPageToken, match="not given out"):
+            await tokens.decode(token, "a", b"b")
 
 
 async def test_an_explicit_default_equals_a_missing_parameter() -> None:
