@@ -20,7 +20,7 @@ from tests.index.evm import fixtures as evm
 from tests.index.evm.histories import History
 from tests.index.evm.test_histories import write
 from tests.indexer.replay import ReplayNode, serving
-from tests.indexer.rows import query
+from tests.indexer.rows import query, rows
 from tests.integration.process import run_command, start_command
 from warpseal.cli.index import describe_chain
 from warpseal.cli.main import main
@@ -77,6 +77,8 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         assert (await second.read_line()).startswith("warpseal is indexing: network=88888 index=sqlite:///")
         code, output = await run_index("run", "--config", config)
         assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
+        code, output = await run_index("rebuild", "--config", config)
+        assert (code, output.startswith(f"warpseal: process {second.pid} fills the index")) == (1, True)
         await until_indexed(config, [19, 13, 10])
         code, output = await run_index("status", "--config", config, "--json")
         chains = json.loads(output)["chains"]
@@ -88,6 +90,32 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
         assert await second.ended() == 0
         code, output = await run_index("verify", "--config", config, "--sample", "4")
         assert (code, output.splitlines()[-1][-8:]) == (0, " 0 wrong"), output
+        folder = tmp_path / "data" / "88888"
+        before, sets = rows(folder), query(folder, "SELECT * FROM set_changes")
+        with sqlite3.connect(folder / "index.db") as database:
+            for table in ("set_members", "set_changes", "set_snapshots"):
+                database.execute(f"DELETE FROM {table}")
+        node.call_counts.clear()
+        code, output = await run_index("rebuild", "--config", config)
+        assert (code, output.startswith("rebuilt the rows of 45 blocks in ")) == (0, True), output
+        assert (rows(folder), query(folder, "SELECT * FROM set_changes")) == (before, sets)
+        assert not {name for name in node.call_counts if "Block" in name or "Container" in name}
+
+
+def test_rebuild_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ["--p-chain-api", "http://localhost:1", "--info-api", "http://localhost:1"]
+    rebuild = ["index", "rebuild", "--data-dir", str(tmp_path), *nodes]
+    assert main(rebuild) == 1
+    assert "no index process has used" in capsys.readouterr().err
+    assert main([*rebuild, "--network", "5"]) == 1
+    assert "5/index.db" in capsys.readouterr().err
+    for network in ("1", "5"):
+        (tmp_path / network).mkdir()
+        (tmp_path / network / "index.db").touch()
+    assert main(rebuild) == 1
+    assert "choose one with --network" in capsys.readouterr().err
+    assert main([*rebuild, "--network", "5"]) == 1
+    assert "schema version None" in capsys.readouterr().err
 
 
 async def test_status_names_a_chain_that_waits_and_why(tmp_path: Path) -> None:

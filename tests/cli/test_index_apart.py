@@ -81,6 +81,10 @@ async def test_each_chain_has_a_database_and_a_process_and_a_daemon_without_an_i
         status = await run_command("index", "status", "--config", config, "--json")
         heights = {chain["chain"]: chain["height"] for chain in json.loads(status.stdout)["chains"]}
         assert heights == {"p-chain": 19, ids[0]: recorded.tip, ids[1]: busy.tip}
+        # Another machine has no lock: the status of the index says that its indexer runs.
+        elsewhere = ("--data-dir", tmp_path / "answering", "--network", "88888")
+        rebuild = await run_command("index", "rebuild", "--config", config, *elsewhere)
+        assert (rebuild.code, "an indexer reported" in rebuild.stderr) == (1, True), rebuild
         for process in processes:
             process.terminate()
             assert await process.ended() == 0

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from tests.chains.exchanges import lines
 from tests.chains.p_vectors import genesis_bytes, recording, unchecked
-from tests.index.fixtures import drop_rows, open_index, open_writer, rebuild_rows
+from tests.index.fixtures import open_index, open_writer, small_settings
 from tests.index.test_store_and_model import SETTINGS, as_members
 from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
+from warpseal.cli.index_queries import rebuild_rows
+from warpseal.index.database import index_url
 from warpseal.index.validator_sets import SetHeights
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
@@ -101,8 +103,9 @@ async def test_an_index_of_an_earlier_version_has_sets_from_its_upgrade_on_and_a
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
     write_chain(url, PARAMS, history.genesis, blocks[at_height:100], at_height + 1)
     await check_model(url, sets[:101], SetHeights(at_height, 100))
-    drop_rows(url)
-    rebuild_rows(url, PARAMS)
+    settings, counts = replace(small_settings(url), refresh_s=0.0), list[tuple[str, int, int]]()
+    assert rebuild_rows(index_url(settings, None), PARAMS, settings, lambda *count: counts.append(count)) == 101
+    assert all(step == "blocks" and done <= total == 101 for step, done, total in counts)
     write_chain(url, PARAMS, history.genesis, blocks[100:], 101)
     await check_model(url, sets, SetHeights(0, 120))
 

@@ -1,4 +1,4 @@
-"""`warpseal index status|verify|export`: the indexes of the primary chains and of EVM chains."""
+"""`warpseal index status|verify|rebuild|export`: the indexes of the primary chains and of EVM chains."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from warpseal.cli.index_queries import (
     EvmIndexLocation,
     describe_damage,
@@ -21,7 +23,9 @@ from warpseal.cli.index_queries import (
     find_index,
     read_evm_status,
     read_index_status,
+    read_parameters,
     readable,
+    rebuild_rows,
     resolve_chain,
     verify_index,
 )
@@ -32,20 +36,25 @@ from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.running_daemon import duration, printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.config.keys import Config
+from warpseal.daemon.index_process import LOCK_NAME, locked_primary
 from warpseal.errors import StartupError
-from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import UNDECODABLE, translate_bad_rows
+from warpseal.index import bulk
+from warpseal.index.checkpoint import MAX_STATUS_AGE_S, ChainStatus, decode_status
+from warpseal.index.database import INDEX_NAME, UNDECODABLE, index_url, translate_bad_rows
+from warpseal.index.database import MIGRATIONS as PRIMARY_MIGRATIONS
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import MIGRATIONS
 from warpseal.index.evm.export import ExportSubject, Row, export_rows
 from warpseal.index.read_session import ReadSession
+from warpseal.index.rebuild import RebuildFailed
 from warpseal.indexer.verify import IndexFinding
+from warpseal.peers.data_dir import find_files
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.evm import EvmFreshness, describe_trace_gap
 from warpseal.runtime.process import error_words
 from warpseal.store.access import open_read_only, read_snapshot
 from warpseal.store.errors import StoreDown
-from warpseal.store.migrate import read_version
+from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
@@ -215,6 +224,55 @@ def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
             yield f"{compared} of {len(possible)} of {chain or 'the primary chains'}"
 
 
+def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Derive all rows of the primary chains again from the stored blocks, so that the index also has the validator\n"
+        "sets of heights that an earlier version indexed. No block is read from a node; if the network is neither\n"
+        "mainnet nor Fuji, a node reports its parameters.\n\n"
+        "Stop the indexer first (`index run`, or the daemon with index-chains); if index-url is a server, those of\n"
+        "all machines. Other daemons may run: they show the rows that exist, and until the end they take validator\n"
+        "sets from nodes, or with validator-sets=index sign nothing. A command that was stopped is continued by the\n"
+        "next one, or by the indexer."
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_config_arguments(parser)
+    parser.add_argument("--network", type=int, metavar="ID", help="network id, if data-dir has several")
+    limits = ("node-requests-per-second", "node-requests-in-flight")
+    add_setting_arguments(parser, (*NODE_KEYS, "data-dir", "index", "genesis-file", *limits))
+
+
+def _rebuild(args: argparse.Namespace) -> int:
+    config = load_config(args).config
+    data_dir = config.peers.data_dir
+    names = {path.parent.name for path in find_files(data_dir, INDEX_NAME, LOCK_NAME)}
+    names = names if args.network is None else {str(args.network)}
+    if len(names) != 1:
+        reason = "several networks in {}: choose one" if names else "no index process has used {}: name its network"
+        raise StartupError(f"{reason.format(data_dir)} with --network")
+    folder = data_dir / names.pop()
+    url = index_url(config.index, folder)
+    _require_no_writer(url)
+    with readable(url), locked_primary(folder), ProgressDisplay() as display:
+        try:
+            params = run_on_loop(read_parameters(config, int(folder.name)))
+            began_at, count = time.monotonic(), rebuild_rows(url, params, config.index, display.update)
+        except (NodeUnavailable, RebuildFailed) as error:
+            raise StartupError(str(error)) from None
+    print(f"rebuilt the rows of {count} blocks in {duration(time.monotonic() - began_at)}")
+    return 0
+
+
+def _require_no_writer(url: StoreUrl) -> None:
+    """Check that no indexer of another machine reports to a server: no lock shows it. Raises StartupError."""
+    with open_read_only(url, "index") as connection:
+        _require_version(connection, url, PRIMARY_MIGRATIONS)
+        rows = bulk.fetch(connection, "SELECT body FROM chain_status") if url.path is None else ()
+    age_s = int(time.time()) - max((decode_status(row[0]).written_at for row in rows), default=0)
+    if age_s <= MAX_STATUS_AGE_S:
+        advice = f"stop it, and try again {MAX_STATUS_AGE_S} s later"
+        raise StartupError(f"{url.redacted}: an indexer reported {age_s} s ago: {advice}")
+
+
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers, NFT\n"
@@ -239,10 +297,7 @@ def _export(args: argparse.Namespace) -> int:
     make_line = _LINES[args.format]()
     count = 0
     with _readable_rows(location), open_read_only(location.url, "index") as connection, read_snapshot(connection):
-        version = read_version(connection)
-        if version != MIGRATIONS.head:
-            reason = f"has schema version {version}, and this program reads {MIGRATIONS.head}"
-            raise StartupError(f"{location.url.redacted}: the index {reason}")
+        _require_version(connection, location.url, MIGRATIONS)
         with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
             for row in export_rows(ReadSession(connection), args.subject):
                 output.write(make_line(row))
@@ -251,6 +306,13 @@ def _export(args: argparse.Namespace) -> int:
             output.flush()
     print(f"exported {count} {args.subject} of {id_text(location.chain_id)}", file=sys.stderr)
     return 0
+
+
+def _require_version(connection: Connection, url: StoreUrl, migrations: Migrations) -> None:
+    version = read_version(connection)
+    if version != migrations.head:
+        reason = f"has schema version {version}, and this program reads {migrations.head}"
+        raise StartupError(f"{url.redacted}: the index {reason}")
 
 
 @contextmanager
@@ -303,4 +365,5 @@ _SUBJECTS: Final = f"what to write: {', '.join(ExportSubject)}"
 
 STATUS: Final = Command(_add_status_arguments, _status)
 VERIFY: Final = Command(_add_verify_arguments, _verify)
+REBUILD: Final = Command(_add_rebuild_arguments, _rebuild)
 EXPORT: Final = Command(_add_export_arguments, _export)

@@ -1,12 +1,14 @@
-"""The queries of `warpseal index status|verify|export`: where indexes are, which chain a name means, what they say.
+"""The work of `warpseal index status|verify|rebuild|export`: where indexes are, which chain a name means.
 
-They read the configuration and the data folder; the index process may run at the same time.
+They read the configuration and the data folder. Only `rebuild` writes; with the others the index process may run.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,20 +18,23 @@ from warpseal.daemon.index_process import open_upstream, read_block_rules, read_
 from warpseal.errors import StartupError
 from warpseal.forwarding.evm.served_l1s import served_chain
 from warpseal.index.checkpoint import ChainStatus
-from warpseal.index.database import INDEX_NAME, index_url, reading_index, rebuild_hint, translate_errors
+from warpseal.index.database import INDEX_NAME, index_url, reading_index, rebuild_hint, translate_errors, writing_index
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import FOLDER as EVM_FOLDER
 from warpseal.index.evm.database import evm_index_url, find_chains
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.rows import read_chain_row
 from warpseal.index.index import Index
-from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
+from warpseal.index.rebuild import RowRebuilder
+from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX, IndexSettings
+from warpseal.index.writer import IndexWriter
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.evm.verify import EvmIndexVerifier
 from warpseal.indexer.network import fetch_network
 from warpseal.indexer.settings import primary_chain
 from warpseal.indexer.status import ChainReport, EvmIndexStatus
 from warpseal.indexer.verify import IndexFinding, IndexVerifier
+from warpseal.ledger.params import Parameters
 from warpseal.node.upstream import Upstream
 from warpseal.peers.data_dir import find_files
 from warpseal.resources.aliases import read_aliases
@@ -41,6 +46,8 @@ from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
+
+_REBUILD_STEP_S: Final = 1.0
 
 
 def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
@@ -218,6 +225,28 @@ async def verify_index(
                 verifier = IndexVerifier(upstream, network.params, url, config.index)
                 findings = await verifier.run(count, addresses, progress=progress)
         return findings + await _verify_evm_indexes(config, upstream, network_id, locations, count, progress)
+
+
+async def read_parameters(config: Config, network_id: int) -> Parameters:
+    """Return the parameters of a network; a node reports those that are not public. Raises NodeUnavailable."""
+    async with open_upstream(config) as upstream:
+        return (await fetch_network(upstream, network_id, read_genesis(config, network_id))).params
+
+
+def rebuild_rows(url: StoreUrl, params: Parameters, settings: IndexSettings, progress: Progress) -> int:
+    """Derive the rows of the primary chains from the stored blocks, all or those that are missing; return their number.
+
+    Raises StartupError, StoreDown, RebuildFailed.
+    """
+    with closing(IndexWriter(writing_index(url, settings), params, settings)) as writer:
+        rebuilder = RowRebuilder(writer, reading_index(url, settings), params)
+        if not rebuilder.is_needed():
+            writer.clear()
+            # Daemons see that the heights went back, and forget the keys, which get another meaning.
+            time.sleep(2 * settings.refresh_s)
+        while rebuilder.step(_REBUILD_STEP_S) is not None:
+            progress("blocks", *rebuilder.block_counts())
+        return rebuilder.block_counts()[0]
 
 
 async def _verify_evm_indexes(

@@ -85,6 +85,7 @@ COMMANDS = {
     ("index", "run"): ("index_run.RUN", "index the configured chains until SIGTERM or SIGINT"),
     ("index", "status"): ("index.STATUS", "show the height, rate, ETA and stop reason of each indexed chain"),
     ("index", "verify"): ("index.VERIFY", "verify the index for consistency and against a node"),
+    ("index", "rebuild"): ("index.REBUILD", "derive the rows of the primary chains again from the stored blocks"),
     ("index", "export"): (
         "index.EXPORT",
         "write NFT transfers, holdings, contracts, blocks or balances of an EVM chain",

@@ -130,7 +130,7 @@ class _IndexProcess:
             stack.enter_context(self._locks)
             # One lock a chain, so that each may have a process of its own.
             if self._worker_process is not None:
-                self._locks.enter_context(_locked(folder, LOCK_NAME, "the primary chains"))
+                self._locks.enter_context(locked_primary(folder))
             for chain in config.node.indexed_evm_chains:
                 self._locks.enter_context(_locked_chain(folder, chain.blockchain_id))
             async with asyncio.TaskGroup() as tasks:
@@ -270,6 +270,11 @@ async def open_upstream(config: Config) -> AsyncIterator[Upstream]:
     async with open_session() as session:
         with WorkerThreads(1, "decode") as decoding:
             yield connect_upstream(indexer_node_settings(config.node, config.indexer), session, executor=decoding)
+
+
+def locked_primary(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock of the index of the primary chains. Raises StartupError."""
+    return _locked(folder, LOCK_NAME, "the primary chains")
 
 
 def _locked_chain(folder: Path, chain_id: ChainID) -> AbstractContextManager[None]:
