@@ -73,6 +73,7 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
         # The weight of the heaviest validator falls, so that the set at the new height is new.
         heaviest = network.state.validations[subnet_id][0]
         changed = network.p_chain.set_weight(heaviest.id, 2)
+        repeated = network.p_chain.set_weight(network.state.validations[subnet_id][1].id, 3)
         await until_indexed(daemon, network)
         for node in network.nodes:
             node.rpc.outages = dict(DOWN)
@@ -97,6 +98,12 @@ async def test_a_cold_message_is_signed_while_all_nodes_are_down(tmp_path: Path)
         assert "X-Warpseal-Unchecked" not in reply.headers
         raw = attested_message(changed).unsigned.raw
         verify_signed_message(network, reply.signed, raw, subnet_id, 67, network.p_chain.height)
+        # Nodes that hang leave the lookup of the validity no time, but the index has it.
+        for node in network.nodes:
+            node.rpc.outages = DOWN | {"platform.getL1Validator": Outage(OutageKind.HANG)}
+        reply = await daemon.l1_message(repeated)
+        assert reply.status == 201, reply.body
+        assert "X-Warpseal-Unchecked" not in reply.headers
 
 
 async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.l1.validity import (
+    NO_NODE_ANSWERED,
     Superseded,
     Unknown,
     Valid,
@@ -52,6 +53,7 @@ class PChainNodes:
     validations: tuple[ValidationAt, ...] = ()
     is_away: bool = False
     hangs: bool = False
+    indexed: ValidationAt | None = None
     calls: int = 0
 
     async def _called(self) -> None:
@@ -72,6 +74,9 @@ class PChainNodes:
     async def l1_validator_each(self, validation_id: ValidationID) -> tuple[ValidationAt, ...]:
         await self._called()
         return self.validations
+
+    async def indexed_l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        return self.indexed
 
 
 @dataclass
@@ -236,6 +241,24 @@ async def test_a_refresh_uses_the_node_with_the_greatest_height() -> None:
     validity = await build_lookup(PChainNodes(validations=result)).refresh(attestation_of(HISTORY.first), 5)
     assert isinstance(validity, Superseded)
     assert validity.now == PresentStatement(nonce="1", weight="3000")
+
+
+async def test_the_index_states_the_validity_while_nodes_hang() -> None:
+    first, registration = attestation_of(HISTORY.first), attestation_of(HISTORY.registration)
+    for attestation, indexed, expected in (
+        (registration, validation_at(5, weight=9), Valid(5)),
+        (registration, validation_at(4, weight=9), NO_NODE_ANSWERED),
+        (registration, None, NO_NODE_ANSWERED),
+        (first, validation_at(5, min_nonce=1, weight=2_000), Valid(5)),
+        (first, validation_at(5, min_nonce=0), NO_NODE_ANSWERED),
+    ):
+        lookup = build_lookup(PChainNodes(hangs=True, indexed=indexed))
+        assert await lookup.current(attestation, 5) == expected
+    lookup = build_lookup(PChainNodes(hangs=True, indexed=validation_at(9)))
+    assert isinstance(await lookup.current(first, 5), Superseded)
+    # Nodes that reply and disagree outweigh the index.
+    lookup = build_lookup(PChainNodes(is_away=True, indexed=validation_at(5, weight=9)))
+    assert await lookup.current(registration, 5) == NO_NODE_ANSWERED
 
 
 async def test_the_validity_of_a_conversion_needs_no_request() -> None:

@@ -151,8 +151,13 @@ class ValidityLookup:
                 else:
                     response = await self._platform.l1_validator(validation_id, at_least)
                     responses = () if response is None else (response,)
-        except (NodeUnavailable, TimeoutError):
+        except NodeUnavailable:
             return NO_NODE_ANSWERED
+        except TimeoutError:
+            # A node that hangs leaves the lookup no time for the index.
+            response = await self._platform.indexed_l1_validator(validation_id)
+            indexed = _combine_responses(attestation, () if response is None else (response,), at_least)
+            return NO_NODE_ANSWERED if isinstance(indexed, Unknown) else indexed
         return _combine_responses(attestation, responses, at_least)
 
 

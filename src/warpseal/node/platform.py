@@ -220,6 +220,10 @@ class PlatformClient:
         validations = await asyncio.gather(*map(attempt, nodes))
         return tuple(validation for validation in validations if validation is not None)
 
+    async def indexed_l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        """Return a validation as an index has it, without a call; None: there is no index, or it lacks the row."""
+        return None
+
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
         """Return the entries of a set. Runs on a worker thread if it is large."""
         digest = sha256(result).digest()

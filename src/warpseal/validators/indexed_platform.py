@@ -189,6 +189,9 @@ class IndexedPlatform(PlatformClient):
             validation = await self._rows_or(error, lambda rows: rows.l1_validator(validation_id))
             return validation if validation.height >= at_least else None
 
+    async def indexed_l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
+        return await self._rows(lambda rows: rows.l1_validator(validation_id))
+
     async def _indexed_set(self, subnet_id: SubnetID, height: int) -> Members | None:
         members = await self._read(lambda index: index.validator_sets.members_at(subnet_id, height))
         if members is None:
