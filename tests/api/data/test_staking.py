@@ -317,3 +317,32 @@ async def test_without_the_node_an_incomplete_index_returns_its_rows() -> None:
     setup = partial_setup((), several_validations(100), first_height=50)
     setup.node.error = NodeUnavailable("validations")
     assert (await get(setup, NODE, 502))["code"] == "node_unavailable"
+
+
+@pytest.mark.parametrize("freshness", [{}, {"first_height": 50}])
+async def test_without_the_node_the_rows_of_the_index_have_what_this_daemon_observed(freshness: dict[str, int]) -> None:
+    numbers = (1, 2, 3)
+    setup = partial_setup(numbers, several_validations(100, 200, 300), **freshness)
+    setup = dataclasses.replace(setup, uptime_source=FixedReach(ObservedUptime(87.5, 50.0)))
+    setup.node.error = NodeUnavailable("validations")
+    newest_first = [id_text(s.tx_id(number)) for number in numbers[::-1]]
+    for params in ({}, {"validationStatus": "active"}):
+        assert await listed_hashes(setup, pageSize=2, **params) == newest_first
+    page = await get(setup, NODE, pageSize=1)
+    (active,) = page["validators"]
+    assert (active["amountStaked"], active["uptimePerformance"]) == ("2000", 87.5)
+    assert active["validatorHealth"]["reachabilityPercent"] == 50.0
+    assert "avalancheGoVersion" not in active
+    assert await get(setup, NODE, validationStatus="completed") == {"validators": []}
+
+
+async def test_a_list_of_the_node_does_not_go_on_with_the_index_while_the_node_is_down() -> None:
+    setup = partial_setup((1,), several_validations(100, 600, 700, 800), first_height=50, time=500)
+    setup = dataclasses.replace(setup, uptime_source=FixedReach(ObservedUptime(87.5, 50.0)))
+    token = (await get(setup, NODE, pageSize=2))["nextPageToken"]
+    setup.node.error = NodeUnavailable("validations")
+    assert (await get(setup, NODE, 502, pageToken=token))["code"] == "node_unavailable"
+    setup.node.error = None
+    assert [item["txHash"] for item in (await get(setup, NODE, pageToken=token))["validators"]] == [
+        id_text(s.tx_id(number)) for number in (2, 1)
+    ]
