@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.chains.exchanges import lines
@@ -18,7 +19,7 @@ from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS
 from tests.ledger.recorded import p_blocks, params
 from warpseal.chains.p_blocks import PGenesis, parse_p_genesis
-from warpseal.cli.index_queries import rebuild_rows
+from warpseal.cli import index_queries
 from warpseal.index.database import index_url
 from warpseal.index.validator_sets import SetHeights
 from warpseal.indexer.blocks import RawBlock
@@ -89,7 +90,7 @@ async def test_the_sets_of_a_network_with_helicon_are_those_of_its_node_at_every
 
 
 async def test_an_index_of_an_earlier_version_has_sets_from_its_upgrade_on_and_all_after_a_rebuild(
-    any_index_url: str,
+    any_index_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, history, at_height = any_index_url, History(5), 60
     blocks, sets = [], [history.model.sets()]
@@ -104,8 +105,9 @@ async def test_an_index_of_an_earlier_version_has_sets_from_its_upgrade_on_and_a
     write_chain(url, PARAMS, history.genesis, blocks[at_height:100], at_height + 1)
     await check_model(url, sets[:101], SetHeights(at_height, 100))
     settings, counts = replace(small_settings(url), refresh_s=0.0), list[tuple[str, int, int]]()
-    assert rebuild_rows(index_url(settings, None), PARAMS, settings, lambda *count: counts.append(count)) == 101
-    assert all(step == "blocks" and done <= total == 101 for step, done, total in counts)
+    monkeypatch.setattr(index_queries, "_REBUILD_STEP_S", 0.0)
+    index_queries.rebuild_rows(index_url(settings, None), PARAMS, settings, lambda *count: counts.append(count))
+    assert (counts[0][0], counts[-1]) == ("blocks", ("blocks", 101, 101))
     write_chain(url, PARAMS, history.genesis, blocks[100:], 101)
     await check_model(url, sets, SetHeights(0, 120))
 

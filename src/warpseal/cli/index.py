@@ -231,8 +231,8 @@ def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
         "mainnet nor Fuji, a node reports its parameters.\n\n"
         "Stop the indexer first (`index run`, or the daemon with index-chains); if index-url is a server, those of\n"
         "all machines. Other daemons may run: they show the rows that exist, and until the end they take validator\n"
-        "sets from nodes, or with validator-sets=index sign nothing. A command that was stopped is continued by the\n"
-        "next one, or by the indexer."
+        "sets from nodes, or with validator-sets=index sign nothing. If the command is stopped, the indexer continues\n"
+        "where it was."
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_config_arguments(parser)
@@ -255,10 +255,13 @@ def _rebuild(args: argparse.Namespace) -> int:
     with readable(url), locked_primary(folder), ProgressDisplay() as display:
         try:
             params = run_on_loop(read_parameters(config, int(folder.name)))
-            began_at, count = time.monotonic(), rebuild_rows(url, params, config.index, display.update)
-        except (NodeUnavailable, RebuildFailed) as error:
+            began_at = time.monotonic()
+            rebuild_rows(url, params, config.index, display.update)
+        except NodeUnavailable as error:
             raise StartupError(str(error)) from None
-    print(f"rebuilt the rows of {count} blocks in {duration(time.monotonic() - began_at)}")
+        except RebuildFailed as error:
+            raise StartupError(f"this version derives no rows of {error}") from None
+    print(f"rebuilt the rows of {url.redacted} in {duration(time.monotonic() - began_at)}")
     return 0
 
 

@@ -26,6 +26,7 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.rows import read_chain_row
 from warpseal.index.index import Index
 from warpseal.index.rebuild import RowRebuilder
+from warpseal.index.schema import create_row_tables
 from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX, IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -233,20 +234,20 @@ async def read_parameters(config: Config, network_id: int) -> Parameters:
         return (await fetch_network(upstream, network_id, read_genesis(config, network_id))).params
 
 
-def rebuild_rows(url: StoreUrl, params: Parameters, settings: IndexSettings, progress: Progress) -> int:
-    """Derive the rows of the primary chains from the stored blocks, all or those that are missing; return their number.
+def rebuild_rows(url: StoreUrl, params: Parameters, settings: IndexSettings, progress: Progress) -> None:
+    """Drop the rows of the primary chains, and derive them from the stored blocks.
 
     Raises StartupError, StoreDown, RebuildFailed.
     """
-    with closing(IndexWriter(writing_index(url, settings), params, settings)) as writer:
+    engine = writing_index(url, settings)
+    with translate_errors(engine), engine.begin() as connection:
+        create_row_tables(connection)
+    # Daemons see that the heights went back, and forget the keys, which get another meaning.
+    time.sleep(2 * settings.refresh_s)
+    with closing(IndexWriter(engine, params, settings)) as writer:
         rebuilder = RowRebuilder(writer, reading_index(url, settings), params)
-        if not rebuilder.is_needed():
-            writer.clear()
-            # Daemons see that the heights went back, and forget the keys, which get another meaning.
-            time.sleep(2 * settings.refresh_s)
         while rebuilder.step(_REBUILD_STEP_S) is not None:
             progress("blocks", *rebuilder.block_counts())
-        return rebuilder.block_counts()[0]
 
 
 async def _verify_evm_indexes(

@@ -78,7 +78,7 @@ class RowRebuilder:
         """
         until, last = monotonic() + seconds, None
         try:
-            if self._progress is None and self.is_needed():
+            if self._progress is None and self._is_needed():
                 self._progress = _rebuild(self._writer, self._engine, self._params)
             for last in self._progress or ():
                 if monotonic() >= until:
@@ -97,8 +97,7 @@ class RowRebuilder:
         written = [_last_written(self._writer, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))]
         return sum(height + 1 for height in written), sum(max(0, height + 1) for height in stored)
 
-    def is_needed(self) -> bool:
-        """Return whether there are stored blocks without rows."""
+    def _is_needed(self) -> bool:
         with translate_errors(self._engine), self._engine.connect() as connection:
             return any(
                 _last_stored(connection, chain, kind) > _last_written(self._writer, chain, kind)

@@ -28,16 +28,7 @@ from warpseal.index.ids import IdTable, ids_of_output
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
-from warpseal.index.schema import (
-    ASSETS,
-    CHAIN_ORIGIN,
-    CHAIN_STATUS,
-    CHAINS,
-    EARLY_SPENDS,
-    LEDGERS,
-    RAW_BLOCKS,
-    create_row_tables,
-)
+from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
 from warpseal.index.tx_rows import asset_row, ids_in
@@ -169,13 +160,6 @@ class IndexWriter:
         except BaseException:
             self._is_open = False
             raise
-
-    def clear(self) -> None:
-        """Drop all rows; a RowRebuilder derives them again from the blocks, which stay."""
-        self._is_open = False
-        self.outputs.forget()
-        with translate_errors(self._engine), self._engine.begin() as connection:
-            create_row_tables(connection)
 
     def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
