@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.chains.evm.icm_logs import MESSENGER, Message
+from tests.chains.evm.icm_logs import MESSENGER, NETWORK_ID, Message
 from tests.eventually import until
 from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import COIN, PEOPLE, RELAYERS, block_of
@@ -20,7 +20,9 @@ from warpseal.simnet.values import SimMessage
 from warpseal.warp.ids import ChainID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 
-PLAN = Plan(validators=2, l1s=(L1Plan(validators=4), L1Plan(shared=True)), messages=0, epoch_s=3_600)
+PLAN = Plan(
+    network_id=NETWORK_ID, validators=2, l1s=(L1Plan(validators=4), L1Plan(shared=True)), messages=0, epoch_s=3_600
+)
 ICM = "/v1/icm/messages"
 KINDS = ("signed", "untouched", "collecting", "unknown", "impossible", "failed", "executed")
 SOURCE_VALIDATORS = (2, 3)
