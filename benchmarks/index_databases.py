@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 
 import psycopg
 from msgspec.structs import replace
-from sqlalchemy import Engine
 
 from benchmarks.evm_index_holders import MadeUpErc20
 from benchmarks.evm_index_made_up import BLOCK_S, CHAIN_ID, EVM_CHAIN_ID, MadeUpNfts
@@ -39,6 +38,7 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.worker import GC_THRESHOLDS, gc_disabled
+from warpseal.store.connection import Engine
 
 FULL, QUICK = 150_000, 5_000
 _LEAST_RATE: Final = Aim(0.5, at_least=True)
@@ -72,9 +72,9 @@ class Side:
     _server_pid: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.engine.dialect.name == "postgresql":
+        if self.engine.is_postgresql:
             with self.engine.connect() as connection:
-                session: Any = connection.connection.driver_connection
+                session = connection.driver
                 # Only a process on this machine has a clock here.
                 self._server_pid = session.info.backend_pid if session.info.host.startswith("/") else 0
 
@@ -137,7 +137,7 @@ def _measure(kind: Kind, items: int, url: str) -> list[Figure]:
             for side in sides:
                 side.run(batch)
             sides.reverse()
-        sqlite, server = sorted(sides, key=lambda side: side.engine.dialect.name, reverse=True)
+        sqlite, server = sorted(sides, key=lambda side: side.engine.is_postgresql)
         for side in sides:
             side.engine.dispose()
         sqlite_bytes = sum(file.stat().st_size for file in folder.rglob("*.db*"))

@@ -10,17 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, select
-
 from benchmarks.evm_front import CALL, CLIENTS, PACE
 from benchmarks.evm_sides import NOTES, Side, fronted
 from benchmarks.load import Load, post_again_and_again, post_at_a_rate
 from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from benchmarks.usage_made_up import MadeUpUsage, parts
+from warpseal.store.connection import Connection
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.periods import HOUR_S, MINUTE_S, Level, bucket_start
-from warpseal.usage.schema import FLUSHES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sums import Flush, keep_flush
 
@@ -89,7 +87,7 @@ def _made_up_flushes(combinations: int, hours: int) -> list[Flush]:
 
 def _kept_flushes(connection: Connection) -> int:
     """Return the number of flushes that are yet to be added."""
-    return connection.execute(select(func.count()).where(FLUSHES.c.sums.is_not(None))).scalar_one()
+    return int(connection.value("SELECT count(*) FROM usage_flushes WHERE sums IS NOT NULL"))
 
 
 def _never_waiting(side: Side, seconds: float) -> Load:

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection
-
 from benchmarks.daemon import Daemon, Start, daemon
 from benchmarks.network import NetworkPlan, simulated_network
 from benchmarks.report import Aim, Figure, Report, quantile, violations_figure
 from benchmarks.usage_made_up import COUNTRIES, METHODS, MadeUpUsage
 from warpseal.runtime.throttle import Throttle
+from warpseal.store.connection import Connection
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.periods import DAY_S, Level, bucket_start

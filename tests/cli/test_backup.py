@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert
 
 from tests.cli.test_store import create_filled_store, in_use
 from tests.store.signed import read_messages, write_rows
@@ -23,6 +22,7 @@ from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.peers.data_dir import locked_folder
 from warpseal.peers.identity import issue_certificate
+from warpseal.store.connection import Connection
 from warpseal.store.migrate import HEAD
 from warpseal.store.schema import UPGRADES
 from warpseal.store.url import StoreUrl
@@ -134,11 +134,7 @@ def test_a_backup_of_a_store_in_use_replaces_an_earlier_backup(
 async def fill_metrics(file: Path) -> None:
     """Make a metrics database with one row."""
     async with MetricsDatabase(StoreUrl.for_file(file), UsageSettings()) as metrics:
-        await metrics.write(
-            lambda connection: connection.execute(
-                insert(BUCKETS).values(level=0, start=7, combinations=0, size_bytes=0)
-            )
-        )
+        await metrics.write(lambda connection: connection.run(BUCKETS.insert_text, 0, 7, 0, 0))
 
 
 @pytest.mark.parametrize("place", [f"data/{NETWORK}/metrics.db", "elsewhere/usage.db"])
@@ -349,10 +345,9 @@ def test_the_store_of_a_newer_program_is_refused_with_both_versions(
 ) -> None:
     place = StoreUrl.for_file(data / NETWORK / "store.db")
 
-    def make_newer(connection: object) -> None:
-        values = {"schema_version": "0999", "program_version": "9.9.9", "upgraded_at": 0.0}
-        connection.execute(UPGRADES.insert().values(values))  # type: ignore[attr-defined]
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0999'")  # type: ignore[attr-defined]
+    def make_newer(connection: Connection) -> None:
+        connection.run(UPGRADES.insert_text, "0999", "9.9.9", 0.0)
+        connection.run("UPDATE alembic_version SET version_num = '0999'")
 
     write_rows(place, make_newer)
     file = tmp_path / "backup.tar"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
 from tests.store.signed import create_store
 from warpseal.cli.main import main
@@ -15,6 +14,7 @@ from warpseal.errors import StartupError
 from warpseal.index.database import reading_index, translate_errors, writing_index
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.settings import IndexSettings
+from warpseal.store.connection import Engine
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import reading_engine, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable

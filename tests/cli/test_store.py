@@ -34,7 +34,6 @@ from warpseal.config.keys import KEYS
 from warpseal.store.access import open_exclusive
 from warpseal.store.engine import create_private
 from warpseal.store.migrate import HEAD, Migrations, upgrade_all
-from warpseal.store.schema import MESSAGES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 
@@ -221,7 +220,7 @@ def test_an_older_store_must_be_upgraded_before_use(
 
 def test_check_reports_damage_and_exits_with_1(any_store_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = create_filled_store(any_store_url)
-    write_rows(place, lambda connection: connection.execute(MESSAGES.update().values(candidates=9)))
+    write_rows(place, lambda connection: connection.run("UPDATE messages SET candidates = 9"))
     assert store("check", "--store-url", any_store_url) == 1
     out = capsys.readouterr().out
     assert out.count("the number of its unverified shares is not the counted one") == 2
@@ -296,7 +295,7 @@ def test_a_failed_export_keeps_the_previous_file(tmp_path: Path, capsys: pytest.
     place = create_filled_store(f"sqlite:///{tmp_path}/store.db")
     file = tmp_path / "backup.jsonl"
     file.write_text("the last backup")
-    write_rows(place, lambda connection: connection.execute(MESSAGES.update().values(raw=b"damaged")))
+    write_rows(place, lambda connection: connection.run("UPDATE messages SET raw = ?", b"damaged"))
     assert store("export", "--store-url", place.text, "--output", str(file)) == 1
     assert "`warpseal store check` shows more" in capsys.readouterr().err
     assert file.read_text() == "the last backup"

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from sqlalchemy import Connection as StoreConnection
 
 from tests.chains.evm.icm_logs import NETWORK_ID
 from tests.eventually import until
@@ -29,6 +28,7 @@ from warpseal.events.index_events import IndexEvents
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
+from warpseal.store.connection import Connection as StoreConnection
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.events import EventLog

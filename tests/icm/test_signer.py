@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import select
 
 from tests.api.fixtures import shortfall
 from tests.chains.evm.icm_logs import NETWORK_ID
@@ -102,7 +101,7 @@ class RunningSigner:
         await self.store.database.write(lambda connection: change_tasks(connection, tasks, ()))
 
     async def tasks(self) -> Sequence[Any]:
-        return await self.store.database.fetch(select(ICM_TASKS).order_by(ICM_TASKS.c.message))
+        return await self.store.database.records(f"SELECT {ICM_TASKS.names} FROM icm_tasks ORDER BY message")
 
     async def until_due(self, *due_at: float) -> None:
         """Wait until the tasks, by message, are due at these times."""

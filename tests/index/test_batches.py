@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
 
 from tests.index.fixtures import (
     all_pages,
@@ -29,15 +29,14 @@ from tests.ledger.recorded import params
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.database import index_url, reading_index
 from warpseal.index.errors import IndexMoved
-from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.rebuild import RowRebuilder
 from warpseal.index.records import PRecord, Record
-from warpseal.index.writer import IndexWriter
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.p_chain import apply_p_block
 from warpseal.resources.base import SortOrder
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import PageRequest, TransactionQuery
+from warpseal.store.connection import Connection, DriverError
 from warpseal.store.errors import StoreDown
 
 NETWORK = made_up_params()
@@ -58,27 +57,33 @@ def complete_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def failing_statements(writer: IndexWriter | EvmIndexWriter, after: int) -> Iterator[None]:
+def failing_statements(after: int) -> Iterator[None]:
     """Let the database fail after so many statements, or at the end of the transaction."""
-    left = after
+    left, end = after, Connection._end
+    full = DriverError(sqlite3.OperationalError("the disk is full"))
 
-    def count(*_: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            fail()
+    def failing(name: str) -> Callable[..., Any]:
+        work = getattr(Connection, name)
 
-    def fail(*_: Any) -> None:
-        raise OperationalError("", None, Exception("the disk is full"))
+        def count(connection: Connection, *arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise full
+            return work(connection, *arguments)
 
-    engine = writer._engine
-    event.listen(engine, "before_cursor_execute", count)
-    event.listen(engine, "commit", fail)
-    try:
+        return count
+
+    def fail_commit(connection: Connection, text: str) -> None:
+        if text == "COMMIT":
+            raise full
+        end(connection, text)
+
+    with ExitStack() as stack:
+        for name in ("fetch", "run", "run_many", "copy"):
+            stack.enter_context(patch.object(Connection, name, failing(name)))
+        stack.enter_context(patch.object(Connection, "_end", fail_commit))
         yield
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
-        event.remove(engine, "commit", fail)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -94,7 +99,7 @@ async def test_any_batches_with_crashes_give_the_same_results(
                 batch = history[at : at + size]
                 if batch and random.random() < 0.4:
                     writer.checkpoint(PrimaryChain.P)
-                    with failing_statements(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
+                    with failing_statements(random.randrange(0, 25)), pytest.raises(StoreDown):
                         writer.write(batch)
                     place = writer.checkpoint(PrimaryChain.P)
                     assert at == (0 if place is None else place.height + 1)

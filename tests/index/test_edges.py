@@ -37,7 +37,6 @@ from warpseal.ledger.x_chain import apply_x_block
 from warpseal.resources.base import UNSET
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import PageRequest, TransactionQuery
-from warpseal.store.access import read_snapshot
 from warpseal.warp.ids import P_CHAIN, id_text
 
 NETWORK = made_up_params()
@@ -138,7 +137,7 @@ async def test_an_index_whose_writer_was_killed_continues(any_index_url: str, tm
         assert 60 <= place.height < 220
         writer.write(history[place.height + 1 :])
     engine = reading_index(index_url(small_settings(url), None), small_settings(url))
-    with engine.connect() as connection, read_snapshot(connection):
+    with engine.connect() as connection, connection.snapshot():
         assert list(find_inconsistencies(connection)) == []
     engine.dispose()
     write_all(whole, NETWORK, history)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import zstandard
-from sqlalchemy import inspect
 
 from tests.index.fixtures import all_pages, open_index, open_writer, rebuild_rows, recorded_history, small_settings
 from tests.ledger.recorded import params
 from tests.paths import VECTORS
+from tests.store.table_facts import table_names
 from warpseal.index.consistency import find_inconsistencies
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.records import PRecord
@@ -47,8 +47,7 @@ def test_an_old_index_has_the_tables_of_this_version_after_the_upgrade(tmp_path:
     (tmp_path / "old.db").write_bytes(zstandard.decompress(OLD.read_bytes()))
     engine = writing_index(index_url(small_settings(url), None), small_settings(url))
     with engine.connect() as connection:
-        expected = {*STORED.tables, *DERIVED.tables, "alembic_version"}
-        assert set(inspect(connection).get_table_names()) == expected
+        assert table_names(connection) == {*STORED, *DERIVED, "alembic_version"}
         assert read_version(connection) == MIGRATIONS.head
-        assert connection.exec_driver_sql("SELECT count(*) FROM raw_blocks").scalar_one() > 0
+        assert connection.value("SELECT count(*) FROM raw_blocks") > 0
     engine.dispose()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
 from tests.index.fixtures import open_writer, small_settings
 from tests.ledger.histories import History
@@ -25,7 +24,7 @@ from warpseal.index.validator_sets import read_all_members, read_members
 from warpseal.indexer.blocks import RawBlock
 from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import ValidatorEntry
 
@@ -65,7 +64,7 @@ def test_store_and_model_agree_after_every_block(request: pytest.FixtureRequest,
                 # As after a crash: nothing but what is written is known.
                 work = PChainProcessor(writer, PARAMS, chain_history.genesis, SETTINGS)
                 assert work.resume() is not None
-        with read_snapshot(connection):
+        with connection.snapshot():
             assert_sets_equal(connection, sets)
     reading.dispose()
     if history == LONG:
@@ -81,7 +80,7 @@ def file_url(tmp_path: Any) -> str:
 
 def assert_rows_equal_model(connection: Connection, model: Model) -> None:
     """Assert that the rows say what the model says."""
-    with read_snapshot(connection):
+    with connection.snapshot():
         _assert_rows_equal_model(connection, model)
 
 

@@ -100,8 +100,8 @@ async def test_an_index_of_an_earlier_version_has_sets_from_its_upgrade_on_and_a
     write_chain(url, PARAMS, history.genesis, blocks[:at_height], 1)
     with open_writer(url, PARAMS) as writer, writer._engine.begin() as connection:
         for name in SET_TABLES:
-            connection.exec_driver_sql(f"DROP TABLE {name}")
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0005'")
+            connection.fetch(f"DROP TABLE {name}")
+        connection.fetch("UPDATE alembic_version SET version_num = '0005'")
     write_chain(url, PARAMS, history.genesis, blocks[at_height:100], at_height + 1)
     await check_model(url, sets[:101], SetHeights(at_height, 100))
     settings, counts = replace(small_settings(url), refresh_s=0.0), list[tuple[str, int, int]]()

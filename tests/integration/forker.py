@@ -23,8 +23,6 @@ _LATE: Final = (
     "warpseal.indexer.indexer",
     "alembic.script",
     "psycopg",
-    "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite.pysqlite",
     "uvicorn.lifespan.off",
     "uvicorn.protocols.websockets.websockets_sansio_impl",
     "uvloop",

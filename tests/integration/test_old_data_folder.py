@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 import pytest
 import zstandard
-from sqlalchemy import Connection, select
 
 from tests.eventually import until
 from tests.indexer.replay import ReplayNode, serving
@@ -23,8 +22,8 @@ from warpseal.simnet.build import seeded_id
 from warpseal.simnet.plan import L1Plan, Plan, parse_rule
 from warpseal.simnet.values import ChainKind, SimChain
 from warpseal.store.api_key import digest_key
+from warpseal.store.connection import Connection
 from warpseal.store.migrate import HEAD
-from warpseal.store.schema import ADDRESSES, BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, MessageID
@@ -66,7 +65,7 @@ async def test_every_signature_and_share_of_an_old_store_is_found_and_verifies(
     tmp_path: Path, old: dict[str, Any]
 ) -> None:
     async with open_store(StoreSettings(), unpack(tmp_path, "store.db")) as store:
-        rows = await store.database.read(lambda connection: connection.execute(select(MESSAGES)).all(), 10.0)
+        rows = await store.database.records("SELECT message_id, raw FROM messages", wait_s=10.0)
         entries = {MessageID(row.message_id): await store.archive.load(MessageID(row.message_id)) for row in rows}
         raws = {MessageID(row.message_id): row.raw for row in rows}
     for message_id, entry in entries.items():
@@ -92,8 +91,8 @@ async def test_other_rows_of_an_old_store_are_kept(tmp_path: Path, old: dict[str
         assert (key.name, key.units_per_minute) == ("alice", 100)
 
         def count(connection: Connection) -> dict[str, int]:
-            tables = (ADDRESSES, ORIGINS, L1_TRANSACTIONS, BLOCK_RANGES)
-            return {table.name: len(connection.execute(select(table)).all()) for table in tables}
+            tables = ("addresses", "origins", "l1_transactions", "block_ranges")
+            return {name: connection.value(f"SELECT count(*) FROM {name}") for name in tables}
 
         assert await store.database.read(count, 10.0) == {
             "addresses": 18,

@@ -54,7 +54,7 @@ async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: 
 
 
 async def test_the_ports_listen_before_the_database_and_certificate_libraries_are_loaded() -> None:
-    program = "import sys, warpseal.daemon.app; print({'sqlalchemy', 'OpenSSL', 'Crypto'} & {*sys.modules})"
+    program = "import sys, warpseal.daemon.app; print({'sqlite3', 'psycopg', 'OpenSSL', 'Crypto'} & {*sys.modules})"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     assert output == b"set()\n"

@@ -60,7 +60,7 @@ class MemoryDatabase:
     def status(self) -> StoreStatus:
         return StoreStatus("memory", True)
 
-    async def read(self, query: object, wait_s: float) -> list[tuple[object, ...]]:
+    async def records(self, text: str, *, wait_s: float) -> list[tuple[object, ...]]:
         if self.is_down:
             raise StoreDown("set by the test")
         return list(map(astuple, self.blocks))

@@ -38,7 +38,7 @@ UNUSED_LIBRARIES = {
     "requests",
     "rlp",
     "sha3",
-    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy",
     "trie",
 }
 UNUSED_MODULES = (

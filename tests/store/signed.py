@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, select
-
 from warpseal.bls import decode_share, derive_public_key, generate_secret, public_key_bytes, sign, sum_shares
 from warpseal.store import archive_rows, l1_records
 from warpseal.store.access import open_exclusive, open_read_only
+from warpseal.store.connection import Connection
 from warpseal.store.engine import create_private
 from warpseal.store.migrate import upgrade_all
-from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import BootstrapOrigin, L1Transaction, StoredShare, StoredSignature
 from warpseal.store.write_queue import AddShares, AddSignature, WriteBatch
@@ -90,11 +88,11 @@ def message_writer(
 
 
 def add_origin(connection: Connection) -> None:
-    l1_records.ADD_ORIGINS.run(connection, [l1_records.origin_row(ORIGIN, "bootstrap", 0.0)])
+    connection.run(l1_records.ADD_ORIGINS, *l1_records.origin_row(ORIGIN, "bootstrap", 0.0))
 
 
 def add_transaction(connection: Connection) -> None:
-    l1_records.ADD_TRANSACTIONS.run(connection, [l1_records.transaction_row(TRANSACTION)])
+    connection.run(l1_records.ADD_TRANSACTIONS, *l1_records.transaction_row(TRANSACTION))
 
 
 @contextmanager
@@ -107,9 +105,9 @@ def read_messages(place: StoreUrl) -> dict[bytes, Any]:
     """Return all messages by id: (is permanent, shares, signatures)."""
     messages: dict[bytes, Any] = {}
     with read_connection(place) as connection:
-        for row in connection.execute(select(MESSAGES)).all():
-            shares = connection.execute(select(SHARES).where(SHARES.c.message_key == row.key)).all()
-            signatures = connection.execute(select(SIGNATURES).where(SIGNATURES.c.message_key == row.key)).all()
+        for row in connection.records("SELECT key, message_id, for_ever FROM messages"):
+            shares = connection.records("SELECT * FROM shares WHERE message_key = ?", row.key)
+            signatures = connection.records("SELECT * FROM signatures WHERE message_key = ?", row.key)
             messages[row.message_id] = (
                 row.for_ever == 1,
                 {(share.public_key, share.signature, share.verified == 1) for share in shares},

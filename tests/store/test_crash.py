@@ -13,11 +13,9 @@ from random import Random
 
 import msgspec
 import pytest
-from sqlalchemy import select
 
 from tests.store.fixtures import PATIENCE_S, hasty_settings, message, share, signature, store_at
 from warpseal.store.eviction import measure
-from warpseal.store.schema import MESSAGES, SIGNATURES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import Event
@@ -47,7 +45,7 @@ async def _write_forever(url: str, first: int, pipe: Connection) -> None:
 def processes() -> multiprocessing.context.ForkServerContext:
     """A context that forks children from a process with all imports loaded, so that they start fast."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "warpseal.store.store", "alembic.script"])
+    context.set_forkserver_preload([__name__, "warpseal.store.store"])
     return context
 
 
@@ -96,8 +94,8 @@ async def test_acknowledged_messages_survive_a_kill_at_any_moment(
             assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
         assert (await store.database.read(measure)).messages_for_ever >= len(acknowledged)
         # Each signature in the store has its event, and no event is without a signature.
-        query = select(MESSAGES.c.message_id).join(SIGNATURES, SIGNATURES.c.message_key == MESSAGES.c.key)
-        signed = {f"0x{row.message_id.hex()}" for row in await store.database.fetch(query)}
+        query = "SELECT message_id FROM messages JOIN signatures ON message_key = messages.key"
+        signed = {f"0x{row.message_id.hex()}" for row in await store.database.records(query)}
         events = await store.events.read(0, 10**6)
         assert [event.number for event in events] == list(range(1, len(signed) + 1))
         assert {msgspec.json.decode(event.body, type=Event).message_id for event in events} == signed

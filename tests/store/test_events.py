@@ -12,11 +12,11 @@ from random import Random
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, select
 
 from tests.eventually import until
 from tests.store.fixtures import CHAIN, PATIENCE_S, hasty_settings, message, signature, store_at
 from warpseal.errors import InvalidRequest
+from warpseal.store.connection import Engine
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.event_rows import (
@@ -28,7 +28,6 @@ from warpseal.store.event_rows import (
     delete_old_events,
     event_name,
 )
-from warpseal.store.schema import EVENTS
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import Store, open_store
 from warpseal.store.url import StoreUrl
@@ -128,17 +127,14 @@ async def test_a_later_writer_waits_for_the_number_of_an_earlier_one(
             add_events(connection, [new_event(2)])
 
     async with store_at(any_store_url, first_prune_s=3_600.0) as store:
-        with first.connect() as connection:
-            transaction = connection.begin()
+        with contextlib.suppress(ZeroDivisionError), first.begin() as connection:
             add_events(connection, [new_event(1)])
             writing = asyncio.create_task(asyncio.to_thread(write_second))
             # A reader of the second event alone would never get the first one.
             assert await read_all(store) == []
             assert not writing.done()
-            if is_committed:
-                transaction.commit()
-            else:
-                transaction.rollback()
+            if not is_committed:
+                raise ZeroDivisionError
         await asyncio.wait_for(writing, PATIENCE_S)
         events = await read_all(store)
     assert numbers_in(events) == ([1, 2] if is_committed else [2])
@@ -206,7 +202,7 @@ async def test_readers_with_cursors_agree_with_a_plain_list(any_store_url: str) 
             if rnd.random() < 0.2:
                 await store.database.write(partial(delete_old_events, settings=settings, now_unix_s=now))
                 model_deletes(model, settings, now)
-                names = set(await store.database.read(lambda c: c.execute(select(EVENTS.c.name)).scalars().all()))
+                names = {row.name for row in await store.database.records("SELECT name FROM events")}
             reader = rnd.randrange(len(cursors))
             if model and cursors[reader] < model[0][0] - 1:
                 with pytest.raises(CursorExpired) as error:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sqlalchemy import Connection, update
-
 from tests.eventually import until
 from tests.store.fixtures import message, share, signature, store_at
 from warpseal.store.eviction import measure
-from warpseal.store.schema import ADDRESSES, MESSAGES
 from warpseal.store.store import Store
 from warpseal.store.values import AddressKind, AddressRow, ArchiveEntry
 from warpseal.warp.ids import NodeID
@@ -20,12 +17,8 @@ DAY_S = 86_400.0
 
 async def age(store: Store, number: int, seconds: float) -> None:
     """Let a message have been used last so long ago."""
-
-    def write(connection: Connection) -> None:
-        which = MESSAGES.c.message_id == message(number).id
-        connection.execute(update(MESSAGES).where(which).values(used_at=time.time() - seconds))
-
-    await store.database.write(write)
+    text = "UPDATE messages SET used_at = ? WHERE message_id = ?"
+    await store.database.write(lambda connection: connection.run(text, time.time() - seconds, message(number).id))
 
 
 async def keep(store: Store, *numbers: int) -> None:
@@ -102,14 +95,10 @@ async def test_addresses_are_pruned_by_age_and_number(any_store_url: str) -> Non
         AddressRow(NodeID(bytes([number]) * 20), AddressKind.WORKED, "203.0.113.1", 9651, 1.0 + number, 0)
         for number in range(6)
     ]
-
-    def age_row(connection: Connection) -> None:
-        which = ADDRESSES.c.node_id == rows[0].node_id
-        connection.execute(update(ADDRESSES).where(which).values(kept_at=time.time() - 2 * DAY_S))
-
+    text = "UPDATE addresses SET kept_at = ? WHERE node_id = ?"
     async with store_at(any_store_url, first_prune_s=3600.0) as store:
         await store.addresses.replace(rows)
-        await store.database.write(age_row)
+        await store.database.write(lambda c: c.run(text, time.time() - 2 * DAY_S, rows[0].node_id))
     async with store_at(any_store_url, max_age_s=DAY_S, max_addresses=3) as store:
         await evicted(store, 3)
         assert len(await store.addresses.load()) == 3

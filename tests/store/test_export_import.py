@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
 
 from tests.store.signed import KEYS, create_store, message, message_writer, read_messages, share, signature, wrong_share
 from warpseal.store.access import open_exclusive, open_read_only
@@ -18,7 +17,6 @@ from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.export_import import Importer, Selection, TransferStats, export_lines
 from warpseal.store.jsonl import BadLine, numbered_lines, open_lines, read_header, read_line
 from warpseal.store.migrate import HEAD
-from warpseal.store.schema import MESSAGES
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 
@@ -129,7 +127,7 @@ def test_a_share_of_a_stored_message_is_named_by_its_id_and_replaces_a_wrong_can
         (KEYS[i], share(stored_message, i).signature, True) for i in (0, 1)
     }
     with open_read_only(place) as connection:
-        assert connection.execute(select(MESSAGES.c.candidates)).scalars().all() == [0]
+        assert connection.fetch("SELECT candidates FROM messages") == [(0,)]
 
 
 def test_bad_lines_are_reported_by_number_and_skipped(any_store_url: str) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
 
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at, wait_for_entry
@@ -23,7 +22,7 @@ from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.settings import IndexSettings
 from warpseal.runtime.process import running
 from warpseal.store import locks
-from warpseal.store.access import open_exclusive, read_snapshot
+from warpseal.store.access import open_exclusive
 from warpseal.store.errors import StoreInUse
 from warpseal.store.locks import ServerLeadership, has_writer
 from warpseal.store.settings import StoreSettings
@@ -134,15 +133,15 @@ async def test_everything_works_through_a_pooler_of_transactions(pooler_url: str
             for number in range(20):
                 await store.archive.store_signature(message(number), signature(number))
                 assert (await store.archive.load(message(number).id)).signatures == (signature(number),)
-                tables = [await usage.read(lambda c: c.execute(text("SELECT current_schema()")).scalar_one())]
+                tables = [await usage.read(lambda c: c.value("SELECT current_schema()"))]
                 for engine in (*engines, *readers):
-                    with engine.connect() as connection, read_snapshot(connection):
-                        tables.append(connection.execute(text("SELECT current_schema()")).scalar_one())
+                    with engine.connect() as connection, connection.snapshot():
+                        tables.append(connection.value("SELECT current_schema()"))
                 assert tables == ["warpseal_metrics", *["warpseal_index", "warpseal_evm_0000000000000000"] * 2]
             with readers[1].connect() as connection:
                 assert has_writer(connection, None)
-                connection.rollback()
-                engines[1].dispose()
+            engines[1].dispose()
+            with readers[1].connect() as connection:
                 assert not has_writer(connection, None)
             for engine in (*engines, *readers):
                 engine.dispose()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, Table, select, update
 
 from tests.store.signed import (
     add_origin,
@@ -21,9 +20,11 @@ from tests.store.signed import (
     wrong_share,
 )
 from warpseal.store.access import open_read_only
+from warpseal.store.connection import Connection
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.integrity import IntegrityCheck, IntegrityReport
 from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, ORIGINS, SHARES, SIGNATURES
+from warpseal.store.tables import Table
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import id_text
 
@@ -60,10 +61,10 @@ def row_writer(table: Table, **values: object) -> Callable[[Connection], object]
     """Return a function that changes the first row of a table."""
 
     def write(connection: Connection) -> None:
-        key = next(iter(table.primary_key.columns))
-        order = key.desc() if table is SHARES else key
-        first = select(key).order_by(order).limit(1).scalar_subquery()
-        connection.execute(update(table).where(key == first).values(**values))
+        key, order = table.key[0].name, "DESC" if table is SHARES else "ASC"
+        first = f"SELECT {key} FROM {table.name} ORDER BY {key} {order} LIMIT 1"
+        assignments = ", ".join(f"{name} = ?" for name in values)
+        connection.run(f"UPDATE {table.name} SET {assignments} WHERE {key} = ({first})", *values.values())
 
     return write
 
@@ -98,8 +99,7 @@ def test_each_inconsistency_is_reported(
 def test_ranges_of_blocks_that_overlap_are_named(any_store_url: str) -> None:
     def overlap(connection: Connection) -> None:
         for low, high in ((1, 10), (10, 20), (40, 30)):
-            row = {"chain_id": bytes(32), "low": low, "high": high, "low_parent_id": b"", "high_block_id": b""}
-            connection.execute(BLOCK_RANGES.insert().values(row))
+            connection.run(BLOCK_RANGES.insert_text, bytes(32), low, high, b"", b"")
 
     place = create_store(any_store_url, overlap)
     _, lines = check_store(place)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sqlite3
 import stat
 import textwrap
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, select, text
-from sqlalchemy.exc import OperationalError
+from msgspec.structs import replace
 
 from tests.store.fixtures import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
+from tests.store.table_facts import table_facts, table_names
+from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.migrate import (
@@ -32,7 +32,7 @@ from warpseal.store.migrate import (
     upgrade_all,
     upgrade_at_start,
 )
-from warpseal.store.schema import METADATA, UPGRADES
+from warpseal.store.schema import TABLES
 from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.version import __version__
@@ -52,17 +52,16 @@ def upgrade():
     {then}
 """
 SLOW = """
-import sqlalchemy as sa
 from alembic import op
 revision, down_revision = "0901", "{head}"
 SLOW = True
 
 def step(connection):
-    connection.execute(sa.text("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)"))
-    done = connection.execute(sa.text("SELECT count(*) FROM progress")).scalar_one()
+    connection.run("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)")
+    done = connection.value("SELECT count(*) FROM progress")
     if done == {fails_at}:
         raise RuntimeError("the power went")
-    connection.execute(sa.text("INSERT INTO progress VALUES (:number)"), {{"number": done}})
+    connection.run("INSERT INTO progress VALUES (?)", done)
     return (done + 1) / 4
 
 def upgrade():
@@ -93,7 +92,7 @@ def version(engine: Engine) -> str | None:
 def tables(engine: Engine) -> set[str]:
     with engine.begin() as connection:
         # The leases of a server's database are of no version.
-        return set(inspect(connection).get_table_names()) - {"leases"}
+        return table_names(connection) - {"leases"}
 
 
 SCRIPT = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
@@ -107,41 +106,56 @@ def test_the_newest_version_is_the_one_that_the_program_names() -> None:
 def test_an_empty_database_gets_the_schema(engine: Engine, migrations: Migrations) -> None:
     assert upgrade_at_start(engine, "here", migrations) == HEAD
     with engine.begin() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-        assert connection.execute(select(UPGRADES.c.schema_version)).scalars().all() == [HEAD]
+        assert connection.fetch("SELECT schema_version FROM upgrades") == [(HEAD,)]
 
 
-def test_a_database_made_at_once_equals_one_made_version_by_version(tmp_path: Path) -> None:
-    declared = []
-    for name, migrations in (("at-once", MIGRATIONS), ("by-version", Migrations())):
-        upgrade_at_start(writing_engine(StoreUrl.for_file(tmp_path / name)), "here", migrations)
-        with closing(sqlite3.connect(tmp_path / name)) as session:
-            declared.append(sorted(map(_normal_form, session.execute("SELECT type, name, sql FROM sqlite_master"))))
-    assert declared[0] == declared[1]
+def test_a_database_made_at_once_equals_one_made_version_by_version(engine: Engine) -> None:
+    facts = []
+    for migrations in (MIGRATIONS, Migrations()):
+        upgrade_at_start(engine, "here", migrations)
+        with engine.begin() as connection:
+            facts.append(table_facts(connection))
+            TABLES.drop_all(connection)
+            connection.run("DROP TABLE alembic_version")
+    assert facts[0] == facts[1]
+    assert facts[0].keys() == {*TABLES, "alembic_version"}
 
 
-def _normal_form(entry: tuple[str, str, str | None]) -> tuple[str, str, list[str]]:
-    """Return kind, name and declared parts, whose order differs where a version adds a column."""
-    kind, name, declaration = entry
-    return kind, name, sorted(part.strip() for part in re.split(r"[,\n]", declaration or "") if part.strip())
+def test_of_two_daemons_that_start_on_an_empty_server_only_one_creates_the_tables(postgres_url: str) -> None:
+    first, second = (writing_engine(StoreUrl.parse(postgres_url)) for _ in range(2))
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with ThreadPoolExecutor(1) as threads:
+        starts: list[Future[str]] = []
+
+        def wait_for_second(connection: Connection) -> None:
+            # It creates no tables: of many changes a server informs even a session that waits for a lock.
+            starts.append(threads.submit(upgrade_at_start, second, "here"))
+            while not connection.fetch(waiting):
+                assert not starts[0].done()
+                time.sleep(0.01)
+
+        assert upgrade_at_start(first, "here", replace(MIGRATIONS, create_tables=wait_for_second)) == HEAD
+        assert starts[0].result() == HEAD
+    first.dispose()
+    second.dispose()
 
 
 def test_a_foreign_database_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "foreign.db")) as session:
         session.execute("CREATE TABLE messages (text)")
-    with pytest.raises(OperationalError, match="already exists"):
+    with pytest.raises(DriverError) as error:
         upgrade_at_start(writing_engine(StoreUrl.for_file(tmp_path / "foreign.db")), "here")
+    assert "already exists" in str(error.value.cause)
 
 
 async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store_url: str, engine: Engine) -> None:
     upgrade_at_start(engine, "here", FIRST)
     assert "eager_tasks" not in tables(engine)
     columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
-    insert = f"INSERT INTO messages ({columns}) VALUES (:id, :raw, 1, 0, 0, 0)"
-    add = "INSERT INTO shares SELECT key, :key, :signature, 0 FROM messages"
     with engine.begin() as connection:
-        connection.execute(text(insert), {"id": message(1).id, "raw": message(1).raw})
-        connection.execute(text(add), {"key": share(1).public_key, "signature": share(1).signature})
+        connection.run(f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)", message(1).id, message(1).raw)
+        add = "INSERT INTO shares SELECT key, ?, ?, 0 FROM messages"
+        connection.run(add, share(1).public_key, share(1).signature)
     async with store_at(any_store_url) as store:
         assert store.status().schema_version == HEAD
         assert (await store.archive.load(message(1).id)).shares == (share(1),)
@@ -196,7 +210,7 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
     assert upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass")) == "0901"
     with engine.begin() as connection:
-        assert connection.execute(text("SELECT extra FROM messages")).scalars().all() == [7]
+        assert connection.fetch("SELECT extra FROM messages") == [(7,)]
 
 
 async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_command(
@@ -223,7 +237,7 @@ def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine, tmp_path: 
     assert version(engine) == "0901"
     assert results == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
     with engine.begin() as connection:
-        assert connection.execute(text("SELECT count(*) FROM finished")).scalar_one() == 4
+        assert connection.value("SELECT count(*) FROM finished") == 4
 
 
 def test_an_upgrade_of_an_empty_database_creates_the_schema(engine: Engine) -> None:
@@ -246,8 +260,7 @@ def previous(tmp_path: Path) -> str:
     upgrade_at_start(engine, "here", PREVIOUS)
     columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
     with engine.begin() as connection:
-        insert = text(f"INSERT INTO messages ({columns}) VALUES (:id, :raw, 1, 0, 0, 0)")
-        connection.execute(insert, {"id": message(1).id, "raw": message(1).raw})
+        connection.run(f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)", message(1).id, message(1).raw)
     engine.dispose()
     return url
 

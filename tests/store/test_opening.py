@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
 
 from tests.eventually import until
 from tests.store.fixtures import exit_code_of, hasty_settings, load_beside, message, signature, sqlite_url, store_at
@@ -64,7 +63,7 @@ async def test_an_upgrade_or_import_is_refused_while_a_daemon_runs_and_the_daemo
 def hold_alone(url: str, held: threading.Event | None = None, over: threading.Event | None = None) -> None:
     """Hold a store as an upgrade or an import does, from `held` until `over`."""
     with open_exclusive(StoreUrl.parse(url)) as engine, engine.connect() as connection:
-        connection.execute(text("SELECT 1"))
+        connection.fetch("SELECT 1")
         if held is not None and over is not None:
             held.set()
             over.wait()
@@ -119,7 +118,7 @@ async def test_a_command_reads_with_and_without_a_running_daemon(any_store_url: 
 def test_a_command_that_reads_cannot_write_to_a_file(tmp_path: Path) -> None:
     url = create_store(sqlite_url(tmp_path))
     with pytest.raises(StoreUnusable, match="readonly"), open_read_only(url) as connection:
-        connection.execute(text("DELETE FROM messages"))
+        connection.run("DELETE FROM messages")
 
 
 def test_reading_a_missing_store_is_an_error(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ QUERIES = [
     UsageQuery(Level.DAY, SINCE, NOW, PATH, Dimension.USER_AGENT),
     UsageQuery(Level.DAY, SINCE + DAY_S, SINCE + 2 * DAY_S, PATH, Dimension.METHOD),
     UsageQuery(Level.DAY, SINCE, NOW, {Dimension.STATUS: frozenset({"200"})}, Dimension.STATUS),
+    UsageQuery(Level.DAY, SINCE - 9 * DAY_S, SINCE - 8 * DAY_S, group_by=Dimension.STATUS),
+    UsageQuery(Level.DAY, SINCE, NOW, {Dimension.STATUS: frozenset()}),
 ]
 
 

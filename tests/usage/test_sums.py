@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import Connection, event, select
 
 from tests.usage.test_database import database
 from tests.usage.traffic import Call, FakeRecorder, make_calls, minute_sums, totals_of
+from warpseal.store.connection import Connection
 from warpseal.store.errors import StoreDown
 from warpseal.store.url import StoreUrl, in_schema
 from warpseal.usage.calls import LABELS, OTHER, Dimension
@@ -26,7 +26,7 @@ from warpseal.usage.flusher import UsageFlusher
 from warpseal.usage.periods import DAY_S, HOUR_S, Level, bucket_end, bucket_start
 from warpseal.usage.queries import UsageQuery
 from warpseal.usage.retention import UsageRetention, stored_bytes
-from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
+from warpseal.usage.schema import USAGE
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.source import UsageSource
 from warpseal.usage.sums import (
@@ -58,13 +58,13 @@ class Crash(Exception):
 def read_buckets(connection: Connection) -> Buckets:
     """Return all rows."""
     buckets: Buckets = {}
-    for level, dimension, start, *texts, requests, invalid, failed, credits, wasted, times in connection.execute(
-        select(USAGE)
-    ):
+    rows = connection.fetch(f"SELECT {USAGE.names} FROM usage")
+    for level, dimension, start, *texts, requests, invalid, failed, credits, wasted, times in rows:
         bucket = Level(level), start
-        sums = RowSums(requests, invalid, failed, credits, wasted, decode_times(bytes(times), *bucket))
+        sums = RowSums(requests, invalid, failed, credits, wasted, decode_times(times, *bucket))
         buckets.setdefault(bucket, {})[RowKey(Dimension(dimension), tuple(texts))] = sums
-    sizes = {(Level(level), start): count for level, start, count, _ in connection.execute(select(BUCKETS))}
+    stored = connection.fetch("SELECT level, start, combinations FROM usage_buckets")
+    sizes = {(Level(level), start): count for level, start, count in stored}
     counts = {bucket: sum(key.dimension is Dimension.ALL for key in rows) for bucket, rows in buckets.items()}
     assert sizes == counts
     return buckets
@@ -115,6 +115,18 @@ async def test_each_call_counts_in_its_hour_day_week_and_month(any_metrics_url: 
         check(await metrics.read(read_buckets), calls)
 
 
+class FailingConnection:
+    """A connection that fails at random before a statement. fail: raises Crash at random."""
+
+    def __init__(self, connection: Connection, fail: Callable[[], None]) -> None:
+        self._connection = connection
+        self._fail = fail
+
+    def __getattr__(self, name: str) -> Any:
+        self._fail()
+        return getattr(self._connection, name)
+
+
 class FailingDatabase(MetricsDatabase):
     """A database whose statements fail at random, and whose answer to a commit is lost at random."""
 
@@ -123,12 +135,16 @@ class FailingDatabase(MetricsDatabase):
         self._rng = rng
         self.failures = 0
         self.is_failing = False
-        event.listen(self._engine, "before_cursor_execute", lambda *_: self._fail())
-        event.listen(self._engine, "commit", lambda _: self._fail())
 
-    async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
-        """Write, and perhaps report a failure although the write was made."""
-        result = await super().write(write, wait_s)
+    async def write(self, write: Callable[[Any], T], wait_s: float | None = None) -> T:
+        """Write, and perhaps fail before the commit, or report a failure although the write was made."""
+
+        def failing(connection: Connection) -> T:
+            result = write(FailingConnection(connection, self._fail))
+            self._fail()
+            return result
+
+        result = await super().write(failing, wait_s)
         self._fail()
         return result
 
@@ -220,7 +236,7 @@ async def test_rows_are_removed_after_their_retention(any_metrics_url: str) -> N
         assert await levels_after(400) == {Level.WEEK}
         clock[0] = 2.0**33
         await retention.remove()
-        assert await metrics.read(lambda connection: connection.execute(select(FLUSHES)).all()) == []
+        assert await metrics.read(lambda connection: connection.fetch("SELECT 1 FROM usage_flushes")) == []
 
 
 async def test_the_oldest_hours_go_first_if_the_database_is_too_big(any_metrics_url: str) -> None:
@@ -314,8 +330,8 @@ async def test_damaged_response_times_and_flushes_are_logged_and_stop_nothing(
     calls = make_calls(random.Random(8), 40, NOW - 60, NOW)
     async with database(any_metrics_url) as metrics:
         await flush(metrics, calls[:20])
-        of_month = USAGE.c.level == int(Level.MONTH)
-        await metrics.write(lambda connection: connection.execute(USAGE.update().where(of_month).values(times=b"!")))
+        damage = "UPDATE usage SET times = ? WHERE level = ?"
+        await metrics.write(lambda connection: connection.run(damage, b"!", int(Level.MONTH)))
         await metrics.write(partial(add_flush, flush=Flush(b"run", 1, NOW, b"damaged"), now=NOW, bound=BOUND))
         assert caplog.messages == ["usage of a minute is damaged, it does not count"]
         await flush(metrics, calls[20:])

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection
-
 from warpseal.cli.index_queries import (
     EvmIndexLocation,
     describe_damage,
@@ -38,7 +36,6 @@ from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load
 from warpseal.config.keys import Config
 from warpseal.daemon.index_process import LOCK_NAME, locked_primary
 from warpseal.errors import StartupError
-from warpseal.index import bulk
 from warpseal.index.checkpoint import MAX_STATUS_AGE_S, ChainStatus, decode_status
 from warpseal.index.database import INDEX_NAME, UNDECODABLE, index_url, translate_bad_rows
 from warpseal.index.database import MIGRATIONS as PRIMARY_MIGRATIONS
@@ -52,7 +49,8 @@ from warpseal.peers.data_dir import find_files
 from warpseal.resources.chains import ChainFreshness, PrimaryChain
 from warpseal.resources.evm import EvmFreshness, describe_trace_gap
 from warpseal.runtime.process import error_words
-from warpseal.store.access import open_read_only, read_snapshot
+from warpseal.store.access import open_read_only
+from warpseal.store.connection import Connection
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.url import StoreUrl
@@ -269,7 +267,7 @@ def _require_no_writer(url: StoreUrl) -> None:
     """Check that no indexer of another machine reports to a server: no lock shows it. Raises StartupError."""
     with open_read_only(url, "index") as connection:
         _require_version(connection, url, PRIMARY_MIGRATIONS)
-        rows = bulk.fetch(connection, "SELECT body FROM chain_status") if url.path is None else ()
+        rows = connection.fetch("SELECT body FROM chain_status") if url.path is None else ()
     age_s = int(time.time()) - max((decode_status(row[0]).written_at for row in rows), default=0)
     if age_s <= MAX_STATUS_AGE_S:
         advice = f"stop it, and try again {MAX_STATUS_AGE_S} s later"
@@ -299,7 +297,7 @@ def _export(args: argparse.Namespace) -> int:
     location = _find_evm_index(config, args.network, args.chain)
     make_line = _LINES[args.format]()
     count = 0
-    with _readable_rows(location), open_read_only(location.url, "index") as connection, read_snapshot(connection):
+    with _readable_rows(location), open_read_only(location.url, "index") as connection, connection.snapshot():
         _require_version(connection, location.url, MIGRATIONS)
         with open_output(args.output) as output, ProgressDisplay(writes_stdout=args.output is None) as display:
             for row in export_rows(ReadSession(connection), args.subject):

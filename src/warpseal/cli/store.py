@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from msgspec.structs import asdict
-from sqlalchemy import Engine
 
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command, argument, open_output
@@ -23,6 +22,7 @@ from warpseal.cli.progress import ProgressDisplay
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import find_users, open_exclusive, open_read_only
+from warpseal.store.connection import Engine
 from warpseal.store.copies import keep_upgrade_copy, upgrade_copy
 from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.eviction import measure

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
 from warpseal.store.access import open_read_only
+from warpseal.store.connection import Connection
 from warpseal.store.engine import unusable_reason
 from warpseal.store.migrate import check_version
 from warpseal.usage.calls import Dimension

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from sqlalchemy import Connection
 
 from warpseal.errors import WarpsealError
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmOccurrence, SentMessage
+from warpseal.store.connection import Connection
 from warpseal.store.event_rows import NewEvent, event_name
 from warpseal.store.events import EventLog
 from warpseal.store.locks import Leadership

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted, WrongNetwork
@@ -24,6 +23,7 @@ from warpseal.delivery.errors import DestinationUnavailable
 from warpseal.delivery.request import Delivery, DeliveryRequest
 from warpseal.errors import DAY_S, InvalidRequest, WarpsealError
 from warpseal.index.evm.records import IcmOccurrence, SentMessage
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.icm_tasks import IcmTasks, Route, change_tasks

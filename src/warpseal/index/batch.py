@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Table
 
 from warpseal.chains.ids import TxID, UtxoID
 from warpseal.index import bulk, type_codes
@@ -34,6 +33,8 @@ from warpseal.index.schema import (
 )
 from warpseal.index.unspent import UnspentOutput, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
+from warpseal.store.connection import Connection
+from warpseal.store.tables import Table
 from warpseal.warp.ids import ChainID
 
 _OwnerColumns = tuple[int | None, bytes | None]
@@ -275,7 +276,7 @@ class IndexBatch:
         for key, raw in bulk.run(connection, "SELECT key, detail FROM txs WHERE key IN {keys}", spenders):
             detail = decode_tx(bytes(raw))
             detail.inputs = tuple([replaced.get(output, output) for output in detail.inputs])
-            bulk.fetch(connection, "UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)
+            connection.run("UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)
         placeholders = list(replaced)
         bulk.delete(connection, OUTPUTS, placeholders)
         self.spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
@@ -334,12 +335,12 @@ class SpendWriter:
     def write(self, connection: Connection, spends: Sequence[Spend]) -> None:
         """Write new spends."""
         if self._count is None:
-            self._count = int(bulk.fetch(connection, "SELECT count(*) FROM recent_spends")[0][0])
+            self._count = int(connection.fetch("SELECT count(*) FROM recent_spends")[0][0])
         bulk.insert(connection, RECENT_SPENDS, sorted(spends))
         self._count += len(spends)
         if self._count > self._capacity:
-            bulk.fetch(connection, _MOVE)
-            bulk.fetch(connection, "DELETE FROM recent_spends")
+            connection.run(_MOVE)
+            connection.run("DELETE FROM recent_spends")
             self._count = 0
 
     def replace(self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]) -> None:

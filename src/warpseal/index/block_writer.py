@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
-from warpseal.index import bulk, type_codes
+from warpseal.index import type_codes
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.checkpoint import Checkpoint
 from warpseal.index.details import TxDetail, decode_proposer, encode_proposer
@@ -19,6 +18,7 @@ from warpseal.index.tx_rows import write_c, write_p, write_x
 from warpseal.index.validator_set_writer import ValidatorSetWriter
 from warpseal.ledger.effects import TxEffects, TxOutcome
 from warpseal.resources.chains import PrimaryChain
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import P_CHAIN, ChainID
 
 _NO_STATE = (None, None, None)
@@ -47,7 +47,7 @@ class BlockWriter:
             "SELECT key, tx_id, kind, time FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
         )
-        for key, tx_id, kind, time_s in bulk.fetch(connection, text, type_codes.PROPOSED):
+        for key, tx_id, kind, time_s in connection.fetch(text, type_codes.PROPOSED):
             self._proposal = TxInProgress(key, TxID(bytes(tx_id)), kind, time_s, time_s)
 
     def write(self, batch: IndexBatch, chains: dict[int, ChainRow], record: Record) -> None:
@@ -179,7 +179,7 @@ class ChainRow(Struct):
 
 def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
     """Return the chains of the database by their numbers."""
-    rows = [ChainRow(*row) for row in bulk.fetch(connection, "SELECT * FROM chains")]
+    rows = [ChainRow(*row) for row in connection.fetch("SELECT * FROM chains")]
     for row in rows:
         row.chain_id, row.first_parent, row.block_id = bytes(row.chain_id), bytes(row.first_parent), bytes(row.block_id)
     return {row.chain: row for row in rows}
@@ -188,17 +188,15 @@ def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:
 def read_checkpoint(connection: Connection, chain: ChainRow) -> Checkpoint:
     """Return the checkpoint of a chain."""
     text = "SELECT proposer FROM blocks WHERE key = ?"
-    rows = bulk.fetch(connection, text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
+    rows = connection.fetch(text, block_key(chain.chain, chain.height)) if chain.height >= 0 else ()
     proposer = decode_proposer(rows[0][0]) if rows else None
     return Checkpoint(chain.height, chain.block_id, chain.first_height, bool(chain.is_complete), proposer)
 
 
 def lock_chains(connection: Connection, chains: dict[int, ChainRow]) -> None:
     """Lock the rows of the chains. Raises IndexMoved if another process wrote one of them."""
-    lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
-    heights = {
-        row[0]: tuple(row[1:]) for row in bulk.fetch(connection, "SELECT chain, height, next_tx FROM chains" + lock)
-    }
+    lock = " FOR UPDATE" if connection.is_postgresql else ""
+    heights = {row[0]: tuple(row[1:]) for row in connection.fetch("SELECT chain, height, next_tx FROM chains" + lock)}
     expected = {number: (row.height, row.next_tx) for number, row in chains.items()}
     if heights != expected:
         changed = next(number for number in (*heights, *expected) if heights.get(number) != expected.get(number))

@@ -11,10 +11,8 @@ from random import Random
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.index import bulk
 from warpseal.index.details import decode_tx
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
@@ -24,6 +22,7 @@ from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 from warpseal.index.validator_sets import decode_weights
 from warpseal.ledger.outputs import OutputKind
 from warpseal.resources.chains import PrimaryChain
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
 
 _BATCH_ROWS: Final = 2_000
@@ -112,8 +111,8 @@ def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
 
 def check_file(connection: Connection) -> None:
     """Check the pages of a SQLite file. Raises IndexDamaged."""
-    if connection.dialect.name == "sqlite":
-        result = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if not connection.is_postgresql:
+        result = connection.value("PRAGMA quick_check(1)")
         if result != "ok":
             raise IndexDamaged(" ".join(str(result).split()))
 
@@ -313,13 +312,13 @@ def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
 
 def indexed_height(connection: Connection, chain: PrimaryChain) -> int | None:
     """Return the last indexed height of a chain; None if it is not indexed."""
-    rows = bulk.fetch(connection, "SELECT height FROM chains WHERE chain = ? AND height >= 0", NUMBERS[chain])
+    rows = connection.fetch("SELECT height FROM chains WHERE chain = ? AND height >= 0", NUMBERS[chain])
     return int(rows[0][0]) if rows else None
 
 
 def current_supply(connection: Connection) -> int | None:
     """Return the Primary Network's supply after the last indexed block; None if it is not known."""
-    rows = bulk.fetch(connection, "SELECT supply FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)
+    rows = connection.fetch("SELECT supply FROM blocks WHERE chain = ? ORDER BY key DESC LIMIT 1", P)
     return None if not rows or rows[0][0] is None else int(rows[0][0])
 
 

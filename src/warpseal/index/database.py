@@ -5,35 +5,26 @@ Source of truth for the versions: migrations/, run like the store's.
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Engine, event, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.schema import create_all_tables
 from warpseal.index.settings import PRIMARY_INDEX, IndexSettings
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words, os_error_text
 from warpseal.runtime.zstd import ZstdError
+from warpseal.store.connection import DriverError, Engine
 from warpseal.store.engine import PAGE_BYTES, create_private, is_file_damage, reading_engine, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import lock_while_connected
 from warpseal.store.migrate import Migrations, upgrade_at_start
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
@@ -101,7 +92,7 @@ def writing_index(
         with translate_errors(engine):
             if url.kind is not StoreKind.SQLITE:
                 with engine.begin() as connection:
-                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {schema}"))
+                    connection.run(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             upgrade_at_start(engine, url.redacted, migrations)
     except BaseException:
         engine.dispose()
@@ -117,11 +108,11 @@ def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
 def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
     """Run pragmas on each new connection."""
 
-    def connected(session: Any, _: object) -> None:
+    def connected(driver: Any) -> None:
         for pragma in pragmas:
-            session.execute(f"PRAGMA {pragma}")
+            driver.execute(f"PRAGMA {pragma}")
 
-    event.listen(engine.pool, "connect", connected)
+    engine.on_connect.append(connected)
 
 
 @contextmanager
@@ -129,12 +120,10 @@ def translate_errors(engine: Engine) -> Iterator[None]:
     """Raise StoreDown or IndexDamaged for an error of the database or of its rows, without the password of its URL."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error, psycopg.Error, PoolTimeout, *UNDECODABLE) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        reason = str(cause).strip() or error_words(cause or error)
-        password = engine.url.password
+    except (DriverError, *UNDECODABLE) as error:
+        cause = error.cause if isinstance(error, DriverError) else error
         kind = IndexDamaged if is_damage(error) else StoreDown
-        raise kind(reason.replace(str(password), "***") if password else reason) from None
+        raise kind(engine.url.redact(str(cause).strip() or error_words(cause))) from None
 
 
 @contextmanager

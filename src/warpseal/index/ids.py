@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.index import bulk
 from warpseal.index.keys import prefix_of
 from warpseal.index.schema import IDS
 from warpseal.ledger.outputs import LedgerOutput
+from warpseal.store.connection import Connection
 
 ACCOUNT: Final = b"\x00"
 """In front of an account of the C-Chain, which is no address of P or X."""
@@ -23,7 +22,7 @@ class IdTable:
         self._capacity = capacity
         self.keys: dict[bytes, int] = {}
         self._new: list[tuple[int, int, bytes]] = []
-        ((last,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
+        ((last,),) = connection.fetch("SELECT max(key) FROM ids")
         self._next = (last or 0) + 1
 
     def load(self, connection: Connection, ids: Iterable[bytes]) -> None:

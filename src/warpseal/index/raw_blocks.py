@@ -12,15 +12,14 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
-from sqlalchemy import Connection
 
 from warpseal.chains.c_atomic import AtomicTx, encode_atomic_txs, parse_atomic_txs
-from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.index.errors import IndexDamaged
 from warpseal.ledger.c_chain import CHeader
 from warpseal.ledger.outputs import LedgerOutput
 from warpseal.runtime.zstd import Compressor, Decompressor
+from warpseal.store.connection import Connection
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 
@@ -109,7 +108,7 @@ def read_segments(connection: Connection) -> Iterator[Segment]:
     behind = -1
     while True:
         text = "SELECT number, chain, kind, first, body FROM raw_blocks WHERE number > ? ORDER BY number LIMIT 1"
-        rows = bulk.fetch(connection, text, behind)
+        rows = connection.fetch(text, behind)
         if not rows:
             return
         behind, chain, kind, first, body = rows[0]
@@ -125,7 +124,7 @@ def read_blocks(connection: Connection, chain: int, first: int, last: int) -> It
         " ORDER BY first DESC LIMIT 1"
     )
     while first <= last:
-        rows = bulk.fetch(connection, text, chain, first)
+        rows = connection.fetch(text, chain, first)
         if not rows or rows[0][1] < first:
             return
         begin, end, body = rows[0]

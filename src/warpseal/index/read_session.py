@@ -1,31 +1,20 @@
-"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable rows for all reads.
-
-Statements go straight to the driver: a page takes a dozen small ones, and SQLAlchemy's own work around each costs more
-than the statement itself.
-"""
+"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable rows for all reads."""
 
 from __future__ import annotations
 
-import json
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from typing import Any, Final, TypeVar
 
 from warpseal.chains.ids import AssetID
 from warpseal.errors import WarpsealError
-from warpseal.index import database
-from warpseal.index.bulk import POSTGRESQL, marked, sqlite_text
+from warpseal.index import bulk, database
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.outputs import Asset
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.settings import MEBIBYTE
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import redacted_reason
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import Migrations, read_version
@@ -33,11 +22,6 @@ from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.ids import NodeID
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +68,8 @@ class ReadSession:
     """
 
     def __init__(self, connection: Connection, cache: ReadCache | None = None) -> None:
-        self.is_postgresql = connection.dialect.name == POSTGRESQL
-        self._driver: Any = connection.connection.driver_connection
+        self.is_postgresql = connection.is_postgresql
+        self._connection = connection
         self._cache = cache or ReadCache()
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
@@ -105,17 +89,12 @@ class ReadSession:
 
     def rows(self, text: str, *values: Any) -> Sequence[Any]:
         """Return all rows of a statement."""
-        rows: Sequence[Any] = self._driver.execute(marked(text) if self.is_postgresql else text, values).fetchall()
-        return rows
+        return self._connection.fetch(text, *values)
 
     def by_keys(self, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
         """Return all rows of a statement that names `{keys}` before all values; none without keys."""
         listed = list(keys)
-        if not listed:
-            return ()
-        if self.is_postgresql:
-            return self.rows(text.replace("IN {keys}", "= ANY(?::bigint[])"), listed, *values)
-        return self.rows(sqlite_text(text), json.dumps(listed), *values)
+        return bulk.run(self._connection, text, listed, *values) if listed else ()
 
     def load_ids(self, keys: Iterable[int]) -> None:
         """Load the ids of keys, for `id_of`."""
@@ -224,9 +203,9 @@ class IndexReader:
             if not self._is_checked:
                 self._check(connection)
             self.cache.clear(MAX_CACHED)
-            with read_snapshot(connection):
+            with connection.snapshot():
                 return query(ReadSession(connection, self.cache))
-        except (sqlite3.Error, psycopg.Error, SQLAlchemyError, *database.UNDECODABLE) as error:
+        except (DriverError, *database.UNDECODABLE) as error:
             self._is_checked = False
             raise self._translate(error) from None
         except WarpsealError:

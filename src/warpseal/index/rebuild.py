@@ -10,14 +10,12 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine
 
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import PBlock, parse_p_block, parse_p_genesis
 from warpseal.chains.proposervm import inner_block, recognize_proposervm_block
 from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
-from warpseal.index import bulk
 from warpseal.index.database import translate_errors
 from warpseal.index.keys import CHAINS, P, X
 from warpseal.index.raw_blocks import (
@@ -40,6 +38,7 @@ from warpseal.ledger.utxo_flow import UtxoFlow, spent_ids
 from warpseal.ledger.x_chain import apply_x_block, build_x_genesis_effects, build_x_tx_effects
 from warpseal.resources.blocks import Proposer
 from warpseal.resources.chains import PrimaryChain
+from warpseal.store.connection import Connection, Engine
 
 B = TypeVar("B", PBlock, XBlock)
 RebuildProgress = tuple[PrimaryChain, int]
@@ -109,7 +108,7 @@ class RowRebuilder:
 def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
     """Return the last height, or number, of stored entries; -3 if there are none."""
     text = "SELECT last FROM raw_blocks WHERE chain = ? AND kind = ? ORDER BY first DESC LIMIT 1"
-    rows = bulk.fetch(connection, text, chain, int(kind))
+    rows = connection.fetch(text, chain, int(kind))
     return rows[0][0] if rows else -3
 
 
@@ -123,7 +122,7 @@ def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
 
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
-        complete = dict(bulk.fetch(connection, "SELECT chain, is_complete FROM chain_origin"))
+        complete = dict(connection.fetch("SELECT chain, is_complete FROM chain_origin"))
         replay = _RecordReplay(writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()})
         for segment in read_segments(connection):
             try:

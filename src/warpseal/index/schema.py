@@ -7,49 +7,20 @@ them stays in memory.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, LargeBinary, MetaData, SmallInteger, Table, Text
-from sqlalchemy import text as sql_text
+from warpseal.store.connection import Connection
+from warpseal.store.tables import TableIndex, Tables, declare_table
 
-from warpseal.store.schema import partial_index
-
-STORED: Final = MetaData()
-DERIVED: Final = MetaData()
-
-_TYPES: Final[dict[str, Any]] = {
-    # SQLite numbers rows by a column of exactly this type.
-    "key": BigInteger().with_variant(Integer(), "sqlite"),
-    "int64": BigInteger(),
-    "int32": Integer(),
-    "int16": SmallInteger(),
-    "bytes": LargeBinary(),
-    "text": Text(),
-}
-
-
-def declare_table(metadata: MetaData, name: str, columns: str, *indexes: Index) -> Table:
-    """Return a table. columns: names, each with its type, such as `id key, height int64?, body bytes`.
-
-    `key` is the whole primary key. The columns with `*` are the primary key of a table without rowid. A column with `?`
-    may be NULL.
-    """
-    listed: list[Column[Any]] = []
-    for column in columns.split(","):
-        column_name, kind = column.split()
-        is_key = kind == "key" or kind.endswith("*")
-        type_ = _TYPES[kind.rstrip("*?")]
-        nullable = kind.endswith("?")
-        listed.append(Column(column_name, type_, primary_key=is_key, nullable=nullable, autoincrement=False))
-    return Table(name, metadata, *listed, *indexes, sqlite_with_rowid="*" not in columns)
-
+STORED: Final = Tables()
+DERIVED: Final = Tables()
 
 # Blocks as a node sent them, many in a row, compressed. number: in the order of writing. kind: see raw_blocks.py.
 RAW_BLOCKS: Final = declare_table(
     STORED,
     "raw_blocks",
     "number key, chain int16, kind int16, first int64, last int64, body bytes",
-    Index("raw_blocks_of_chain", "chain", "kind", "first"),
+    TableIndex("raw_blocks_of_chain", "chain", "kind", "first"),
 )
 # Whether everything before a chain's first block is known.
 CHAIN_ORIGIN: Final = declare_table(STORED, "chain_origin", "chain key, is_complete int16")
@@ -76,7 +47,7 @@ BLOCKS: Final = declare_table(
     "blocks",
     "key key, block_id bytes, time int64, kind int16, size int32, first_tx int64, txs int32, supply int64?,"
     "fees int64?, active int32?, proposer bytes?, repeated bytes?, chain int16",
-    Index("blocks_by_time", "chain", "time", "key"),
+    TableIndex("blocks_by_time", "chain", "time", "key"),
 )
 # outs: how many outputs it made, from first_out on. moved: outputs consumed, made and released.
 TXS: Final = declare_table(
@@ -120,7 +91,7 @@ SPENDS: Final = declare_table(DERIVED, "spends", "output int64*, tx int64")
 ALL_SPENDS: Final = "(SELECT output, tx FROM spends UNION ALL SELECT output, tx FROM recent_spends)"
 
 # Ids of 20 or 32 bytes that many rows name: addresses, accounts (a zero byte in front), nodes, subnets, assets.
-IDS: Final = declare_table(DERIVED, "ids", "key key, prefix int64, id bytes", Index("ids_by_prefix", "prefix"))
+IDS: Final = declare_table(DERIVED, "ids", "key key, prefix int64, id bytes", TableIndex("ids_by_prefix", "prefix"))
 
 # By partition, as tx_ids. address_partitions: the partitions in which an address has transactions, for each type
 # (ANY_KIND for all types).
@@ -154,8 +125,8 @@ STAKINGS: Final = declare_table(
     "is_delegation int16, validator int64?, potential int64?, first_out int64, closed_by int64?, closed_at int64?,"
     "earned int64, fees int64, fees_due int64, active_count int64, active_weight int64, total_count int64,"
     "total_weight int64, detail bytes",
-    partial_index("validations_of_node", sql_text("is_delegation = 0"), "node", "start_s", "tx"),
-    partial_index("stakings_open", sql_text("state < 2"), "tx"),
+    TableIndex("validations_of_node", "node", "start_s", "tx", condition="is_delegation = 0"),
+    TableIndex("stakings_open", "tx", condition="state < 2"),
 )
 
 # One row a reward, in the order of payment.
@@ -181,13 +152,13 @@ SET_SNAPSHOTS: Final = declare_table(
     DERIVED,
     "set_snapshots",
     "number key, subnet int64, height int64, body bytes",
-    Index("set_snapshots_of_subnet", "subnet", "height"),
+    TableIndex("set_snapshots_of_subnet", "subnet", "height"),
 )
 
 
 def create_all_tables(connection: Connection) -> None:
     """Create all tables, empty."""
-    STORED.create_all(connection, checkfirst=False)
+    STORED.create_all(connection)
     create_row_tables(connection)
 
 

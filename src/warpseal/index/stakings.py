@@ -10,10 +10,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.chains.ids import TxID
-from warpseal.index import bulk
 from warpseal.index.batch import IndexBatch
 from warpseal.index.details import StakeDetail, encode
 from warpseal.index.ids import IdTable
@@ -21,10 +19,12 @@ from warpseal.index.keys import from_column, to_column
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod
 from warpseal.ledger.rewards import split_reward
+from warpseal.store.connection import Connection
 
 PENDING, ACTIVE, COMPLETED, REMOVED = range(4)
 
-_columns: Final = attrgetter(*STAKINGS.c.keys())
+_NAMES: Final = tuple(column.name for column in STAKINGS.columns)
+_columns: Final = attrgetter(*_NAMES)
 _OPEN: Final = "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
 
 
@@ -59,7 +59,7 @@ class Staking(Struct, kw_only=True):
     def from_row(cls, columns: Iterable[Any], tx_id: bytes = b"") -> Staking:
         """Return the staking of a row."""
         values: list[Any] = [from_column(value) if isinstance(value, int) else value for value in columns]
-        return cls(tx_id=TxID(bytes(tx_id)), **dict(zip(STAKINGS.c.keys(), values, strict=True)))
+        return cls(tx_id=TxID(bytes(tx_id)), **dict(zip(_NAMES, values, strict=True)))
 
     def row(self) -> tuple[object, ...]:
         """Return the row."""
@@ -77,9 +77,9 @@ class Stakings:
         self._changed: dict[int, Staking] = {}
         self._subnets: dict[int, list[int | None]] = {}
         self._changed_subnets: set[int] = set()
-        for *columns, tx_id in bulk.fetch(connection, _OPEN):
+        for *columns, tx_id in connection.fetch(_OPEN):
             self._add_open(Staking.from_row(columns, tx_id))
-        for subnet, *values in bulk.fetch(connection, "SELECT * FROM subnets"):
+        for subnet, *values in connection.fetch("SELECT * FROM subnets"):
             self._subnets[subnet] = [from_column(values[0]), *values[1:]]
 
     def find(self, tx_id: TxID) -> Staking | None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.index import bulk
@@ -18,6 +17,7 @@ from warpseal.index.details import decode_owners
 from warpseal.index.keys import from_column, prefix_of, to_column
 from warpseal.index.schema import RECENT_UNSPENT, UNSPENT
 from warpseal.ledger.outputs import KnownUtxo, LedgerOutput, UtxoChanges
+from warpseal.store.connection import Connection, Engine
 from warpseal.warp.ids import ChainID
 
 _COLUMNS: Final = "u.rest, u.prefix, u.output, u.asset, i.id, u.amount, u.held_on, u.owner, u.owners"
@@ -128,8 +128,8 @@ class UnspentOutputs:
             keys = sorted(keys + [row.output for row in unspent.values()])
             # The oldest move many at a time and in order.
             self._moved_through = through = keys[len(keys) - int(self._capacity * _KEPT_FRACTION) - 1]
-            bulk.fetch(connection, _MOVE, through)
-            bulk.fetch(connection, "DELETE FROM recent_unspent WHERE output <= ?", through)
+            connection.run(_MOVE, through)
+            connection.run("DELETE FROM recent_unspent WHERE output <= ?", through)
 
     def external(self, utxo_id: UtxoID) -> LedgerOutput | None:
         """Return an output of a transaction that is not indexed."""
@@ -167,7 +167,7 @@ class UnspentOutputs:
 
     def _read_recent(self, connection: Connection) -> dict[UtxoID, UnspentOutput]:
         if self._recent is None:
-            self._recent = dict(map(_output, bulk.fetch(connection, _RECENT)))
+            self._recent = dict(map(_output, connection.fetch(_RECENT)))
         return self._recent
 
     def _fetch(self, ids: Iterable[UtxoID]) -> None:

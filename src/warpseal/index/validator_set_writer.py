@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct, field
-from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.batch import IndexBatch
@@ -18,6 +17,7 @@ from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import SET_CHANGES, SET_MEMBERS, SET_SNAPSHOTS
 from warpseal.index.validator_sets import encode_weights, read_weights
 from warpseal.ledger.effects import SetChange
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
 
 _LAST_NUMBERS: Final = "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
@@ -48,10 +48,10 @@ class ValidatorSetWriter:
 
     def __init__(self, connection: Connection, changes_per_snapshot: int) -> None:
         self._changes_per_snapshot = changes_per_snapshot
-        ((member, snapshot),) = bulk.fetch(connection, _LAST_NUMBERS)
+        ((member, snapshot),) = connection.fetch(_LAST_NUMBERS)
         self._next_member, self._next_snapshot = (member or 0) + 1, (snapshot or 0) + 1
         self._sets: dict[int, _Set] = {}
-        rows = bulk.fetch(connection, "SELECT height FROM chains WHERE chain = ?", P) if snapshot else ()
+        rows = connection.fetch("SELECT height FROM chains WHERE chain = ?", P) if snapshot else ()
         for subnet, weights in read_weights(ReadSession(connection), rows[0][0]).items() if rows else ():
             self._sets[subnet] = _Set(
                 weights={number: weight for number, weight in weights.items() if weight}, changes=0
@@ -59,7 +59,7 @@ class ValidatorSetWriter:
         members = [number for members in self._sets.values() for number in members.weights]
         for number, subnet, node_id, key in bulk.fetch_by_keys(connection, _MEMBERS, members):
             self._sets[subnet].numbers[NodeID(bytes(node_id))] = number, None if key is None else bytes(key)
-        for subnet, count in bulk.fetch(connection, _CHANGE_COUNTS):
+        for subnet, count in connection.fetch(_CHANGE_COUNTS):
             self._sets[subnet].changes = count
 
     @property

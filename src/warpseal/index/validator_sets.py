@@ -10,12 +10,12 @@ from random import Random
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection
 
 from warpseal.index.keys import P, from_column
 from warpseal.index.raw_blocks import decompress, encode
 from warpseal.index.read_session import IndexReader, ReadSession
 from warpseal.runtime.zstd import Compressor
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID
 from warpseal.warp.validator_set import ValidatorEntry
 

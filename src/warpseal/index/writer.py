@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import astuple, replace
-from sqlalchemy import Connection, Engine
 
 from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
@@ -40,6 +39,7 @@ from warpseal.ledger.p_state import PChainState
 from warpseal.ledger.params import Parameters
 from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
 from warpseal.resources.chains import PrimaryChain
+from warpseal.store.connection import Connection, Engine
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 
 AnyTx = TxEffects | XTxEffects | CTxEffects
@@ -97,7 +97,7 @@ class IndexWriter:
     def ledger(self) -> tuple[int, bytes] | None:
         """Return the last written state of the P-Chain, behind its height."""
         with translate_errors(self._engine), self._engine.begin() as connection:
-            rows = bulk.fetch(connection, "SELECT height, body FROM ledgers")
+            rows = connection.fetch("SELECT height, body FROM ledgers")
         return (rows[0][0], bytes(rows[0][1])) if rows else None
 
     def raw_blocks(self, chain: PrimaryChain, first: int, last: int) -> Iterator[bytes]:
@@ -238,9 +238,9 @@ class IndexWriter:
         self._sets = ValidatorSetWriter(connection, self._settings.changes_per_snapshot)
         self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
         self._chains = read_chain_rows(connection)
-        ((output, reward, raw),) = bulk.fetch(connection, _LAST_KEYS)
+        ((output, reward, raw),) = connection.fetch(_LAST_KEYS)
         self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
-        self._has_early = bool(bulk.fetch(connection, "SELECT 1 FROM early_spends LIMIT 1"))
+        self._has_early = bool(connection.fetch("SELECT 1 FROM early_spends LIMIT 1"))
         self.outputs.forget()
 
 

@@ -16,7 +16,6 @@ from random import Random
 from typing import Final, TypeVar
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.chains.ids import Address, address_text, parse_address
 from warpseal.index import consistency, validator_sets
@@ -29,7 +28,7 @@ from warpseal.node.state import AVAX, NodeState, PBalance
 from warpseal.node.upstream import Upstream
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import Progress, error_words, ignore_progress
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
@@ -91,7 +90,7 @@ class SnapshotReader:
         with (
             translate_errors(self._engine),
             self._engine.connect() as connection,
-            read_snapshot(connection),
+            connection.snapshot(),
             translate_bad_rows(),
         ):
             return query(connection)

@@ -10,13 +10,10 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
-
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
+from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import (
-    SNAPSHOT,
     create_private,
     describe_failure,
     reading_engine,
@@ -83,7 +80,7 @@ def _opened(
     except MalformedMessage as error:
         reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
-    except (DBAPIError, sqlite3.Error, psycopg.Error, UnicodeDecodeError) as error:
+    except (DriverError, sqlite3.Error, psycopg.Error, UnicodeDecodeError) as error:
         raise StoreUnusable(url.redacted, describe_failure(url, error, kind), kind=kind) from None
     finally:
         engine.dispose()
@@ -109,19 +106,6 @@ def _locked_server(url: StoreUrl) -> Iterator[None]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-@contextmanager
-def read_snapshot(connection: Connection) -> Iterator[None]:
-    """Let all reads inside the block see the store at one moment; keep the block short."""
-    # Earlier statements may have begun a transaction, which is not of one moment.
-    connection.rollback()
-    connection.execution_options(**{SNAPSHOT: True})
-    try:
-        with connection.begin():
-            yield
-    finally:
-        connection.execution_options(**{SNAPSHOT: False})
 
 
 def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:

@@ -7,24 +7,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, select
-
 from warpseal.runtime.settings import DAY_S
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.schema import ADDRESSES
-from warpseal.store.statements import Prepared, replacing
 from warpseal.store.values import AddressKind, AddressRow
 from warpseal.warp.ids import NodeID
 
 log = logging.getLogger(__name__)
 
 _RowKey = tuple[NodeID, AddressKind]
-_SAVE: Final = Prepared(lambda into: replacing(into(ADDRESSES)), *ADDRESSES.c.keys())
-_DELETE: Final = Prepared(
-    lambda _: delete(ADDRESSES).where(ADDRESSES.c.node_id == bindparam("node"), ADDRESSES.c.kind == bindparam("why")),
-    "node", "why",
-)  # fmt: skip
+_LOAD: Final = f"SELECT {ADDRESSES.names} FROM addresses ORDER BY worked_at, signed_at"
+_DELETE: Final = "DELETE FROM addresses WHERE node_id = ? AND kind = ?"
 
 
 class Addresses:
@@ -71,9 +66,9 @@ class Addresses:
 
 
 def _all_rows(connection: Connection) -> list[tuple[AddressRow, float]]:
-    rows = connection.execute(select(ADDRESSES).order_by(ADDRESSES.c.worked_at, ADDRESSES.c.signed_at))
     return [
-        (AddressRow(NodeID(node_id), AddressKind(kind), *values), kept_at) for node_id, kind, *values, kept_at in rows
+        (AddressRow(NodeID(node_id), AddressKind(kind), *values), kept_at)
+        for node_id, kind, *values, kept_at in connection.fetch(_LOAD)
     ]
 
 
@@ -83,7 +78,7 @@ def _writing(changed: Iterable[AddressRow], gone: Iterable[_RowKey], now: float)
     )
 
     def write(connection: Connection) -> None:
-        _DELETE.run(connection, [(node_id, kind.value) for node_id, kind in sorted(gone)])
-        _SAVE.run(connection, saved)
+        connection.run_many(_DELETE, [(node_id, kind.value) for node_id, kind in sorted(gone)])
+        connection.run_many(ADDRESSES.upsert_text, saved)
 
     return write

@@ -8,18 +8,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from itertools import starmap
+from typing import Final
 
-from msgspec.structs import asdict
-from sqlalchemy import Connection, Row, select, update
+from msgspec.structs import astuple
 
 from warpseal.store.api_key import ApiKey, NameTaken
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.schema import API_KEYS, SECRETS
-from warpseal.store.statements import inserter
 
 _SECRET_BYTES: Final = 32
 _PAGE_TOKENS: Final = "page_tokens"
+_KEYS: Final = f"SELECT {API_KEYS.names} FROM api_keys"
+_HAS_KEY: Final = "SELECT 1 FROM api_keys WHERE name = ?"
+_REVOKE: Final = "UPDATE api_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
+_SECRETS: Final = "SELECT value FROM secrets WHERE kind = ? ORDER BY created_at DESC"
+_ADD_SECRET: Final = f"{SECRETS.insert_text} ON CONFLICT (kind, number) DO NOTHING"
 
 
 class ApiKeys:
@@ -30,8 +35,8 @@ class ApiKeys:
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
         """Return the key of this digest, revoked or not; None if there is none. Raises StoreDown."""
-        rows = await self._database.fetch(select(API_KEYS).where(API_KEYS.c.digest == digest))
-        return _key(rows[0]) if rows else None
+        rows = await self._database.records(f"{_KEYS} WHERE digest = ?", digest)
+        return ApiKey(*rows[0]) if rows else None
 
     async def token_keys(self) -> Sequence[bytes]:
         """Return the keys of 32 bytes that seal page tokens, newest first; create the first one. Raises StoreDown."""
@@ -41,37 +46,28 @@ class ApiKeys:
 
 def add_key(connection: Connection, key: ApiKey) -> None:
     """Store a new key. Raises NameTaken."""
-    if connection.execute(select(API_KEYS.c.name).where(API_KEYS.c.name == key.name)).first() is not None:
+    if connection.fetch(_HAS_KEY, key.name):
         raise NameTaken(key.name)
-    connection.execute(API_KEYS.insert().values(**asdict(key)))
+    connection.run(API_KEYS.insert_text, *astuple(key))
 
 
 def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
     """Return all keys, oldest first."""
-    return tuple(map(_key, connection.execute(select(API_KEYS).order_by(API_KEYS.c.created_at, API_KEYS.c.name))))
+    return tuple(starmap(ApiKey, connection.fetch(f"{_KEYS} ORDER BY created_at, name")))
 
 
 def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:
     """Revoke a key by its name; return whether there is a key of this name."""
-    of_name = API_KEYS.c.name == name
-    connection.execute(update(API_KEYS).where(of_name, API_KEYS.c.revoked_at.is_(None)).values(revoked_at=now_unix_s))
-    return connection.execute(select(API_KEYS.c.name).where(of_name)).first() is not None
-
-
-def _key(row: Row[Any]) -> ApiKey:
-    return ApiKey(**row._mapping)
+    connection.run(_REVOKE, now_unix_s, name)
+    return bool(connection.fetch(_HAS_KEY, name))
 
 
 def load_secrets(connection: Connection, kind: str) -> tuple[bytes, ...]:
     """Return the secrets of a kind, newest first."""
-    query = select(SECRETS.c.value).where(SECRETS.c.kind == kind).order_by(SECRETS.c.created_at.desc())
-    return tuple(connection.execute(query).scalars())
+    return tuple(value for (value,) in connection.fetch(_SECRETS, kind))
 
 
 def ensure_secret(connection: Connection, kind: str) -> tuple[bytes, ...]:
     """Create the first secret of a kind, 32 bytes, unless another daemon was faster; return all."""
-    first = inserter(connection.dialect.name)(SECRETS).values(
-        kind=kind, number=1, value=os.urandom(_SECRET_BYTES), created_at=time.time()
-    )
-    connection.execute(first.on_conflict_do_nothing(index_elements=["kind", "number"]))
+    connection.run(_ADD_SECRET, kind, 1, os.urandom(_SECRET_BYTES), time.time())
     return load_secrets(connection, kind)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final
-
-from sqlalchemy import Row, Select
+from typing import Final
 
 from warpseal.store import archive_rows
 from warpseal.store.database import Database
@@ -60,16 +58,19 @@ class Archive:
         if not possible:
             return frozenset()
         with suppress(StoreDown):
-            return frozenset(MessageID(row[0]) for row in await self._fetch(archive_rows.select_signed(possible)))
+            return await self._database.read(
+                lambda connection: archive_rows.find_signed(connection, possible),
+                self._database.settings.load_timeout_s,
+            )
         return None
 
     async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
         """Return a stored message. Raises StoreDown."""
-        rows = await self._fetch(archive_rows.select_message(message_id)) if self.may_hold(message_id) else ()
-        return UnsignedMessage.parse(rows[0][0]) if rows else None
-
-    async def _fetch(self, query: Select[tuple[bytes]]) -> Sequence[Row[Any]]:
-        return await self._database.fetch(query, self._database.settings.load_timeout_s)
+        if not self.may_hold(message_id):
+            return None
+        wait_s = self._database.settings.load_timeout_s
+        rows = await self._database.records(archive_rows.LOAD_RAW, message_id, wait_s=wait_s)
+        return UnsignedMessage.parse(rows[0].raw) if rows else None
 
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None:
         """Store shares of keys of the signing set, within half a second.

@@ -9,11 +9,9 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select
-from sqlalchemy.exc import DBAPIError
-
 from warpseal.runtime.process import running
 from warpseal.store.archive_rows import MessageFilter
+from warpseal.store.connection import Connection, DriverError
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
 from warpseal.store.engine import (
     create_private,
@@ -97,9 +95,9 @@ class Database:
             raise StoreDown(self._reason)
         return await self._reader.read(query, self.settings.call_timeout_s if wait_s is None else wait_s)
 
-    async def fetch(self, query: Select[Any], wait_s: float | None = None) -> Sequence[Row[Any]]:
-        """Return the rows of a query that has few. Raises StoreDown, as `read` does."""
-        return await self.read(lambda connection: connection.execute(query).all(), wait_s)
+    async def records(self, text: str, *values: Any, wait_s: float | None = None) -> Sequence[Any]:
+        """Return the rows of a query that has few, by the names of their columns. Raises StoreDown, as `read` does."""
+        return await self.read(lambda connection: connection.records(text, *values), wait_s)
 
     async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `write`, run in its own transaction in the writer's thread.
@@ -222,7 +220,7 @@ class ReadWriteDatabase(Database):
                     self._message_filter.load(connection)
         except OSError as error:
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
-        except DBAPIError as error:
+        except DriverError as error:
             if self._url.kind is StoreKind.SQLITE:
                 raise StoreUnusable(self._url.redacted, describe_failure(self._url, error)) from None
             self._writer.set_down(error)

@@ -14,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, PoolProxiedConnection, QueuePool, create_engine, event
-from sqlalchemy.exc import DBAPIError
-
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
+from warpseal.store.connection import DriverError, Engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
 
@@ -31,8 +29,6 @@ else:
 BUSY_TIMEOUT_S: Final = 0.5
 # For each host of a URL; libpq waits for at least two seconds.
 CONNECT_TIMEOUT_S: Final = 2
-SNAPSHOT: Final = "warpseal_snapshot"
-"""The execution option of a connection whose next transaction sees the database at one moment."""
 PAGE_BYTES: Final = 4_096
 DAMAGE_ADVICE: Final = "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
 _INDEX_ADVICE: Final = "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
@@ -65,14 +61,9 @@ def writing_engine(url: StoreUrl, page_bytes: int = PAGE_BYTES, *, is_limited: b
     page_bytes: size of the pages of a file that has none yet. is_limited: whether a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
-        engine = _postgresql(url, connections=1, is_limited=is_limited)
-        event.listen(engine, "begin", partial(_begin, url))
-        return engine
+        return _postgresql(url, 1, is_limited=is_limited)
     assert url.path is not None
-    engine = _sqlite(url.path, connections=1, mode="rwc", page_bytes=page_bytes)
-    # SQLAlchemy leaves this to the driver; errors in it are translated like others.
-    engine.dialect.do_begin = _begin_immediate  # type: ignore[assignment, method-assign]
-    return engine
+    return Engine(url, partial(_open_sqlite, url.path, "rwc", page_bytes), begin="BEGIN IMMEDIATE")
 
 
 def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = True) -> Engine:
@@ -81,12 +72,9 @@ def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = Tr
     is_limited: whether a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
-        engine = _postgresql(url, connections, is_limited=is_limited)
-    else:
-        assert url.path is not None
-        engine = _sqlite(url.path, connections, mode="ro").execution_options(isolation_level="AUTOCOMMIT")
-    event.listen(engine, "begin", partial(_begin_reading, url))
-    return engine
+        return _postgresql(url, connections, is_limited=is_limited)
+    assert url.path is not None
+    return Engine(url, partial(_open_sqlite, url.path, "ro"), connections)
 
 
 def server_parameters(url: StoreUrl, *, is_limited: bool = True) -> dict[str, Any]:
@@ -152,7 +140,7 @@ def is_file_damage(error: BaseException) -> bool:
     """Return whether an error says that a file is no database, or that a part of it is damaged."""
     if isinstance(error, UnicodeDecodeError):
         return True
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = error.cause if isinstance(error, DriverError) else error
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
@@ -190,28 +178,15 @@ def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
 
 def redacted_reason(url: StoreUrl, error: BaseException) -> str:
     """Return a library's error as one line without secrets."""
-    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return url.redact(" ".join(str(original).split()))[:_MAX_REASON_CHARACTERS]
+    cause = error.cause if isinstance(error, DriverError) else error
+    return url.redact(" ".join(str(cause).split()))[:_MAX_REASON_CHARACTERS]
 
 
-def _sqlite(path: Path, connections: int, mode: str, page_bytes: int = PAGE_BYTES) -> Engine:
-    def connect() -> sqlite3.Connection:
-        connection = open_file(path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
-
-    return create_engine(
-        "sqlite+pysqlite://",
-        creator=connect,
-        poolclass=QueuePool,
-        pool_size=connections,
-        max_overflow=0,
-        # Each connection has its own cache of pages; the cache of the last used connection is the most useful one.
-        pool_use_lifo=True,
-        pool_reset_on_return="rollback" if mode == "rwc" else None,
-        hide_parameters=True,
-    )
+def _open_sqlite(path: Path, mode: str, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
+    connection = open_file(path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
 
 
 def _size(path: Path) -> int:
@@ -223,23 +198,13 @@ def _size(path: Path) -> int:
 
 def _postgresql(url: StoreUrl, connections: int, *, is_limited: bool) -> Engine:
     parameters = server_parameters(url, is_limited=is_limited)
-    names = {"username": "user", "password": "password", "database": "dbname"}
-    engine = create_engine(
-        # SQLAlchemy reads the addresses of several hosts in another form than libpq.
-        URL.create("postgresql+psycopg", **{name: parameters.pop(own, None) for name, own in names.items()}),
-        pool_size=connections,
-        max_overflow=0,
-        connect_args=parameters,
-        hide_parameters=True,
-        # The driver begins no transaction: `_begin` does, together with what the transaction needs.
-        isolation_level="AUTOCOMMIT",
-    )
-    event.listen(engine, "connect", _on_connect)
-    event.listen(engine, "handle_error", _drop_read_only_server)
+    # The driver begins no transaction: a connection does, together with what the transaction needs.
+    engine = Engine(url, lambda: psycopg.connect(**parameters, autocommit=True), connections)
+    engine.on_connect.append(_look_for_pooler)
     return engine
 
 
-def _on_connect(session: psycopg.Connection[Any], _: object) -> None:
+def _look_for_pooler(session: psycopg.Connection[Any]) -> None:
     """Prepare no statements behind a pooler of transactions, which runs each one in any session.
 
     A pooler makes up the process id by which a client cancels statements, so it is not that of the server's process.
@@ -247,32 +212,3 @@ def _on_connect(session: psycopg.Connection[Any], _: object) -> None:
     row = session.execute("SELECT pg_backend_pid()").fetchone()
     if row is None or row[0] != session.info.backend_pid:
         session.prepare_threshold = None
-
-
-def _drop_read_only_server(context: ExceptionContext) -> None:
-    """Drop all connections if a server is no primary any more: new ones find the new primary."""
-    if isinstance(context.original_exception, psycopg.errors.ReadOnlySqlTransaction):
-        context.is_disconnect = True
-
-
-def _begin(url: StoreUrl, connection: Connection, mode: str = "") -> None:
-    """Begin a transaction. The search path is of this transaction only: a pooler may give the session to others."""
-    path = f"; SET LOCAL search_path TO {url.schema}" if url.schema else ""
-    connection.exec_driver_sql(f"BEGIN{mode}{path}")
-
-
-def _begin_reading(url: StoreUrl, connection: Connection) -> None:
-    if not connection.get_execution_options().get(SNAPSHOT):
-        # A statement by itself needs a transaction only for its search path.
-        if url.schema:
-            _begin(url, connection)
-    elif url.kind is StoreKind.POSTGRESQL:
-        _begin(url, connection, " ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    else:
-        connection.exec_driver_sql("BEGIN")
-
-
-def _begin_immediate(connection: PoolProxiedConnection) -> None:
-    cursor = connection.cursor()
-    cursor.execute("BEGIN IMMEDIATE")
-    cursor.close()

@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
-from sqlalchemy import Connection, select, text
 
+from warpseal.store.connection import Connection
 from warpseal.store.schema import WEBHOOKS
 from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import Prepared
 from warpseal.store.values import Event, EventType
 from warpseal.store.write_queue import AddSignature
 from warpseal.warp.ids import id_text
@@ -26,6 +25,19 @@ EVENT_BYTES: Final = 60
 MAX_DELETED: Final = 1_000
 _NAME_BYTES: Final = 16
 _LOCK: Final = 0x57_53_45_56
+_LOCK_LOG: Final = f"SELECT pg_advisory_xact_lock({_LOCK}, 0)"
+_ADD: Final = """
+INSERT INTO events (number, log_bytes, time, name, body)
+SELECT (SELECT coalesce(max(number), 0) FROM events) + 1,
+  coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + ?, ?, ?, ?
+ON CONFLICT (name) DO NOTHING
+"""
+NEWEST: Final = "SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT 1"
+READ: Final = "SELECT number, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
+_OLDEST: Final = f"SELECT number, log_bytes, time FROM events ORDER BY number LIMIT {MAX_DELETED}"
+_DELETE: Final = "DELETE FROM events WHERE number <= ?"
+_DELETE_WEBHOOK: Final = "DELETE FROM webhooks WHERE id = ? AND body = ?"
+_CHANGE_WEBHOOK: Final = "UPDATE webhooks SET body = ? WHERE id = ? AND body = ?"
 
 
 class NewEvent(NamedTuple):
@@ -59,9 +71,9 @@ def event_name(kind: EventType, *identity: bytes) -> bytes:
 
 def add_events(connection: Connection, events: Sequence[NewEvent]) -> None:
     """Add events whose names are not in the log, as the last statements of a transaction."""
-    if connection.dialect.name == "postgresql":
-        _LOCK_LOG.run(connection, [()])
-    _ADD.run(connection, [(EVENT_BYTES + len(event.body), *event) for event in events])
+    if connection.is_postgresql:
+        connection.run_many(_LOCK_LOG, [()])
+    connection.run_many(_ADD, [(EVENT_BYTES + len(event.body), *event) for event in events])
 
 
 def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
@@ -83,18 +95,18 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 
     The newest event stays, since it has the last number.
     """
-    newest = NEWEST.fetch(connection, ())
+    newest = connection.fetch(NEWEST)
     if not newest:
         return False
     last, log_bytes = newest[0]
     oldest_s = now_unix_s - settings.events_max_age_s
     deleted = [
         number
-        for number, until_bytes, at_s in _OLDEST.fetch(connection, ())
+        for number, until_bytes, at_s in connection.fetch(_OLDEST)
         if number < last and (at_s < oldest_s or until_bytes <= log_bytes - settings.events_max_bytes)
     ]
     if deleted:
-        _DELETE.run(connection, [(deleted[-1],)])
+        connection.run(_DELETE, deleted[-1])
     return len(deleted) == MAX_DELETED
 
 
@@ -104,30 +116,10 @@ def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[s
     changes: by id the body that is expected (None: a new webhook), and the one that follows (None: it is removed).
     """
     for webhook_id, (before, after) in changes.items():
-        same = (WEBHOOKS.c.id == webhook_id) & (WEBHOOKS.c.body == before)
         if before is None:
-            connection.execute(WEBHOOKS.insert().values(id=webhook_id, body=after))
+            connection.run(WEBHOOKS.insert_text, webhook_id, after)
+        elif after is None:
+            connection.run(_DELETE_WEBHOOK, webhook_id, before)
         else:
-            change = WEBHOOKS.delete() if after is None else WEBHOOKS.update().values(body=after)
-            connection.execute(change.where(same))
-    return {row.id: row.body for row in connection.execute(select(WEBHOOKS))}
-
-
-_LOCK_LOG: Final = Prepared(lambda _: text(f"SELECT pg_advisory_xact_lock({_LOCK}, 0)"))
-_ADD: Final = Prepared(
-    lambda _: text(
-        "INSERT INTO events (number, log_bytes, time, name, body) SELECT (SELECT coalesce(max(number), 0) FROM events)"
-        " + 1, coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + :size, :time, :name, :body"
-        " ON CONFLICT (name) DO NOTHING"
-    ),
-    *("size", "time", "name", "body"),
-)
-NEWEST: Final = Prepared(lambda _: text("SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT 1"))
-READ: Final = Prepared(
-    lambda _: text("SELECT number, body FROM events WHERE number > :after ORDER BY number LIMIT :limit"),
-    *("after", "limit"),
-)
-_OLDEST: Final = Prepared(
-    lambda _: text(f"SELECT number, log_bytes, time FROM events ORDER BY number LIMIT {MAX_DELETED}")
-)
-_DELETE: Final = Prepared(lambda _: text("DELETE FROM events WHERE number <= :last"), "last")
+            connection.run(_CHANGE_WEBHOOK, after, webhook_id, before)
+    return dict(connection.fetch("SELECT id, body FROM webhooks"))

@@ -6,19 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection, select, update
-
 from warpseal.errors import InvalidRequest
 from warpseal.store.api_keys import ensure_secret, load_secrets
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
 from warpseal.store.event_rows import NEWEST, READ, NewEvent, StoredEvent, WebhookChanges, add_events, exchange_webhooks
 from warpseal.store.schema import EVENT_SOURCES
-from warpseal.store.statements import inserter
 
 _LOG_ID: Final = "event_log"
 _LOG_ID_BYTES: Final = 8
 _MAX_DIGITS: Final = 18
+_POSITION: Final = "SELECT position FROM event_sources WHERE source = ?"
+_BEGIN_SOURCE: Final = f"{EVENT_SOURCES.insert_text} ON CONFLICT DO NOTHING"
+_MOVE_SOURCE: Final = "UPDATE event_sources SET position = ? WHERE source = ? AND position = ?"
 
 
 class EventLog:
@@ -41,8 +42,8 @@ class EventLog:
 
     async def position(self, source: str) -> int | None:
         """Return up to where a source of events was read; None if it is new. Raises StoreDown."""
-        rows = await self._database.fetch(select(EVENT_SOURCES.c.position).where(EVENT_SOURCES.c.source == source))
-        return int(rows[0][0]) if rows else None
+        position: int | None = await self._database.read(lambda connection: connection.value(_POSITION, source))
+        return position
 
     async def add_from_source(
         self,
@@ -61,16 +62,13 @@ class EventLog:
         def add(connection: Connection) -> bool:
             # First, because it locks the row: a second daemon waits here, and then sees the new position.
             if before is None:
-                new = inserter(connection.dialect.name)(EVENT_SOURCES).values(source=source, position=position)
-                row = connection.execute(new.on_conflict_do_nothing().returning(EVENT_SOURCES.c.source)).first()
+                rows = connection.run(_BEGIN_SOURCE, source, position)
             else:
-                is_seen = EVENT_SOURCES.c.source == source, EVENT_SOURCES.c.position == before
-                move = update(EVENT_SOURCES).where(*is_seen).values(position=position)
-                row = connection.execute(move.returning(EVENT_SOURCES.c.source)).first()
-            if row is not None:
+                rows = connection.run(_MOVE_SOURCE, position, source, before)
+            if rows:
                 write(connection)
                 add_events(connection, events)
-            return row is not None
+            return rows > 0
 
         is_added = await self._database.write(add)
         if events:
@@ -83,12 +81,11 @@ class EventLog:
 
     async def last(self) -> int:
         """Return the number of the newest event; 0 if there never was one. Raises StoreDown."""
-        rows = await self._database.read(lambda connection: NEWEST.fetch(connection, ()))
-        return int(rows[0][0]) if rows else 0
+        return await self._database.read(lambda connection: connection.value(NEWEST)) or 0
 
     async def read(self, after: int, limit: int) -> Sequence[StoredEvent]:
         """Return the events that follow a number. Raises CursorExpired if some are deleted, and StoreDown."""
-        rows = await self._database.read(lambda connection: READ.fetch(connection, (after, limit)))
+        rows = await self._database.read(lambda connection: connection.fetch(READ, after, limit))
         is_complete = rows[0][0] == after + 1 if rows else after <= await self.last()
         if not is_complete:
             raise await self._expired()
@@ -118,6 +115,6 @@ class EventLog:
         return await run(partial(exchange_webhooks, changes=changes or {}))
 
     async def _expired(self) -> CursorExpired:
-        rows = await self._database.read(lambda connection: READ.fetch(connection, (0, 1)))
+        rows = await self._database.read(lambda connection: connection.fetch(READ, 0, 1))
         oldest = rows[0][0] - 1 if rows else 0
         return CursorExpired(f"{await self.cursor_prefix()}{oldest}")

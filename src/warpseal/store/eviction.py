@@ -7,43 +7,43 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, FromClause, delete, func, select, text, true, tuple_
-
+from warpseal.store.connection import Connection
 from warpseal.store.event_rows import delete_old_events
-from warpseal.store.schema import (
-    ADDRESSES,
-    EAGER_TASKS,
-    EVICTABLE,
-    L1_TRANSACTIONS,
-    MESSAGES,
-    ORIGINS,
-    SHARES,
-    SIGNATURES,
-)
+from warpseal.store.schema import EVICTABLE
 from warpseal.store.settings import StoreSettings
 from warpseal.store.values import StoreContents
 
-_PAGES: Final = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
-_DATABASE_SIZE: Final = text("SELECT pg_database_size(current_database())")
+_PAGES: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+_DATABASE_SIZE: Final = "SELECT pg_database_size(current_database())"
+_EVICTABLE_BYTES: Final = f"SELECT coalesce(sum(size_bytes), 0) FROM messages WHERE {EVICTABLE}"
+_ANY_NUMBER: Final = 10**9
+_SELECT_MESSAGES: Final = f"""
+SELECT key, size_bytes FROM messages WHERE {EVICTABLE} AND used_at < ? ORDER BY used_at LIMIT ?"""
+_DELETE_MESSAGE: Final = "DELETE FROM messages WHERE key = ?"
+_DELETE_OLD_ADDRESSES: Final = "DELETE FROM addresses WHERE kept_at < ?"
+_DELETE_ADDRESSES: Final = f"""
+DELETE FROM addresses WHERE (node_id, kind) IN (
+  SELECT node_id, kind FROM addresses ORDER BY kept_at DESC LIMIT {_ANY_NUMBER} OFFSET ?
+)
+"""
 
 
 def measure(connection: Connection) -> StoreContents:
     """Count the rows of every table; reads all of them."""
 
-    def count(table: FromClause, *which: object) -> int:
-        query = select(func.count()).select_from(table).where(*which)  # type: ignore[arg-type]
-        return connection.execute(query).scalar_one()
+    def count(rows: str) -> int:
+        return int(connection.value(f"SELECT count(*) FROM {rows}"))
 
     return StoreContents(
-        messages=count(MESSAGES),
-        messages_for_ever=count(MESSAGES, MESSAGES.c.for_ever == 1),
-        shares=count(SHARES),
-        shares_verified=count(SHARES, SHARES.c.verified == 1),
-        signatures=count(SIGNATURES),
-        addresses=count(ADDRESSES),
-        origins=count(ORIGINS),
-        l1_transactions=count(L1_TRANSACTIONS),
-        eager_tasks=count(EAGER_TASKS),
+        messages=count("messages"),
+        messages_for_ever=count("messages WHERE for_ever = 1"),
+        shares=count("shares"),
+        shares_verified=count("shares WHERE verified = 1"),
+        signatures=count("signatures"),
+        addresses=count("addresses"),
+        origins=count("origins"),
+        l1_transactions=count("l1_transactions"),
+        eager_tasks=count("eager_tasks"),
         size_bytes=size_bytes(connection),
         evictable_bytes=evictable_bytes(connection),
     )
@@ -51,19 +51,16 @@ def measure(connection: Connection) -> StoreContents:
 
 def evictable_bytes(connection: Connection) -> int:
     """Return the approximate size of the evictable messages."""
-    total = select(func.coalesce(func.sum(MESSAGES.c.size_bytes), 0)).where(EVICTABLE)
-    return int(connection.execute(total).scalar_one())
+    return int(connection.value(_EVICTABLE_BYTES))
 
 
 def size_bytes(connection: Connection) -> int:
     """Return the size of the database."""
-    query = _PAGES if connection.dialect.name == "sqlite" else _DATABASE_SIZE
-    return int(connection.execute(query).scalar_one())
+    return int(connection.value(_DATABASE_SIZE if connection.is_postgresql else _PAGES))
 
 
 # Once the bound is exceeded, rows are deleted down to this part of it.
 _TARGET: Final = 0.95
-_ANY_NUMBER: Final = 10**9
 
 
 class Eviction:
@@ -79,40 +76,26 @@ class Eviction:
     def run_step(self, connection: Connection, now_unix_s: float) -> bool:
         """Delete some rows that are too old or exceed the size; return whether there are more."""
         oldest_s = now_unix_s - self._settings.max_age_s
-        old = self._delete_messages(connection, MESSAGES.c.used_at < oldest_s)
+        old = self._delete_messages(connection, oldest_s)
         deleted = old + self._delete_addresses(connection, oldest_s)
         if not self._is_shrinking:
             self.evictable_bytes = evictable_bytes(connection)
             self.size_bytes = size_bytes(connection)
         self._is_shrinking = self.evictable_bytes > self._settings.max_bytes * (_TARGET if self._is_shrinking else 1.0)
         if self._is_shrinking:
-            deleted += self._delete_messages(connection, true())
+            deleted += self._delete_messages(connection, float("inf"))
         self.evicted += deleted
         has_more_events = delete_old_events(connection, self._settings, now_unix_s)
         return self._is_shrinking or has_more_events or old == self._settings.prune_batch
 
-    def _delete_messages(self, connection: Connection, which: ColumnElement[bool]) -> int:
-        """Delete the least recently used of these; rows that another daemon uses now are skipped."""
-        chosen = (
-            select(MESSAGES.c.key, MESSAGES.c.size_bytes)
-            .where(EVICTABLE, which)
-            .order_by(MESSAGES.c.used_at)
-            .limit(self._settings.prune_batch)
-            .with_for_update(skip_locked=True)
-        )
-        rows = connection.execute(chosen).all()
-        if rows:
-            connection.execute(delete(MESSAGES).where(MESSAGES.c.key.in_([row.key for row in rows])))
-            self.evictable_bytes = max(0, self.evictable_bytes - sum(row.size_bytes for row in rows))
+    def _delete_messages(self, connection: Connection, before_unix_s: float) -> int:
+        """Delete the least recently used of those not used since; rows that another daemon uses now are skipped."""
+        lock = " FOR UPDATE SKIP LOCKED" if connection.is_postgresql else ""
+        rows = connection.fetch(_SELECT_MESSAGES + lock, before_unix_s, self._settings.prune_batch)
+        connection.run_many(_DELETE_MESSAGE, [(key,) for key, _ in rows])
+        self.evictable_bytes = max(0, self.evictable_bytes - sum(size_bytes for _, size_bytes in rows))
         return len(rows)
 
     def _delete_addresses(self, connection: Connection, oldest_s: float) -> int:
-        old = connection.execute(delete(ADDRESSES).where(ADDRESSES.c.kept_at < oldest_s)).rowcount
-        row = tuple_(ADDRESSES.c.node_id, ADDRESSES.c.kind)
-        beyond = (
-            select(ADDRESSES.c.node_id, ADDRESSES.c.kind)
-            .order_by(ADDRESSES.c.kept_at.desc())
-            .limit(_ANY_NUMBER)
-            .offset(self._settings.max_addresses)
-        )
-        return old + connection.execute(delete(ADDRESSES).where(row.in_(beyond))).rowcount
+        old = connection.run(_DELETE_OLD_ADDRESSES, oldest_s)
+        return old + connection.run(_DELETE_ADDRESSES, self._settings.max_addresses)

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 from msgspec import Struct, field
-from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select
 
 from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection, Engine
 from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.jsonl import (
     BadLine,
@@ -48,17 +47,22 @@ class Selection(Struct, frozen=True):
     since_unix_s: float | None = None
     for_ever: bool = False
 
-    def conditions(self) -> list[ColumnElement[bool]]:
-        """Return the conditions on the rows of messages."""
-        conditions = [MESSAGES.c.message_id == self.message_id] if self.message_id is not None else []
-        if self.since_unix_s is not None:
-            conditions.append(MESSAGES.c.used_at >= self.since_unix_s)
-        if self.for_ever:
-            conditions.append(MESSAGES.c.for_ever == 1)
-        return conditions
+    def conditions(self, after_key: int = 0) -> tuple[str, list[Any]]:
+        """Return the conditions on the rows of messages with a larger key, as SQL, and their values."""
+        values = {
+            "key > ?": after_key,
+            "message_id = ?": self.message_id,
+            "used_at >= ?": self.since_unix_s,
+            "for_ever = ?": 1 if self.for_ever else None,
+        }
+        conditions = {text: value for text, value in values.items() if value is not None}
+        return " AND ".join(conditions), list(conditions.values())
 
 
 _ALL: Final = Selection()
+_SIGNATURES: Final = f"SELECT {SIGNATURES.names} FROM signatures WHERE message_key = ? ORDER BY created_at, key"
+_SHARES: Final = f"SELECT {SHARES.names} FROM shares WHERE message_key = ? ORDER BY public_key"
+_FIRST_RAW: Final = "SELECT raw FROM messages ORDER BY key LIMIT 1"
 
 
 class TransferStats(Struct):
@@ -78,7 +82,7 @@ def export_lines(
 ) -> Iterator[bytes]:
     """Yield the lines of an export; `stats` counts them."""
     yield header_line(schema_version, read_network_id(connection))
-    for rows in read_messages(connection, *selection.conditions()):
+    for rows in read_messages(connection, selection):
         message = UnsignedMessage.parse(rows.message.raw)
         stats.messages += 1
         yield message_line(message, for_ever=rows.message.for_ever == 1)
@@ -92,43 +96,39 @@ def export_lines(
 
 def count_messages(connection: Connection, selection: Selection = _ALL) -> int:
     """Return the number of messages of a selection."""
-    query = select(func.count()).select_from(MESSAGES).where(*selection.conditions())
-    return int(connection.execute(query).scalar_one())
+    conditions, values = selection.conditions()
+    return int(connection.value(f"SELECT count(*) FROM messages WHERE {conditions}", *values))
 
 
 def read_network_id(connection: Connection) -> int | None:
     """Return the network of the messages in a store; None if it has none."""
-    raw = connection.execute(select(MESSAGES.c.raw).order_by(MESSAGES.c.key).limit(1)).scalar()
+    raw = connection.value(_FIRST_RAW)
     return None if raw is None else UnsignedMessage.parse(raw).network_id
 
 
 class MessageRows(Struct, frozen=True):
     """The rows of a message, its signatures and its shares, read at one moment."""
 
-    message: Row[Any]
-    signatures: Sequence[Row[Any]]
-    shares: Sequence[Row[Any]]
+    message: Any
+    signatures: Sequence[Any]
+    shares: Sequence[Any]
 
 
-def read_messages(connection: Connection, *conditions: ColumnElement[bool]) -> Iterator[MessageRows]:
+def read_messages(connection: Connection, selection: Selection = _ALL) -> Iterator[MessageRows]:
     """Yield the rows of messages, oldest first, with one page of messages in memory at a time."""
     after_key = 0
     while True:
-        with read_snapshot(connection):
-            query = select(MESSAGES).where(MESSAGES.c.key > after_key, *conditions).order_by(MESSAGES.c.key)
-            messages = connection.execute(query.limit(_MESSAGES_PER_PAGE)).all()
-            page = [_with_signatures(connection, message) for message in messages]
+        conditions, values = selection.conditions(after_key)
+        query = f"SELECT {MESSAGES.names} FROM messages WHERE {conditions} ORDER BY key LIMIT {_MESSAGES_PER_PAGE}"
+        with connection.snapshot():
+            page = [
+                MessageRows(row, connection.records(_SIGNATURES, row.key), connection.records(_SHARES, row.key))
+                for row in connection.records(query, *values)
+            ]
         yield from page
         if len(page) < _MESSAGES_PER_PAGE:
             return
-        after_key = messages[-1].key
-
-
-def _with_signatures(connection: Connection, message: Row[Any]) -> MessageRows:
-    signatures = select(SIGNATURES).where(SIGNATURES.c.message_key == message.key)
-    shares = select(SHARES).where(SHARES.c.message_key == message.key).order_by(SHARES.c.public_key)
-    by_age = signatures.order_by(SIGNATURES.c.created_at, SIGNATURES.c.key)
-    return MessageRows(message, connection.execute(by_age).all(), connection.execute(shares).all())
+        after_key = page[-1].message.key
 
 
 @lru_cache(_MAX_CACHED_KEYS)
@@ -209,7 +209,7 @@ class Importer(Struct):
 
     def _load_message(self, message_id: MessageID) -> UnsignedMessage:
         with self.engine.connect() as connection:
-            raw = connection.execute(select(MESSAGES.c.raw).where(MESSAGES.c.message_id == message_id)).scalar()
+            raw = connection.value(archive_rows.LOAD_RAW, message_id)
         if raw is None:
             raise BadLine("messageId: neither a line above nor the store has this message")
         try:

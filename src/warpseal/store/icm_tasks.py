@@ -6,19 +6,27 @@ Every method raises StoreDown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.sql.dml import Update
-
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.schema import ICM_TASKS
-from warpseal.store.statements import Prepared
 from warpseal.store.values import IcmTask
 from warpseal.warp.ids import ChainID
 
-_COLUMNS: Final = ICM_TASKS.c
-_ADD: Final = Prepared(lambda into: into(ICM_TASKS).on_conflict_do_nothing(), *_COLUMNS.keys())
+_ADD: Final = f"{ICM_TASKS.insert_text} ON CONFLICT DO NOTHING"
+_DELETE: Final = "DELETE FROM icm_tasks WHERE message_id = ?"
+_DUE: Final = """
+SELECT message_id, due_at, attempts, source, destination, message, ends_at FROM icm_tasks
+WHERE due_at <= ? ORDER BY due_at LIMIT ?
+"""
+_SCHEDULE: Final = "UPDATE icm_tasks SET due_at = ?, attempts = ? WHERE message_id = ?"
+_SETTLE: Final = "UPDATE icm_tasks SET due_at = ends_at, attempts = 0, set_digest = ? WHERE message_id = ?"
+_POSTPONE: Final = "UPDATE icm_tasks SET due_at = ? WHERE destination = ? AND set_digest IS NULL AND due_at < ?"
+_SETTLED: Final = "SELECT DISTINCT source, destination, set_digest FROM icm_tasks WHERE set_digest IS NOT NULL"
+_RENEW: Final = """
+UPDATE icm_tasks SET due_at = ?, set_digest = NULL WHERE source = ? AND destination = ? AND set_digest <> ?
+"""
 
 Route = tuple[ChainID, ChainID]
 """Source and destination."""
@@ -32,44 +40,37 @@ class IcmTasks:
 
     async def due(self, now_unix_s: float, limit: int) -> Sequence[IcmTask]:
         """Return the tasks that are due, longest due first."""
-        query = select(ICM_TASKS).where(_COLUMNS.due_at <= now_unix_s).order_by(_COLUMNS.due_at).limit(limit)
-        return [
-            IcmTask(row.message_id, row.due_at, row.attempts, row.source, row.destination, row.message, row.ends_at)
-            for row in await self._database.fetch(query)
-        ]
+        return [IcmTask(*row) for row in await self._database.records(_DUE, now_unix_s, limit)]
 
     async def schedule(self, message_id: bytes, at_unix_s: float, attempts: int) -> None:
         """Postpone a task, unless it has ended in the meantime."""
-        await self._update(_of(message_id).values(due_at=at_unix_s, attempts=attempts))
+        await self._run(_SCHEDULE, at_unix_s, attempts, message_id)
 
     async def end(self, message_id: bytes) -> None:
         """Delete a task."""
-        await self._database.write(lambda connection: change_tasks(connection, (), [message_id]))
+        await self._run(_DELETE, message_id)
 
     async def settle(self, message_id: bytes, set_digest: bytes) -> None:
         """Let a task wait until another validator set has to sign. set_digest: of the set that was asked."""
-        await self._update(_of(message_id).values(due_at=_COLUMNS.ends_at, attempts=0, set_digest=set_digest))
+        await self._run(_SETTLE, set_digest, message_id)
 
     async def postpone(self, destination: ChainID, until_unix_s: float) -> None:
         """Postpone the tasks of a destination that are not settled and would be due before."""
-        due = (_COLUMNS.destination == destination, _COLUMNS.set_digest.is_(None), _COLUMNS.due_at < until_unix_s)
-        await self._update(update(ICM_TASKS).where(*due).values(due_at=until_unix_s))
+        await self._run(_POSTPONE, until_unix_s, destination, until_unix_s)
 
     async def settled(self) -> Mapping[Route, set[bytes]]:
         """Return the digests of the validator sets of settled tasks, by route."""
-        query = select(_COLUMNS.source, _COLUMNS.destination, _COLUMNS.set_digest).distinct()
         digests: dict[Route, set[bytes]] = {}
-        for row in await self._database.fetch(query.where(_COLUMNS.set_digest.is_not(None))):
+        for row in await self._database.records(_SETTLED):
             digests.setdefault((row.source, row.destination), set()).add(row.set_digest)
         return digests
 
     async def renew(self, route: Route, set_digest: bytes, now_unix_s: float) -> None:
         """Let the settled tasks of a route be due, unless this validator set was asked."""
-        others = (_COLUMNS.source == route[0], _COLUMNS.destination == route[1], _COLUMNS.set_digest != set_digest)
-        await self._update(update(ICM_TASKS).where(*others).values(due_at=now_unix_s, set_digest=None))
+        await self._run(_RENEW, now_unix_s, *route, set_digest)
 
-    async def _update(self, statement: Update) -> None:
-        await self._database.write(lambda connection: connection.execute(statement))
+    async def _run(self, text: str, *values: Any) -> None:
+        await self._database.write(lambda connection: connection.run(text, *values))
 
 
 def change_tasks(connection: Connection, new: Sequence[IcmTask], message_ids: Sequence[bytes]) -> None:
@@ -78,10 +79,5 @@ def change_tasks(connection: Connection, new: Sequence[IcmTask], message_ids: Se
         (task.key, task.source, task.destination, task.message, task.due_at_unix_s, 0, None, task.ends_at_unix_s)
         for task in new
     ]
-    _ADD.run(connection, rows)
-    if message_ids:
-        connection.execute(delete(ICM_TASKS).where(_COLUMNS.message_id.in_(message_ids)))
-
-
-def _of(message_id: bytes) -> Update:
-    return update(ICM_TASKS).where(_COLUMNS.message_id == message_id)
+    connection.run_many(_ADD, rows)
+    connection.run_many(_DELETE, [(message_id,) for message_id in message_ids])

@@ -8,15 +8,15 @@ from hashlib import sha256
 from typing import Any, Final
 
 from msgspec import Struct, field
-from sqlalchemy import Column, Connection, Row, func, select
-from sqlalchemy.exc import DBAPIError
 
 from warpseal.bls import verify, verify_aggregate
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.archive_rows import split_keys
+from warpseal.store.connection import Connection, DriverError
 from warpseal.store.export_import import MessageRows, count_messages, parse_key, read_messages
 from warpseal.store.jsonl import BadLine
-from warpseal.store.schema import BLOCK_RANGES, L1_TRANSACTIONS, MESSAGES, METADATA, ORIGINS, SHARES, SIGNATURES
+from warpseal.store.schema import L1_TRANSACTIONS, ORIGINS, SHARES, SIGNATURES, TABLES
+from warpseal.store.tables import Table
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
@@ -59,8 +59,8 @@ class IntegrityCheck(Struct):
         ):
             try:
                 check()
-            except DBAPIError as error:
-                self._report(f"the database cannot be read: {error.orig}")
+            except DriverError as error:
+                self._report(f"the database cannot be read: {error.cause}")
         return self.report
 
     def _report(self, error: str) -> None:
@@ -70,20 +70,20 @@ class IntegrityCheck(Struct):
     def _check_database(self) -> None:
         """Report the errors that the database itself finds. A server checks pages as it reads them: all are read."""
         self.progress("checking the pages", 0, 0)
-        execute = self.connection.execute
-        if self.connection.dialect.name == "sqlite":
-            for (line,) in self.connection.exec_driver_sql("PRAGMA integrity_check").all():
+        connection = self.connection
+        if not connection.is_postgresql:
+            for (line,) in connection.fetch("PRAGMA integrity_check"):
                 if line != "ok":
                     self._report(f"the file is damaged: {line}")
-            for row in self.connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+            for row in connection.fetch("PRAGMA foreign_key_check"):
                 self._report(f"a row of {row[0]} belongs to no message")
             return
-        for table in METADATA.sorted_tables:
-            execute(select(func.count()).select_from(table))
-        for table in (SHARES, SIGNATURES):
-            orphans = select(func.count()).select_from(table).where(table.c.message_key.not_in(select(MESSAGES.c.key)))
-            if count := execute(orphans).scalar():
-                self._report(f"{count} rows of {table.name} belong to no message")
+        for name in TABLES:
+            connection.fetch(f"SELECT count(*) FROM {name}")
+        for name in (SHARES.name, SIGNATURES.name):
+            orphans = f"SELECT count(*) FROM {name} WHERE message_key NOT IN (SELECT key FROM messages)"
+            if count := connection.value(orphans):
+                self._report(f"{count} rows of {name} belong to no message")
 
     def _check_messages(self) -> None:
         total = count_messages(self.connection)
@@ -117,37 +117,37 @@ class IntegrityCheck(Struct):
                 self._report(f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify")
 
     def _check_transactions(self) -> None:
-        for row in self._rows(L1_TRANSACTIONS.c.tx_id):
+        for row in self._rows(L1_TRANSACTIONS):
             self.report.l1_transactions += 1
             self.progress("checking L1 transactions", self.report.l1_transactions, 0)
             if sha256(row.raw).digest() != row.tx_id:
                 self._report(f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes")
 
     def _check_origins(self) -> None:
-        for row in self._rows(ORIGINS.c.validation_id):
+        for row in self._rows(ORIGINS):
             self.report.origins += 1
             self.progress("checking origins", self.report.origins, 0)
             if _origin_validation(row) != row.validation_id:
                 self._report(f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none")
 
-    def _rows(self, key: Column[bytes]) -> Iterator[Row[Any]]:
-        """Yield the rows of a table in the order of its key."""
-        query, after = select(key.table).order_by(key).limit(_ROWS_PER_PAGE), b""
-        while page := self.connection.execute(query.where(key > after)).all():
+    def _rows(self, table: Table) -> Iterator[Any]:
+        """Yield the rows of a table in the order of its key, of one column."""
+        key, after = table.key[0].name, b""
+        query = f"SELECT {table.names} FROM {table.name} WHERE {key} > ? ORDER BY {key} LIMIT {_ROWS_PER_PAGE}"
+        while page := self.connection.records(query, after):
             yield from page
-            after = getattr(page[-1], key.name)
+            after = getattr(page[-1], key)
 
     def _check_ranges(self) -> None:
-        before: Row[Any] | None = None
-        query = select(BLOCK_RANGES).order_by(BLOCK_RANGES.c.chain_id, BLOCK_RANGES.c.low)
-        for row in self.connection.execute(query).all():
+        before: Any = None
+        for row in self.connection.records("SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"):
             overlaps = before is not None and before.chain_id == row.chain_id and before.high >= row.low
             if overlaps or row.high < row.low:
                 self._report(f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order")
             before = row
 
 
-def _signature_error(raw: bytes, row: Row[Any]) -> str | None:
+def _signature_error(raw: bytes, row: Any) -> str | None:
     try:
         keys = [parse_key(key) for key in split_keys(row.public_keys)]
     except BadLine as error:
@@ -155,13 +155,13 @@ def _signature_error(raw: bytes, row: Row[Any]) -> str | None:
     return None if verify_aggregate(keys, raw, row.signature) else "it does not verify"
 
 
-def _is_valid_share(raw: bytes, row: Row[Any]) -> bool:
+def _is_valid_share(raw: bytes, row: Any) -> bool:
     with suppress(BadLine):
         return verify(parse_key(row.public_key), raw, row.signature)
     return False
 
 
-def _origin_validation(row: Row[Any]) -> bytes | None:
+def _origin_validation(row: Any) -> bytes | None:
     """Return the validation that an origin's row proves; None if it proves none."""
     if row.registration is not None:
         try:

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import uuid4
 from zlib import crc32
 
-from sqlalchemy import Connection, Engine, event, inspect
-from sqlalchemy.pool import ConnectionPoolEntry
-
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text, read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
+from warpseal.store.connection import Connection, Engine
 from warpseal.store.engine import process_name, server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.url import StoreUrl
@@ -77,7 +75,7 @@ SELECT process, expires_at FROM {leases}
 WHERE name = %(name)s AND holder <> %(holder)s AND expires_at > clock_timestamp() ORDER BY process
 """
 _VALID_HOLDERS: Final = """
-SELECT DISTINCT process FROM leases WHERE name = %s AND expires_at > clock_timestamp() ORDER BY process
+SELECT DISTINCT process FROM leases WHERE name = ? AND expires_at > clock_timestamp() ORDER BY process
 """
 LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
@@ -266,32 +264,32 @@ def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
     minute after the last transaction of a writer that was killed.
     """
     path = url.path
+    if path is None:
+        _lease_while_connected(engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S))
+        return
+    descriptors: list[int] = []
 
-    def lock_file(_: object, record: ConnectionPoolEntry) -> None:
-        assert path is not None
+    def lock_file(_: object) -> None:
         try:
             descriptor = os.open(path.with_name(path.name + LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreUnusable(str(path), os_error_text(error)) from error
-        record.info[LOCK_SUFFIX] = descriptor
+        descriptors.append(descriptor)
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
-    def unlock_file(_: object, record: ConnectionPoolEntry) -> None:
-        if (descriptor := record.info.pop(LOCK_SUFFIX, None)) is not None:
-            os.close(descriptor)
+    def unlock_file(_: object) -> None:
+        if descriptors:
+            os.close(descriptors.pop())
 
-    if path is None:
-        _lease_while_connected(engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S))
-    else:
-        event.listen(engine.pool, "connect", lock_file)
-        event.listen(engine.pool, "close", unlock_file)
+    engine.on_connect.append(lock_file)
+    engine.on_close.append(unlock_file)
 
 
 def _lease_while_connected(engine: Engine, statements: LeaseStatements) -> None:
     renew_at = float("-inf")
 
-    def acquire(session: psycopg.Connection[Any], _: object) -> None:
+    def acquire(session: psycopg.Connection[Any]) -> None:
         psycopg.ClientCursor(session).execute(statements.create, statements.values)
         renew(session)
 
@@ -300,20 +298,19 @@ def _lease_while_connected(engine: Engine, statements: LeaseStatements) -> None:
         psycopg.ClientCursor(session).execute(statements.acquire, statements.values)
         renew_at = time.monotonic() + _WRITER_RENEW_S
 
-    def begin(connection: Connection) -> None:
-        session: Any = connection.connection.driver_connection
+    def renew_if_due(session: psycopg.Connection[Any]) -> None:
         if time.monotonic() >= renew_at:
             renew(session)
 
-    def release(session: psycopg.Connection[Any], _: object) -> None:
+    def release(session: psycopg.Connection[Any]) -> None:
         if session.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 psycopg.ClientCursor(session).execute(statements.release, statements.values)
 
-    event.listen(engine.pool, "connect", acquire)
-    event.listen(engine.pool, "close", release)
-    # Before the event that begins the transaction, so that the lease is committed by itself.
-    event.listen(engine, "begin", begin, insert=True)
+    engine.on_connect.append(acquire)
+    engine.on_close.append(release)
+    # The lease is committed by itself, before the transaction.
+    engine.on_begin.append(renew_if_due)
 
 
 def has_writer(connection: Connection, path: Path | None) -> bool:
@@ -336,9 +333,9 @@ def find_daemons(connection: Connection) -> tuple[str, ...]:
 
 
 def _valid_holders(connection: Connection, name: str) -> tuple[str, ...]:
-    if not inspect(connection).has_table("leases"):
+    if not connection.has_table("leases"):
         return ()
-    return tuple(connection.exec_driver_sql(_VALID_HOLDERS, (name,)).scalars())
+    return tuple(process for (process,) in connection.fetch(_VALID_HOLDERS, name))
 
 
 class Leadership:

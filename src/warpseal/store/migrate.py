@@ -6,53 +6,42 @@ All quick versions are made in one transaction with their DDL, so a crash leaves
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    insert,
-    inspect,
-    select,
-    text,
-)
 
 from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.locks import ThreadLock
+from warpseal.store.connection import Connection, Engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
-from warpseal.store.schema import METADATA, UPGRADES
+from warpseal.store.schema import TABLES, UPGRADES
 from warpseal.version import __version__
 
 if TYPE_CHECKING:
+    import sqlalchemy
     from alembic import operations
     from alembic import script as alembic_script
     from alembic.runtime import migration
     from alembic.script import Script, ScriptDirectory
 else:
+    sqlalchemy = LazyModule("sqlalchemy")
     operations = LazyModule("alembic.operations")
     migration = LazyModule("alembic.runtime.migration")
     alembic_script = LazyModule("alembic.script")
 
-# Alembic is loaded only for an upgrade; a test compares this with the newest module of versions/.
+# Alembic and SQLAlchemy are loaded only for an upgrade; a test compares this with the newest module of versions/.
 HEAD: Final = "0009"
 VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
 _VERSION_TABLE: Final = "alembic_version"
 # As Alembic makes it.
-_VERSIONS: Final = Table(
-    _VERSION_TABLE,
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+_CREATE_VERSIONS: Final = (
+    f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
+    " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
+_OWN: Final = "connection"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 # Alembic's `op` is one object for the whole process.
 _ALEMBIC: Final = ThreadLock()
@@ -69,14 +58,14 @@ class Migrations(Struct, frozen=True):
     create_tables: Callable[[Connection], None] | None = None
 
 
-MIGRATIONS: Final = Migrations(create_tables=partial(METADATA.create_all, checkfirst=False))
+MIGRATIONS: Final = Migrations(create_tables=TABLES.create_all)
 
 
 def read_version(connection: Connection) -> str | None:
     """Return the schema version of a database; None of an empty one."""
-    if not inspect(connection).has_table(_VERSION_TABLE):
+    if not connection.has_table(_VERSION_TABLE):
         return None
-    version: str | None = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar()
+    version: str | None = connection.value(f"SELECT version_num FROM {_VERSION_TABLE}")
     return version
 
 
@@ -110,10 +99,10 @@ def upgrade_at_start(
     with engine.begin() as connection:
         _lock_upgrades(connection)
         if migrations.create_tables is not None and read_version(connection) is None:
-            # Loading Alembic would take as long as a fifth of a start, and 12 MiB.
+            # Loading Alembic would take as long as a third of a start, and 28 MiB.
             migrations.create_tables(connection)
-            _VERSIONS.create(connection)
-            connection.execute(insert(_VERSIONS).values(version_num=migrations.head))
+            connection.run(_CREATE_VERSIONS)
+            connection.run(f"INSERT INTO {_VERSION_TABLE} (version_num) VALUES (?)", migrations.head)
             _record_upgrade(connection, migrations.head)
             return migrations.head
         pending = find_quick_upgrades(connection, where, migrations)
@@ -121,6 +110,12 @@ def upgrade_at_start(
             keep_copy()
         _upgrade(connection, pending, migrations)
     return migrations.head
+
+
+def own_connection(bound: sqlalchemy.Connection) -> Connection:
+    """Return the connection in which Alembic's `op.get_bind()` works."""
+    connection: Connection = bound.info[_OWN]
+    return connection
 
 
 def find_quick_upgrades(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> Sequence[Script]:
@@ -176,10 +171,11 @@ def _pending(connection: Connection, version: str | None, where: str, migrations
 
 def _read_program(connection: Connection, version: str) -> str | None:
     """Return the version of the program that upgraded a database to `version`; None if it is not recorded."""
-    if not inspect(connection).has_table(UPGRADES.name):
+    if not connection.has_table(UPGRADES.name):
         return None
-    query = select(UPGRADES.c.program_version).where(UPGRADES.c.schema_version == version)
-    program: str | None = connection.execute(query).scalar()
+    program: str | None = connection.value(
+        f"SELECT program_version FROM {UPGRADES.name} WHERE schema_version = ?", version
+    )
     return program
 
 
@@ -189,20 +185,34 @@ def _is_slow(version: Script) -> bool:
 
 
 def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Migrations) -> None:
-    with _ALEMBIC:
-        context = migration.MigrationContext.configure(connection)
+    if not versions:
+        return
+    with _ALEMBIC, _in_sqlalchemy(connection) as bound:
+        context = migration.MigrationContext.configure(bound)
         with operations.Operations.context(context):
             for version in versions:
                 version.module.upgrade()
                 context.stamp(_versions(migrations), version.revision)
-    if versions:
-        _record_upgrade(connection, versions[-1].revision)
+    _record_upgrade(connection, versions[-1].revision)
 
 
 def _record_upgrade(connection: Connection, version: str) -> None:
-    if inspect(connection).has_table(UPGRADES.name):
-        row = {"schema_version": version, "program_version": __version__, "upgraded_at": time.time()}
-        connection.execute(insert(UPGRADES).values(row))
+    if connection.has_table(UPGRADES.name):
+        connection.run(UPGRADES.insert_text, version, __version__, time.time())
+
+
+@contextmanager
+def _in_sqlalchemy(connection: Connection) -> Iterator[sqlalchemy.Connection]:
+    """Give Alembic a connection of SQLAlchemy's; it works in the transaction of this one, and does not end it."""
+    name, options = ("postgresql+psycopg", {"use_native_hstore": False}) if connection.is_postgresql else ("sqlite", {})
+    engine = sqlalchemy.create_engine(
+        f"{name}://", creator=lambda: connection.driver, poolclass=sqlalchemy.StaticPool, **options
+    )
+    for step in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"):
+        setattr(engine.dialect, step, lambda _: None)
+    with engine.connect() as bound:
+        bound.info[_OWN] = connection
+        yield bound
 
 
 def _versions(migrations: Migrations) -> ScriptDirectory:
@@ -212,5 +222,5 @@ def _versions(migrations: Migrations) -> ScriptDirectory:
 
 def _lock_upgrades(connection: Connection) -> None:
     """Keep other processes from upgrading until the transaction ends."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+    if connection.is_postgresql:
+        connection.fetch("SELECT pg_advisory_xact_lock(?)", _UPGRADE_LOCK)

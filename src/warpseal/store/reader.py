@@ -7,10 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-
 from warpseal.runtime.locks import ThreadSemaphore, WorkerThreads
+from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.settings import StoreSettings
 
@@ -59,7 +57,7 @@ class StoreReader:
             self._abandoned = [read for read in (*self._abandoned, future) if not read.done()]
             self._on_failure()
             raise StoreDown(f"no answer within {wait_s:g} s") from None
-        except SQLAlchemyError as error:
+        except DriverError as error:
             self._on_failure()
             raise self._translate(error) from None
 
@@ -82,8 +80,8 @@ class StoreReader:
         try:
             with self._engine.connect() as connection:
                 return query(connection)
-        except DBAPIError as error:
-            if not error.connection_invalidated:
+        except DriverError as error:
+            if not error.is_disconnect:
                 raise
         # The idle connection was closed by the server: another one may work.
         with self._engine.connect() as connection:

@@ -11,22 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from msgspec.structs import asdict
-from sqlalchemy import select
+from msgspec.structs import asdict, astuple
 
 from warpseal.runtime.locks import AsyncLock
 from warpseal.store.database import Database
 from warpseal.store.errors import StoreDown
 from warpseal.store.schema import SIGNING_BLOCKS
-from warpseal.store.statements import Prepared, inserter, replacing
 from warpseal.store.url import OFF
 from warpseal.store.values import SigningBlock
 
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
-_COLUMNS: Final = SIGNING_BLOCKS.c
-_READ: Final = Prepared(lambda _: select(SIGNING_BLOCKS).order_by(_COLUMNS.created_at, _COLUMNS.kind, _COLUMNS.value))
+_READ: Final = f"SELECT {SIGNING_BLOCKS.names} FROM signing_blocks ORDER BY created_at, kind, value"
+_DELETE: Final = "DELETE FROM signing_blocks WHERE kind = ? AND value = ?"
 _NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
 
 
@@ -62,25 +60,18 @@ class SigningBlocks:
         """Read all blocks and return them, oldest first. Raises StoreDown."""
         wait_s = self._database.settings.load_timeout_s
         async with self._reading:
-            rows = await self._database.read(lambda connection: _READ.fetch(connection, ()), wait_s)
-            blocks = [SigningBlock(*row) for row in rows]
+            blocks = [SigningBlock(*row) for row in await self._database.records(_READ, wait_s=wait_s)]
             self._blocks = {(block.kind, block.value): block for block in blocks}
         return blocks
 
     async def add(self, block: SigningBlock) -> None:
         """Add a block, or replace the one of its kind and value; it is in force on return. Raises StoreDown."""
-        row = asdict(block)
-        await self._database.write(
-            lambda connection: connection.execute(
-                replacing(inserter(connection.dialect.name)(SIGNING_BLOCKS).values(**row))
-            )
-        )
-        log.info("signing blocked", extra=row)
+        await self._database.write(lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block)))
+        log.info("signing blocked", extra=asdict(block))
         await self.load()
 
     async def remove(self, block: SigningBlock) -> None:
         """Remove a block. Raises StoreDown."""
-        same = SIGNING_BLOCKS.delete().where(_COLUMNS.kind == block.kind, _COLUMNS.value == block.value)
-        await self._database.write(lambda connection: connection.execute(same))
+        await self._database.write(lambda connection: connection.run(_DELETE, block.kind, block.value))
         log.info("signing unblocked", extra=asdict(block))
         await self.load()

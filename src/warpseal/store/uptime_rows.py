@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import starmap
 from typing import Final
 
-from sqlalchemy import Connection, delete, func, select
-
+from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.schema import OBSERVED_HOURS, OBSERVED_VALIDATIONS
-from warpseal.store.statements import Insert, Prepared, replacing
 from warpseal.store.values import HourRow, StoredUptime, ValidationRow
 from warpseal.warp.ids import NodeID
 
@@ -19,14 +18,30 @@ _ROWS_PER_WRITE: Final = 1_000
 _HOURS_PER_PRUNE: Final = 24
 _MAX_HOURS_READ: Final = 24 * 366
 
-
-def _growing(statement: Insert) -> Insert:
-    """Replace a row unless it has larger counters, because the clock was set back or two daemons share an identity."""
-    return replacing(statement, where=statement.excluded.observed_ms >= statement.table.c.observed_ms)
-
-
-_SAVE_HOUR: Final = Prepared(lambda into: _growing(into(OBSERVED_HOURS)), *OBSERVED_HOURS.c.keys())
-_SAVE_VALIDATION: Final = Prepared(lambda into: _growing(into(OBSERVED_VALIDATIONS)), *OBSERVED_VALIDATIONS.c.keys())
+# A row with larger counters stays, because the clock was set back or two daemons share an identity.
+_SAVE_HOUR, _SAVE_VALIDATION = (
+    f"{table.upsert_text} WHERE excluded.observed_ms >= {table.name}.observed_ms"
+    for table in (OBSERVED_HOURS, OBSERVED_VALIDATIONS)
+)
+_VALIDATIONS: Final = """
+SELECT validation_id, node_id, first_at, seen_at, observed_ms, connected_ms FROM observed_validations WHERE observer = ?
+"""
+_HOURS: Final = """
+SELECT hour, node_id, observed_ms, connected_ms FROM observed_hours WHERE hour >= ? AND observer = ?
+"""
+_RECENT: Final = "SELECT DISTINCT node_id FROM observed_hours WHERE hour >= ? AND observer = ?"
+# Each hour is read by its key, because the rows of one node lie far apart: each hour is written together.
+_HOURS_OF: Final = """
+WITH RECURSIVE hours (hour) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT hour + 1 FROM hours WHERE hour < ?)
+SELECT hour, observed_ms, connected_ms FROM observed_hours
+WHERE hour IN (SELECT hour FROM hours) AND observer = ? AND node_id = ? ORDER BY hour
+"""
+_CONNECTED: Final = """
+SELECT node_id, max(connected_ms) FROM observed_hours WHERE hour >= ? AND observer = ? GROUP BY node_id
+"""
+_DELETE_UNSEEN: Final = "DELETE FROM observed_validations WHERE seen_at < ?"
+_OLDEST_HOUR: Final = "SELECT min(hour) FROM observed_hours"
+_DELETE_HOURS: Final = "DELETE FROM observed_hours WHERE hour < ?"
 
 
 class UptimeRows:
@@ -84,50 +99,34 @@ def _writes_of(
         for row in validations
     ]
     hour_rows = [(row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours]
-    for statement, rows in ((_SAVE_VALIDATION, sorted(validation_rows)), (_SAVE_HOUR, sorted(hour_rows))):
+    for text, rows in ((_SAVE_VALIDATION, sorted(validation_rows)), (_SAVE_HOUR, sorted(hour_rows))):
         for begin in range(0, len(rows), _ROWS_PER_WRITE):
-            yield partial(statement.run, rows=rows[begin : begin + _ROWS_PER_WRITE])
+            yield partial(Connection.run_many, text=text, rows=rows[begin : begin + _ROWS_PER_WRITE])
 
 
 def _load(connection: Connection, observer: NodeID, first_hour: int, recent_since_hour: int) -> StoredUptime:
-    hours, validations = OBSERVED_HOURS, OBSERVED_VALIDATIONS
-    ours = select(validations).where(validations.c.observer == observer)
-    since = select(hours).where(hours.c.hour >= first_hour, hours.c.observer == observer)
-    recent = select(hours.c.node_id).distinct().where(hours.c.hour >= recent_since_hour, hours.c.observer == observer)
     return StoredUptime(
-        tuple(
-            ValidationRow(validation_id, NodeID(node_id), *counts)
-            for _, validation_id, node_id, *counts in connection.execute(ours)
-        ),
-        tuple(
-            HourRow(row.hour, NodeID(row.node_id), row.observed_ms, row.connected_ms)
-            for row in connection.execute(since)
-        ),
-        frozenset(map(NodeID, connection.execute(recent).scalars())),
+        tuple(starmap(ValidationRow, connection.fetch(_VALIDATIONS, observer))),
+        tuple(starmap(HourRow, connection.fetch(_HOURS, first_hour, observer))),
+        frozenset(NodeID(node_id) for (node_id,) in connection.fetch(_RECENT, recent_since_hour, observer)),
     )
 
 
 def _hours_of(connection: Connection, observer: NodeID, node_id: NodeID, hours: range) -> list[HourRow]:
-    """Read each hour by its key, because the rows of one node lie far apart: each hour is written together."""
-    table = OBSERVED_HOURS
-    which = (table.c.hour.in_(list(hours)), table.c.observer == observer, table.c.node_id == node_id)
-    rows = connection.execute(select(table).where(*which).order_by(table.c.hour))
-    return [HourRow(row.hour, node_id, row.observed_ms, row.connected_ms) for row in rows]
+    rows = connection.fetch(_HOURS_OF, hours[0], hours[-1], observer, node_id) if hours else ()
+    return [HourRow(hour, node_id, observed_ms, connected_ms) for hour, observed_ms, connected_ms in rows]
 
 
 def _connected_nodes(connection: Connection, observer: NodeID, first_hour: int) -> dict[NodeID, bool]:
-    table = OBSERVED_HOURS
-    longest = select(table.c.node_id, func.max(table.c.connected_ms)).group_by(table.c.node_id)
-    rows = connection.execute(longest.where(table.c.hour >= first_hour, table.c.observer == observer))
+    rows = connection.fetch(_CONNECTED, first_hour, observer)
     return {NodeID(node_id): connected_ms > 0 for node_id, connected_ms in rows}
 
 
 def _prune(connection: Connection, before_hour: int, unseen_since_unix_s: float) -> bool:
-    hours, validations = OBSERVED_HOURS, OBSERVED_VALIDATIONS
-    connection.execute(delete(validations).where(validations.c.seen_at < unseen_since_unix_s))
-    oldest: int | None = connection.execute(select(func.min(hours.c.hour))).scalar()
+    connection.run(_DELETE_UNSEEN, unseen_since_unix_s)
+    oldest: int | None = connection.value(_OLDEST_HOUR)
     if oldest is None or oldest >= before_hour:
         return False
     until_hour = min(before_hour, oldest + _HOURS_PER_PRUNE)
-    connection.execute(delete(hours).where(hours.c.hour < until_hour))
+    connection.run(_DELETE_HOURS, until_hour)
     return until_hour < before_hour

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from cachetools import FIFOCache
 from msgspec import Struct, field
-from sqlalchemy import Connection
 
 from warpseal.runtime.locks import new_thread_condition
+from warpseal.store.connection import Connection
 from warpseal.store.values import StoredShare, StoredSignature
 from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import UnsignedMessage

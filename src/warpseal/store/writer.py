@@ -11,26 +11,21 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
-from typing import Final, TypeGuard, TypeVar
-
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from typing import TypeGuard, TypeVar
 
 from warpseal.errors import StartupError
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.store import archive_rows
+from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
 from warpseal.store.settings import StoreSettings
-from warpseal.store.statements import pipelined
 from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_ALIVE: Final = text("SELECT 1")
 
 
 CommitObserver = Callable[[int, float], None]
@@ -95,7 +90,7 @@ class StoreWriter:
         return time.monotonic() - self._working_since > self._settings.commit_timeout_s
 
     def connect(self) -> None:
-        """Prepare the database in the caller's thread. Raises StartupError, and DBAPIError if the database fails."""
+        """Prepare the database in the caller's thread. Raises StartupError, and DriverError if the database fails."""
         self.schema_version = self._prepare(self._engine)
         self._failure = None
         if self.down_since_unix_s is not None:
@@ -134,7 +129,7 @@ class StoreWriter:
 
     def check(self) -> None:
         """Check whether the database answers, because a read failed."""
-        self.call(lambda connection: connection.execute(_ALIVE))
+        self.call(lambda connection: connection.fetch("SELECT 1"))
 
     def _run(self) -> None:
         self._work()
@@ -142,7 +137,7 @@ class StoreWriter:
             self._try_to_connect()
         while self.is_up and not self.queue.is_empty and time.monotonic() < self._give_up_at:
             self._write(self.queue.take(0.0))
-        if self.is_up and self._engine.dialect.name == "sqlite":
+        if self.is_up and not self._engine.is_postgresql:
             self._merge_log()
         self._failure = self._failure or "closed"
         self._disconnect()
@@ -150,12 +145,10 @@ class StoreWriter:
 
     def _merge_log(self) -> None:
         """Write the log of a SQLite file into it, so that the file is complete without the log."""
-        with suppress(DBAPIError):
+        with suppress(DriverError):
             if self._connection is None:
                 self._connection = self._engine.connect()
-            cursor = self._connection.connection.cursor()
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            cursor.close()
+            self._connection.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + self._settings.first_prune_s
@@ -188,7 +181,7 @@ class StoreWriter:
         for call in calls:
             self._run_call(call)
 
-    def _try_to_commit(self, batch: WriteBatch) -> DBAPIError | None:
+    def _try_to_commit(self, batch: WriteBatch) -> DriverError | None:
         """Return the failure of the database. A second attempt helps after a closed connection or a deadlock."""
         failure = None
         for _ in range(2):
@@ -204,7 +197,7 @@ class StoreWriter:
 
     def _commit(self, batch: WriteBatch) -> None:
         began = time.perf_counter()
-        with self._transaction() as connection, pipelined(connection):
+        with self._transaction() as connection, connection.pipelined():
             write = archive_rows.write_signed if batch.is_signed_only else archive_rows.write
             rows = write(connection, batch, time.time())
             if batch.signatures:
@@ -225,7 +218,7 @@ class StoreWriter:
                 self._connection = self._engine.connect()
             with self._connection.begin():
                 yield self._connection
-        except DBAPIError:
+        except DriverError:
             self._disconnect()
             raise
         finally:
@@ -234,15 +227,14 @@ class StoreWriter:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(DBAPIError):
-                connection.invalidate()
-                connection.close()
+            connection.invalidate()
+            connection.close()
 
-    def _commit_piecemeal(self, batch: WriteBatch) -> DBAPIError | None:
+    def _commit_piecemeal(self, batch: WriteBatch) -> DriverError | None:
         """Write entry by entry, skipping those that the database refuses; `batch` keeps the others that failed."""
         pieces = batch.split()
         batch.clear()
-        failure: DBAPIError | None = None
+        failure: DriverError | None = None
         refused: list[Exception] = []
         for position, piece in enumerate(pieces):
             try:
@@ -267,7 +259,7 @@ class StoreWriter:
         try:
             with self._transaction() as connection:
                 result = call.write(connection)
-        except DBAPIError as error:
+        except DriverError as error:
             _fail(call, StoreDown(self._describe(error)))
             if _is_database_failure(error):
                 self.set_down(error)
@@ -282,14 +274,14 @@ class StoreWriter:
         try:
             with self._transaction() as connection:
                 return self._eviction.run_step(connection, time.time())
-        except DBAPIError as error:
+        except DriverError as error:
             self.set_down(error)
             return False
 
     def _try_to_connect(self) -> None:
         try:
             self.connect()
-        except (SQLAlchemyError, StartupError) as error:
+        except (DriverError, StartupError) as error:
             self._failure = self._describe(error)
             self._release()
 
@@ -298,9 +290,9 @@ class StoreWriter:
             _fail(call, StoreDown(self._failure or "down"))
 
 
-def _is_database_failure(error: BaseException) -> TypeGuard[DBAPIError]:
+def _is_database_failure(error: BaseException) -> TypeGuard[DriverError]:
     """Return whether the database failed, rather than refused an entry."""
-    return isinstance(error, DBAPIError) and not isinstance(error, IntegrityError | DataError)
+    return isinstance(error, DriverError) and not error.is_refusal
 
 
 def _fail(call: WriteCall, error: Exception) -> None:

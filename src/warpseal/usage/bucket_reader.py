@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import astuple
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from warpseal.runtime.throttle import Throttle
+from warpseal.store.connection import Connection, marks
 from warpseal.usage.calls import LABELS, OTHER, Dimension, UsageLabels
 from warpseal.usage.errors import UsageQueryTooLong
 from warpseal.usage.queries import MAX_GROUPS, UsageBucket, UsageGroup, UsageQuery, UsageSums
 from warpseal.usage.response_times import median_ms
-from warpseal.usage.schema import USAGE
 from warpseal.usage.sums import RowSums, decode_times
 
 _NAMES: Final = dict(zip(LABELS, UsageLabels._fields, strict=True))
@@ -33,7 +32,7 @@ class BucketReader:
         self._limit_s = limit_s
         self._give_up_at = time.monotonic() + limit_s
         self._throttle = throttle
-        self._label = None if query.group_by is None else USAGE.c[_NAMES[query.group_by]]
+        self._label = None if query.group_by is None else _NAMES[query.group_by]
 
     def read(self) -> list[UsageBucket]:
         """Return the buckets that have calls, newest first. Raises UsageQueryTooLong."""
@@ -49,8 +48,9 @@ class BucketReader:
                 for start, _, sums in self._rows(self._accepted(Dimension.NONE)):
                     groups[start] = {OTHER: sums}
                 # With every column of the key given, only these rows are read, and not all of the range.
-                others = (USAGE.c[name] == "" for name in _NAMES.values() if name != self._label.name)
-                accepted = (*accepted, USAGE.c.start.in_(list(groups)), *others, self._label.in_(list(group_of)))
+                accepted = accepted.within("start", groups)
+                for name in _NAMES.values():
+                    accepted = accepted.within(name, group_of if name == self._label else ("",))
             for start, value, sums in self._rows(accepted):
                 group = group_of.get(value, OTHER)
                 of_bucket = groups.setdefault(start, {})
@@ -59,40 +59,53 @@ class BucketReader:
                     of_bucket[OTHER].add(sums, -1)
         return [_bucket(start, groups[start]) for start in sorted(groups, reverse=True)]
 
-    def _accepted(self, dimension: Dimension) -> tuple[ColumnElement[bool], ...]:
-        """Return the conditions of the rows of a dimension that the filters accept."""
+    def _accepted(self, dimension: Dimension) -> _Condition:
+        """Return the condition of the rows of a dimension that the filters accept."""
         query = self._query
-        filters = (USAGE.c[_NAMES[label]].in_(sorted(values)) for label, values in query.filters.items())
-        of_range = (USAGE.c.start >= query.since, USAGE.c.start < query.until)
-        return (USAGE.c.level == int(query.level), USAGE.c.dimension == int(dimension), *of_range, *filters)
+        place = (int(query.level), int(dimension), query.since, query.until)
+        accepted = _Condition("level = ? AND dimension = ? AND start >= ? AND start < ?", place)
+        for label, values in query.filters.items():
+            accepted = accepted.within(_NAMES[label], sorted(values))
+        return accepted
 
-    def _busiest(self, accepted: Iterable[ColumnElement[bool]], label: ColumnElement[str]) -> dict[str, str]:
+    def _busiest(self, accepted: _Condition, label: str) -> dict[str, str]:
         """Return the groups of the values that belong to the busiest groups of the range."""
-        sums = select(label, func.sum(USAGE.c.requests)).where(*accepted).group_by(label)
         group_of: dict[str, str] = {}
         requests: Counter[str] = Counter()
-        for value, count in self._steps(sums):
+        for value, count in self._steps(f"{label}, sum(requests)", accepted, f"GROUP BY {label}"):
             group = group_of[value] = self._query.group_of(value)
             requests[group] += int(count)
         by_requests = sorted(requests, key=lambda group: (-requests[group], group))
         busiest = set([group for group in by_requests if group != OTHER][:MAX_GROUPS])
         return {value: group for value, group in group_of.items() if group in busiest}
 
-    def _rows(self, accepted: Iterable[ColumnElement[bool]]) -> Iterator[_UsageRow]:
-        value = USAGE.c.path if self._label is None else self._label
-        columns = (USAGE.c[name] for name in ("requests", "invalid", "failed", "credits", "credits_wasted", "times"))
-        query = select(USAGE.c.start, value, *columns).where(*accepted)
-        for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(query):
-            times = decode_times(bytes(raw), self._query.level, start)
+    def _rows(self, accepted: _Condition) -> Iterator[_UsageRow]:
+        columns = f"start, {self._label or 'path'}, requests, invalid, failed, credits, credits_wasted, times"
+        for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(columns, accepted):
+            times = decode_times(raw, self._query.level, start)
             yield _UsageRow(start, text, RowSums(requests, invalid, failed, credits, wasted, times))
 
-    def _steps(self, query: Select[*tuple[Any, ...]]) -> Iterator[Row[*tuple[Any, ...]]]:
-        """Yield rows. Raises UsageQueryTooLong."""
-        for row in self._connection.execute(query):
+    def _steps(self, columns: str, accepted: _Condition, end: str = "") -> Iterator[tuple[Any, ...]]:
+        """Yield columns of the accepted rows. Raises UsageQueryTooLong."""
+        query = f"SELECT {columns} FROM usage WHERE {accepted.text} {end}"
+        for row in self._connection.stream(query, *accepted.values):
             yield row
             self._throttle.step()
             if time.monotonic() > self._give_up_at:
                 raise UsageQueryTooLong(self._limit_s)
+
+
+class _Condition(NamedTuple):
+    """A condition of rows: SQL of constants and marks, and the values."""
+
+    text: str
+    values: tuple[Any, ...]
+
+    def within(self, column: str, values: Collection[Any]) -> _Condition:
+        """Return this condition, and the one that a column has one of these values."""
+        # PostgreSQL has no empty list.
+        listed = marks(len(values)) if values else "(NULL)"
+        return _Condition(f"{self.text} AND {column} IN {listed}", (*self.values, *values))
 
 
 class _UsageRow(NamedTuple):

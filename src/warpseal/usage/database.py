@@ -9,15 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
-
 from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
+from warpseal.store.connection import Connection, DriverError
 from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import Leadership, ServerLeadership
@@ -25,7 +22,7 @@ from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
-from warpseal.usage.schema import METADATA
+from warpseal.usage.schema import TABLES
 from warpseal.usage.settings import UsageSettings
 
 log = logging.getLogger(__name__)
@@ -35,9 +32,7 @@ T = TypeVar("T")
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
 # A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations(
-    (Path(__file__).parent / "migrations" / "versions",), "0002", partial(METADATA.create_all, checkfirst=False)
-)
+MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002", TABLES.create_all)
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:
@@ -134,7 +129,7 @@ class MetricsDatabase:
             self._reading_engine.dispose()
             if self.url.kind is not StoreKind.SQLITE:
                 with self._engine.begin() as connection:
-                    connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+                    connection.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             with self._engine.connect() as connection:
                 is_lost = self._was_prepared and read_version(connection) is None
             upgrade_at_start(self._engine, self.url.redacted, MIGRATIONS)
@@ -158,6 +153,6 @@ class MetricsDatabase:
         return status.st_ino if status.st_size else -1
 
     def _down(self, error: BaseException) -> StoreDown:
-        if isinstance(error, SQLAlchemyError):
+        if isinstance(error, DriverError):
             self._inode = None
         return StoreDown(redacted_reason(self.url, error))

@@ -12,8 +12,8 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from msgspec import Struct
-from sqlalchemy import Connection, func, select, text
 
+from warpseal.store.connection import Connection
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.errors import TooManyPageTokens
 from warpseal.usage.schema import PAGE_TOKENS
@@ -23,12 +23,11 @@ MAX_TOKENS: Final = 1_000_000
 _REMOVED_AT_ONCE: Final = 100
 _COUNTED_EVERY: Final = 1_000
 _UUID_CHARACTERS: Final = 36
-_INSERT: Final = text(
-    "INSERT INTO page_tokens (id, expires_at, body) VALUES (:id, :expires_at, :body) ON CONFLICT DO NOTHING"
-)
-_REMOVE_EXPIRED: Final = text(
-    "DELETE FROM page_tokens WHERE id IN"
-    " (SELECT id FROM page_tokens WHERE expires_at < :now ORDER BY expires_at LIMIT :limit)"
+_INSERT: Final = f"{PAGE_TOKENS.insert_text} ON CONFLICT DO NOTHING"
+_FIND: Final = "SELECT expires_at, body FROM page_tokens WHERE id = ?"
+_COUNT: Final = "SELECT count(*) FROM page_tokens"
+_REMOVE_EXPIRED: Final = (
+    "DELETE FROM page_tokens WHERE id IN (SELECT id FROM page_tokens WHERE expires_at < ? ORDER BY expires_at LIMIT ?)"
 )
 
 
@@ -41,7 +40,7 @@ class PageTokenRow(Struct, frozen=True):
 
 def remove_expired(connection: Connection, now: int) -> bool:
     """Remove some rows that are expired; return whether there may be more. now: unix seconds."""
-    return connection.execute(_REMOVE_EXPIRED, {"now": now, "limit": _REMOVED_AT_ONCE}).rowcount == _REMOVED_AT_ONCE
+    return connection.run(_REMOVE_EXPIRED, now, _REMOVED_AT_ONCE) == _REMOVED_AT_ONCE
 
 
 class PageTokenStore:
@@ -71,18 +70,16 @@ class PageTokenStore:
             key = None
         if key is None:
             return None
-        query = select(PAGE_TOKENS.c.expires_at, PAGE_TOKENS.c.body).where(PAGE_TOKENS.c.id == key.bytes)
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return None if row is None else PageTokenRow(row.expires_at, bytes(row.body))
+        rows = await self._database.read(lambda connection: connection.fetch(_FIND, key.bytes))
+        return PageTokenRow(*rows[0]) if rows else None
 
     def _add(self, connection: Connection, token: UUID, body: bytes, now: int) -> bool:
         """Add a row, and remove expired ones; return whether there was room for it."""
         remove_expired(connection, now)
         if self._room <= 0:
-            count = connection.execute(select(func.count()).select_from(PAGE_TOKENS)).scalar_one()
-            self._room = min(_COUNTED_EVERY, self._max_tokens - count)
+            self._room = min(_COUNTED_EVERY, self._max_tokens - connection.value(_COUNT))
             if self._room <= 0:
                 return False
-        connection.execute(_INSERT, {"id": token.bytes, "expires_at": now + VALID_S, "body": body})
+        connection.run(_INSERT, token.bytes, now + VALID_S, body)
         self._room -= 1
         return True

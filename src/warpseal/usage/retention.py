@@ -9,18 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NoReturn
 
-from sqlalchemy import Connection, delete, func, select
-
+from warpseal.store.connection import Connection, marks
 from warpseal.store.errors import StoreDown
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.page_tokens import remove_expired
 from warpseal.usage.periods import DAY_S, Level, bucket_start
-from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
 from warpseal.usage.settings import FOREVER, UsageSettings
 
 log = logging.getLogger(__name__)
 
 _REMOVED_BUCKETS: Final = 8
+_NO_END: Final = 2**63 - 1
+_REMOVE_FLUSHES: Final = "DELETE FROM usage_flushes WHERE written_at < ? AND sums IS NULL"
+_OLDEST_BUCKETS: Final = "SELECT start FROM usage_buckets WHERE level = ? AND start < ? ORDER BY start LIMIT ?"
 _CLOCK_STEP_S: Final = 60.0
 _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
@@ -83,8 +84,7 @@ class UsageRetention:
     def _remove_old(self, connection: Connection) -> bool:
         """Remove some of what is too old; return whether there may be more."""
         # A daemon repeats a write whose outcome it does not know long before.
-        added = (FLUSHES.c.written_at < int(self._now()) - DAY_S, FLUSHES.c.sums.is_(None))
-        connection.execute(delete(FLUSHES).where(*added))
+        connection.run(_REMOVE_FLUSHES, int(self._now()) - DAY_S)
         return any(
             _remove_buckets(connection, level, oldest_kept(self._settings, level, self._now())) for level in Level
         )
@@ -93,17 +93,14 @@ class UsageRetention:
         """Remove the oldest hours if the database is too big, else days, weeks, months; return whether to go on."""
         if stored_bytes(connection) <= self._settings.max_bytes:
             return False
-        return any(_remove_buckets(connection, level, None) for level in Level)
+        return any(_remove_buckets(connection, level, _NO_END) for level in Level)
 
 
-def _remove_buckets(connection: Connection, level: Level, before: int | None) -> bool:
+def _remove_buckets(connection: Connection, level: Level, before: int) -> bool:
     """Remove some of the oldest buckets of a level that begin before a time; return whether there were any."""
-    buckets = select(BUCKETS.c.start).where(BUCKETS.c.level == int(level)).order_by(BUCKETS.c.start)
-    if before is not None:
-        buckets = buckets.where(BUCKETS.c.start < before)
-    oldest = connection.execute(buckets.limit(_REMOVED_BUCKETS)).scalars().all()
-    for table in (USAGE, BUCKETS) if oldest else ():
-        connection.execute(delete(table).where(table.c.level == int(level), table.c.start.in_(oldest)))
+    oldest = [start for (start,) in connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)]
+    for table in ("usage", "usage_buckets") if oldest else ():
+        connection.run(f"DELETE FROM {table} WHERE level = ? AND start IN {marks(len(oldest))}", int(level), *oldest)
     return bool(oldest)
 
 
@@ -120,4 +117,4 @@ def oldest_kept(settings: UsageSettings, level: Level, now: float) -> int:
 
 def stored_bytes(connection: Connection) -> int:
     """Return the bytes of all rows of usage, about."""
-    return int(connection.execute(select(func.sum(BUCKETS.c.size_bytes))).scalar() or 0)
+    return int(connection.value("SELECT sum(size_bytes) FROM usage_buckets") or 0)

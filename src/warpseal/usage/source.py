@@ -6,10 +6,9 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.runtime.throttle import Throttle
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection
 from warpseal.usage.bucket_reader import BucketReader
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.queries import UsageBucket, UsageQuery
@@ -39,5 +38,5 @@ def read_usage(
     connection: Connection, query: UsageQuery, limit_s: float, throttle: Throttle | None = None
 ) -> list[UsageBucket]:
     """Return the buckets that have calls, newest first. Raises UsageQueryTooLong after `limit_s`; see Throttle.step."""
-    with read_snapshot(connection):
+    with connection.snapshot():
         return BucketReader(connection, query, limit_s, throttle or Throttle(*_PAUSES)).read()

@@ -10,24 +10,17 @@ import struct
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, delete, select, text, update
-from sqlalchemy.dialects import sqlite
 
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.throttle import Throttle
+from warpseal.store.connection import Connection
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.fold import FOLDED_FROM, FOLDS, admit
 from warpseal.usage.periods import Level, bucket_start
 from warpseal.usage.response_times import decode_counts, encode_counts, pack_counts
-from warpseal.usage.schema import BUCKETS, FLUSHES
-
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
-else:
-    postgresql = LazyModule("sqlalchemy.dialects.postgresql")
+from warpseal.usage.schema import BUCKETS, FLUSHES, USAGE
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +34,13 @@ class RowKey(NamedTuple):
 
 _NO_LABELS: Final = ("",) * len(LABELS)
 _KEY_NAMES: Final = ("dimension", *UsageLabels._fields)
-_COUNTERS: Final = ("requests", "invalid", "failed", "credits", "credits_wasted")
-_COLUMNS: Final = ("level", "start", *_KEY_NAMES, *_COUNTERS, "times")
-_UPSERT: Final = (
-    f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-    f" ON CONFLICT (level, start, {', '.join(_KEY_NAMES)}) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in (*_COUNTERS, "times"))
+_SIZES: Final = "SELECT combinations, size_bytes FROM usage_buckets WHERE level = ? AND start = ?"
+_INSERT_FLUSH: Final = f"{FLUSHES.insert_text} ON CONFLICT DO NOTHING"
+_KEPT_FLUSHES: Final = "SELECT run, sequence, minute, sums FROM usage_flushes WHERE sums IS NOT NULL LIMIT ?"
+_CLEAR_FLUSH: Final = (
+    "UPDATE usage_flushes SET sums = NULL, written_at = ? WHERE run = ? AND sequence = ? AND sums IS NOT NULL"
 )
-_SIZES: Final = text("SELECT combinations, size_bytes FROM usage_buckets WHERE level = :level AND start = :start")
+_REMOVE_FLUSH: Final = "DELETE FROM usage_flushes WHERE run = ? AND sequence = ?"
 _KEYS_AT_ONCE: Final = 100
 _FLUSHES_AT_ONCE: Final = 50
 # Bytes of a row besides its labels and times.
@@ -130,21 +122,18 @@ def add_flush(connection: Connection, flush: Flush, now: int, bound: int) -> Non
 
 def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
     """Add a flush that `keep_flush` stored in the same database, unless it was added since it was read."""
-    row = update(FLUSHES).where(*_is(flush), FLUSHES.c.sums.is_not(None)).values(sums=None, written_at=now)
-    if connection.execute(row).rowcount:
+    if connection.run(_CLEAR_FLUSH, now, flush.run, flush.sequence):
         add_sums(connection, flush.minute, flush.decode(), bound)
 
 
 def read_kept_flushes(connection: Connection) -> list[Flush]:
     """Return some of the flushes that are yet to be added, empty if all are added."""
-    columns = (FLUSHES.c.run, FLUSHES.c.sequence, FLUSHES.c.minute, FLUSHES.c.sums)
-    rows = connection.execute(select(*columns).where(FLUSHES.c.sums.is_not(None)).limit(_FLUSHES_AT_ONCE))
-    return [Flush(bytes(run), sequence, minute, bytes(sums)) for run, sequence, minute, sums in rows]
+    return list(map(Flush._make, connection.fetch(_KEPT_FLUSHES, _FLUSHES_AT_ONCE)))
 
 
 def remove_flush(connection: Connection, flush: Flush) -> None:
     """Remove a flush that was added to another database."""
-    connection.execute(delete(FLUSHES).where(*_is(flush)))
+    connection.run(_REMOVE_FLUSH, flush.run, flush.sequence)
 
 
 def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> None:
@@ -152,9 +141,9 @@ def add_sums(connection: Connection, time: int, sums: Mapping[UsageLabels, Usage
     if not sums:
         return
     throttle = Throttle()
-    if connection.dialect.name == "postgresql":
+    if connection.is_postgresql:
         # Two daemons that add to the same rows would each lose the sums of the other.
-        connection.exec_driver_sql("LOCK TABLE usage_buckets IN SHARE ROW EXCLUSIVE MODE")
+        connection.run("LOCK TABLE usage_buckets IN SHARE ROW EXCLUSIVE MODE")
     unfolded = rows_of(sums, throttle)
     for level in Level:
         bucket = _Bucket(connection, level, bucket_start(level, time), throttle)
@@ -212,9 +201,8 @@ class _Bucket:
         self._level = level
         self._start = start
         self._throttle = throttle
-        self._mark = "?" if connection.dialect.name == "sqlite" else "%s"
-        row = connection.execute(_SIZES, {"level": int(level), "start": start}).first()
-        self._combinations, self._size_bytes = (0, 0) if row is None else (int(row[0]), int(row[1]))
+        sizes = connection.fetch(_SIZES, int(level), start)
+        self._combinations, self._size_bytes = sizes[0] if sizes else (0, 0)
 
     def admit(self, sums: Mapping[UsageLabels, UsageTotals], bound: int) -> Mapping[UsageLabels, UsageTotals]:
         """Return sums with the labels for which the bucket has room; the same mapping if it has room for all."""
@@ -248,13 +236,10 @@ class _Bucket:
             times = encode_counts(sums.times)
             self._size_bytes += len(times)
             counters = (sums.requests, sums.invalid, sums.failed, sums.credits, sums.credits_wasted)
-            values.append((int(self._level), self._start, int(key.dimension), *key.texts, *counters, times))
-        dialect = postgresql if self._connection.dialect.name == "postgresql" else sqlite
-        # As text: SQLAlchemy would take longer to prepare the values than SQLite to write them.
-        self._connection.exec_driver_sql(_UPSERT.replace("?", self._mark), values)
-        size = {"combinations": self._combinations, "size_bytes": self._size_bytes}
-        bucket = dialect.insert(BUCKETS).values(level=int(self._level), start=self._start, **size)
-        self._connection.execute(bucket.on_conflict_do_update(BUCKETS.primary_key, set_=size))
+            values.append((int(self._level), int(key.dimension), self._start, *key.texts, *counters, times))
+        self._connection.run_many(USAGE.upsert_text, values)
+        sizes = (self._combinations, self._size_bytes)
+        self._connection.run(BUCKETS.upsert_text, int(self._level), self._start, *sizes)
 
     def _find(self, keys: Iterable[RowKey]) -> dict[RowKey, _StoredRow]:
         """Return the rows of those keys that have one."""
@@ -262,37 +247,29 @@ class _Bucket:
         left = iter(keys)
         while some := list(islice(left, _KEYS_AT_ONCE)):
             values = [value for dimension, texts in some for value in (int(dimension), *texts)]
-            query = _text_by_keys(len(some), self._mark)
-            stored = self._connection.exec_driver_sql(query, (*values, int(self._level), self._start))
+            stored = self._connection.fetch(_text_by_keys(len(some)), *values, int(self._level), self._start)
             for row in self._throttle.steps(stored):
                 number, *texts, requests, invalid, failed, credits, wasted, raw = row
-                times = decode_times(bytes(raw), self._level, self._start)
+                times = decode_times(raw, self._level, self._start)
                 sums = RowSums(requests, invalid, failed, credits, wasted, times)
                 rows[RowKey(Dimension(number), tuple(texts))] = _StoredRow(sums, len(raw))
         return rows
 
 
 @cache
-def _text_by_keys(count: int, mark: str) -> str:
+def _text_by_keys(count: int) -> str:
     """Return the query of this number of keys.
 
     With a list of keys in the condition, or another join, SQLite would read all rows of the level.
     """
-    row = f"(CAST({mark} AS SMALLINT), {', '.join([mark] * len(LABELS))})"
-    columns = ", ".join(f"u.{name}" for name in _COLUMNS[2:])
+    row = f"(CAST(? AS SMALLINT){', ?' * len(LABELS)})"
     same = " AND ".join(f"u.{name} = k.{name}" for name in _KEY_NAMES)
     return (
         f"WITH k ({', '.join(_KEY_NAMES)}) AS (VALUES {', '.join([row] * count)})"
-        f" SELECT {columns} FROM k CROSS JOIN usage u WHERE {same} AND u.level = {mark} AND u.start = {mark}"
+        " SELECT k.*, requests, invalid, failed, credits, credits_wasted, times"
+        f" FROM k CROSS JOIN usage u WHERE {same} AND level = ? AND start = ?"
     )
 
 
 def _insert_flush(connection: Connection, flush: Flush, now: int, sums: bytes | None) -> bool:
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = {"run": flush.run, "sequence": flush.sequence, "minute": flush.minute, "written_at": now, "sums": sums}
-    insert = dialect.insert(FLUSHES).values(row).on_conflict_do_nothing().returning(FLUSHES.c.sequence)
-    return connection.execute(insert).first() is not None
-
-
-def _is(flush: Flush) -> tuple[ColumnElement[bool], ...]:
-    return FLUSHES.c.run == flush.run, FLUSHES.c.sequence == flush.sequence
+    return connection.run(_INSERT_FLUSH, flush.run, flush.sequence, flush.minute, now, sums) > 0

@@ -137,7 +137,7 @@ async def test_freshness_names_the_first_block_whose_messages_are_known(tmp_path
         h.write_blocks(writer)
         writer.write_status(h.status_of(h.CHAIN, node_height=5, reported_at=s.NOW))
         with writer._engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE chain SET icm_first = 3")
+            connection.fetch("UPDATE chain SET icm_first = 3")
     async with h.indexed_setup(tmp_path) as setup:
         response = await ask(setup, TOKENS.format(CATS))
     assert response.headers["x-warpseal-index"].endswith(";internal=none;icm=3")

@@ -243,7 +243,7 @@ async def test_without_the_index_of_the_destination_a_message_is_pending(small_f
         page = await request(client, f"{ICM}/messages")
     assert page.body["messages"] == [{**PENDING, "destinationEvmChainId": ""}]
     with icm_writers(file_urls(small_folder)[0]) as writers, writers[A]._engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE icm_deliveries SET receive = (SELECT receive - 1048576 FROM icm_deliveries)")
+        connection.fetch("UPDATE icm_deliveries SET receive = (SELECT receive - 1048576 FROM icm_deliveries)")
     async with icm_setup(small_folder) as setup, client_of(setup) as client:
         page = await request(client, f"{ICM}/messages")
     assert page.body["messages"] == [NOT_INDEXED, PENDING]

@@ -225,7 +225,7 @@ async def test_a_page_does_not_fail_if_the_indexer_holds_the_database(
     monkeypatch.setattr(evm_context, "WAIT_S", 0.2)
     async with unresolved(tmp_path) as (setup, writer):
         with writer._engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE chain_status SET body = body")
+            connection.fetch("UPDATE chain_status SET body = body")
             response = await ask(setup, TOKENS)
     assert (response.status, len(response.body["tokens"])) == (200, 2)
 

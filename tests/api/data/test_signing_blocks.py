@@ -137,7 +137,9 @@ async def test_the_number_of_blocks_is_limited(store: Store) -> None:
         {"kind": "sender", "value": f"0x{number:040x}", "reason": "x", "created_at": 1}
         for number in range(MAX_SIGNING_BLOCKS)
     ]
-    await store.database.write(lambda connection: connection.execute(SIGNING_BLOCKS.insert(), rows))
+    await store.database.write(
+        lambda connection: connection.run_many(SIGNING_BLOCKS.insert_text, [tuple(row.values()) for row in rows])
+    )
     async with client(setup_of(store)) as session:
         error = await call(session, "POST", BLOCKS, 400, RULE)
         assert "there are 1000 signing blocks" in error["message"]

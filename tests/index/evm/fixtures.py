@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Engine
 
 from tests.index.evm.histories import GENESIS_PARENT, address
 from tests.index.evm.model import EvmModel
@@ -20,6 +19,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.resources.base import UNSET, SortOrder
 from warpseal.resources.evm import CollectibleQuery, Erc1155Query
 from warpseal.resources.queries import PageRequest
+from warpseal.store.connection import Engine
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import ChainID
 

@@ -8,13 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection
-
 from tests.index.evm.fixtures import small_settings
 from tests.index.evm.histories import GENESIS_PARENT
 from tests.index.evm.icm_histories import REGISTRY, A, B, IcmHistory, expected_receives, expected_sends
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
-from warpseal.index import bulk
 from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
@@ -23,7 +20,7 @@ from warpseal.index.evm.records import EvmChainIdentity, IcmOptions
 from warpseal.index.evm.rows import IcmState
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID
 
 OPTIONS = IcmOptions(12_345, registries=(REGISTRY,), is_indexed=lambda chain_id: chain_id in (A, B))
@@ -85,7 +82,7 @@ def reading(url: Place, chain_id: ChainID) -> Iterator[Connection]:
     url = url if isinstance(url, str) else url[chain_id]
     settings = small_settings(url if ":" in url else "")
     engine = reading_index(evm_index_url(settings, Path(url), chain_id), settings)
-    with engine.connect() as connection, read_snapshot(connection):
+    with engine.connect() as connection, connection.snapshot():
         yield connection
     engine.dispose()
 
@@ -93,8 +90,7 @@ def reading(url: Place, chain_id: ChainID) -> Iterator[Connection]:
 def stored_sends(connection: Connection, source: ChainID) -> list[tuple[Any, ...]]:
     """Return what the rows say about sent messages, as `expected_sends` does."""
     ids = _ids(connection)
-    rows = bulk.fetch(
-        connection,
+    rows = connection.records(
         "SELECT s.*, d.outcome, o.state, d.destination AS delivered_to FROM icm_sends s"
         " LEFT JOIN icm_deliveries d ON d.send = s.key"
         " LEFT JOIN icm_open o ON o.send = s.key AND o.destination = s.destination ORDER BY s.key",
@@ -124,7 +120,7 @@ def stored_receives(connection: Connection, destination: ChainID) -> list[tuple[
     """Return what the rows say about received messages, as `expected_receives` does."""
     ids, changes = _ids(connection), _changes(connection)
     result = []
-    for row in bulk.fetch(connection, "SELECT * FROM icm_receives ORDER BY key"):
+    for row in connection.records("SELECT * FROM icm_receives ORDER BY key"):
         later = changes.get(row.key, [])
         outcome = "executed" if later else Outcome(row.outcome).name.lower()
         id_ = message_id(ids[row.messenger], ChainID(ids[row.source]), destination, row.nonce)
@@ -147,7 +143,7 @@ def joined(url: Place, history: IcmHistory) -> Callable[[], bool]:
 
 
 def _ids(connection: Connection) -> dict[int, bytes]:
-    return {0: bytes(20)} | {row.key: bytes(row.id) for row in bulk.fetch(connection, "SELECT key, id FROM ids")}
+    return {0: bytes(20)} | {key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")}
 
 
 def _changes(connection: Connection) -> dict[int, list[str]]:
@@ -157,7 +153,7 @@ def _changes(connection: Connection) -> dict[int, list[str]]:
         " ORDER BY m.message, m.change"
     )
     changes: dict[int, list[str]] = {}
-    for message, kind in bulk.fetch(connection, text):
+    for message, kind in connection.fetch(text):
         changes.setdefault(message, []).append(ChangeKind(kind).name.lower())
     return changes
 
@@ -176,9 +172,9 @@ def assert_as_the_model(url: Place, history: IcmHistory) -> None:
         with reading(url, chain_id) as connection:
             assert stored_sends(connection, chain_id) == expected_sends(history, chain)
             assert stored_receives(connection, chain_id) == expected_receives(chain)
-            ((raw, unmatched),) = bulk.fetch(
-                connection, "SELECT (SELECT count(*) FROM warp_sends), (SELECT count(*) FROM icm_unmatched)"
+            ((raw, unmatched),) = connection.fetch(
+                "SELECT (SELECT count(*) FROM warp_sends), (SELECT count(*) FROM icm_unmatched)"
             )
             assert (raw, unmatched) == (chain.raw, 0)
-            ((unknown,),) = bulk.fetch(connection, "SELECT unknown_logs FROM chain")
+            ((unknown,),) = connection.fetch("SELECT unknown_logs FROM chain")
             assert unknown == chain.unknown

@@ -11,7 +11,6 @@ from tests.index.evm.histories import History
 from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer
 from warpseal.index.evm import consistency
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.store.access import read_snapshot
 
 COMPARED = ("number", "hash", "time", "tx_count", "gas_used", "fees_spent", "creations")
 
@@ -41,7 +40,7 @@ def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(any_ind
         traced = [history.traced[height] for height in heights if height in history.traced]
         writer.traces.write(heights[0], heights[-1], traced)
     engine = open_engine(any_index_url)
-    with engine.connect() as connection, read_snapshot(connection):
+    with engine.connect() as connection, connection.snapshot():
         assert list(consistency.find_inconsistencies(connection)) == []
         for block in blocks:
             stored = consistency.stored_block(connection, block.number)

@@ -12,12 +12,12 @@ from tests.index.evm.model import EvmModel
 from warpseal.index.evm.export import ExportSubject, export_rows
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.text import account_text, hex_text
-from warpseal.store.access import open_read_only, read_snapshot
+from warpseal.store.access import open_read_only
 
 
 def export(url: str, subject: ExportSubject) -> list[dict[str, Any]]:
     """Return all rows of a subject."""
-    with open_read_only(index_url(url)) as connection, read_snapshot(connection):
+    with open_read_only(index_url(url)) as connection, connection.snapshot():
         return list(export_rows(ReadSession(connection), subject))
 
 

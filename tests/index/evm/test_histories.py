@@ -73,7 +73,7 @@ async def test_pages_equal_the_model_for_any_batches_of_blocks(
             for _ in range(random.randrange(1, 8)):
                 batch = blocks[at : at + random.choice((1, 2, 5, 17))]
                 if batch and random.random() < 0.3:
-                    with failing_statements(writer, random.randrange(0, 20)), pytest.raises(StoreDown):
+                    with failing_statements(random.randrange(0, 20)), pytest.raises(StoreDown):
                         write(writer, batch)
                 if batch:
                     write(writer, batch)

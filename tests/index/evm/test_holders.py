@@ -27,7 +27,7 @@ from warpseal.index.read_session import ReadCache, ReadSession
 from warpseal.resources.evm import ErcType, Holder, HolderQuery
 from warpseal.resources.queries import PageRequest, TimeRange
 from warpseal.resources.text import account_text
-from warpseal.store.access import open_read_only, read_snapshot
+from warpseal.store.access import open_read_only
 
 TOKENS = (address(70), address(71), address(72))
 WITH_HOLDERS = EvmChainIdentity(CHAIN_ID, IDENTITY.evm_chain_id, IDENTITY.genesis_hash, has_holders=True)
@@ -233,10 +233,10 @@ async def test_more_equal_holders_than_can_be_sorted_are_on_one_page_each(
 def rows_of(url: str) -> dict[str, list[Any]]:
     """Return the rows of balances and holders by addresses, since keys depend on the batches."""
     engine = open_engine(url)
-    with engine.connect() as connection, read_snapshot(connection):
-        ids = {0: ZERO, **{key: bytes(raw) for key, raw in connection.exec_driver_sql("SELECT key, id FROM ids")}}
+    with engine.connect() as connection, connection.snapshot():
+        ids = {0: ZERO, **{key: bytes(raw) for key, raw in connection.fetch("SELECT key, id FROM ids")}}
         text = "SELECT -number, contract FROM collections"
-        collections: dict[int, int] = dict(connection.exec_driver_sql(text).fetchall())
+        collections: dict[int, int] = dict(connection.fetch(text))
         texts = {
             "balances": "SELECT asset, holder, block, balance, previous IS NULL FROM balances",
             "holders": "SELECT asset, holder, rank, maximum, CASE WHEN asset > 0 THEN changed END FROM holders",
@@ -246,7 +246,7 @@ def rows_of(url: str) -> dict[str, list[Any]]:
         contents = {
             name: sorted(
                 repr((ids[collections.get(asset, asset)], ids[holder], *map(_plain, rest)))
-                for asset, holder, *rest in connection.exec_driver_sql(text)
+                for asset, holder, *rest in connection.fetch(text)
             )
             for name, text in texts.items()
         }
@@ -350,12 +350,8 @@ async def held_tokens(index: EvmIndex, contract: bytes, filler: IndexFiller) -> 
             "SELECT i.id, h.token FROM holdings h JOIN ids i ON i.key = h.owner JOIN collections c"
             " ON c.number = (h.token >> 36) JOIN ids n ON n.key = c.contract"
         )
-        rows = connection.exec_driver_sql(f"{text} WHERE n.prefix = 0 AND n.id = {_literal(connection, contract)}")
+        rows = connection.fetch(f"{text} WHERE n.prefix = 0 AND n.id = ?", contract)
         return [(bytes(owner), token) for owner, token in rows]
-
-
-def _literal(connection: Any, raw: bytes) -> str:
-    return f"'\\x{raw.hex()}'::bytea" if connection.dialect.name == "postgresql" else f"x'{raw.hex()}'"
 
 
 async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
@@ -374,7 +370,7 @@ async def test_states_of_more_than_a_day_ago_are_dropped(url: str) -> None:
         assert await index.nft_holders(address(1), PageRequest(5), 10) is None
         assert await index.holders_above(query, PageRequest(5), 70) is None
     with filler.writer._engine.begin() as connection:
-        ((first, last),) = connection.exec_driver_sql("SELECT min(until), max(until) FROM past_ranks").fetchall()
+        ((first, last),) = connection.fetch("SELECT min(until), max(until) FROM past_ranks")
     assert 30 < first < 69 - 24 < last
 
 
@@ -479,7 +475,7 @@ def test_sampled_balances_are_those_of_the_model(url: str) -> None:
     for block in history:
         model.add(block)
     engine = open_engine(url)
-    with engine.connect() as connection, read_snapshot(connection):
+    with engine.connect() as connection, connection.snapshot():
         sampled = holder_consistency.sample_balances(connection, 20, Random(1))
         assert len(sampled) > 5
         for balance in sampled:
@@ -511,15 +507,13 @@ def test_an_export_has_every_change_of_a_balance_and_holds_few_addresses(
         if balance != before
     ]
     cache = ReadCache()
-    with open_read_only(index_url(url)) as connection, read_snapshot(connection):
+    with open_read_only(index_url(url)) as connection, connection.snapshot():
         session, rows = ReadSession(connection, cache), []
         for row in export.export_rows(session, ExportSubject.BALANCES):
             rows.append(tuple(row.values()))
             # Two that are cached, and those of two rows; there are twelve.
             assert max(len(cache.ids), len(session._ids)) <= 2 + 2 * 2
-        (firsts,) = zip(
-            *connection.exec_driver_sql("SELECT first FROM balance_partitions ORDER BY number"), strict=True
-        )
+        (firsts,) = zip(*connection.fetch("SELECT first FROM balance_partitions ORDER BY number"), strict=True)
     assert sorted(rows) == sorted(changes)
     partitions = [bisect(firsts, int(row[0])) for row in rows]
     assert (partitions == sorted(partitions), len(set(partitions)) > 5) == (True, True)

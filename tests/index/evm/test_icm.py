@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import text
 
 from tests.chains.evm.icm_logs import MESSENGER, NETWORK_ID, Message, warp_log
 from tests.index.evm.fixtures import small_settings
@@ -40,7 +39,6 @@ from tests.index.evm.icm_rows import (
 from tests.index.test_batches import failing_statements
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import IcmReceive, IcmSend, MessageFields, Outcome, PayloadKind
-from warpseal.index import bulk
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.icm_consistency import compare_messages
@@ -61,8 +59,7 @@ def rows_of(url: str, chain_id: ChainID) -> dict[str, list[tuple[object, ...]]]:
     names = {name.removeprefix("recent_").removeprefix("older_") for name in TABLES} - {"icm_cursors"}
     with reading(url, chain_id) as connection:
         return {
-            name: sorted((tuple(row) for row in bulk.fetch(connection, f"SELECT * FROM {name}")), key=repr)
-            for name in names
+            name: sorted((tuple(row) for row in connection.fetch(f"SELECT * FROM {name}")), key=repr) for name in names
         }
 
 
@@ -84,12 +81,12 @@ def test_rows_are_those_of_the_model_however_blocks_are_cut_and_joined(
                     continue
                 writer = writers[chain_id]
                 if random.random() < 0.3:
-                    with failing_statements(writer, random.randrange(0, 25)), pytest.raises(StoreDown):
+                    with failing_statements(random.randrange(0, 25)), pytest.raises(StoreDown):
                         writer.write(batch)
                 writer.write(batch)
                 at[chain_id] += len(batch)
                 if random.random() < 0.3:
-                    with failing_statements(writer, random.randrange(0, 8)), suppress(StoreDown):
+                    with failing_statements(random.randrange(0, 8)), suppress(StoreDown):
                         join(writers, 4)
                 join(writers, random.choice((1, 3, 100)), random)
     with icm_writers(url) as writers:
@@ -169,11 +166,11 @@ def without_icm(url: str, blocks: Sequence[EvmBlockFacts]) -> None:
         writer.write(blocks)
         with writer._engine.begin() as connection:
             for view in ("icm_ids", "icm_addresses"):
-                connection.execute(text(f"DROP VIEW {view}"))
+                connection.fetch(f"DROP VIEW {view}")
             for name in TABLES:
-                connection.execute(text(f"DROP TABLE {name}"))
-            connection.execute(text("ALTER TABLE chain DROP COLUMN icm_first"))
-            connection.execute(text("UPDATE alembic_version SET version_num = '0003'"))
+                connection.fetch(f"DROP TABLE {name}")
+            connection.fetch("ALTER TABLE chain DROP COLUMN icm_first")
+            connection.fetch("UPDATE alembic_version SET version_num = '0003'")
 
 
 def test_an_old_index_knows_messages_from_its_next_block_on(any_index_url: str) -> None:
@@ -206,7 +203,7 @@ def test_messages_are_read_only_while_the_setting_says_so(file_url: str) -> None
             firsts.append(writer._session.started_row().icm_first)
     assert firsts == [-1, 10, -1]
     with reading(file_url, A) as connection:
-        heights = bulk.fetch(connection, "SELECT DISTINCT key / 1048576 FROM icm_sends")
+        heights = connection.fetch("SELECT DISTINCT key / 1048576 FROM icm_sends")
     assert {row[0] for row in heights} <= set(range(10, 20))
 
 
@@ -235,10 +232,10 @@ def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_
     with icm_writer(any_index_url, A) as writer:
         writer.write([block_of(0, [lie.sent(), [*logs[0], *logs[1]], logs[2]])])
     with reading(any_index_url, A) as connection:
-        kinds = [row[0] for row in bulk.fetch(connection, "SELECT kind FROM warp_sends ORDER BY key")]
+        kinds = [row[0] for row in connection.fetch("SELECT kind FROM warp_sends ORDER BY key")]
         assert kinds == [PayloadKind.ADDRESSED_CALL, PayloadKind.TELEPORTER, PayloadKind.TELEPORTER]
         assert [row[0] for row in stored_sends(connection, A)] == [message.id for message in messages]
-        keys = [row[0] for row in bulk.fetch(connection, "SELECT key FROM icm_sends ORDER BY key")]
+        keys = [row[0] for row in connection.fetch("SELECT key FROM icm_sends ORDER BY key")]
         stored = icm_messages(ReadSession(connection), 0.0, keys)
     assert_consistent(any_index_url, [A])
     # Each has the Warp message of its own log, and validators sign only those of their network and chain.

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
-from sqlalchemy import inspect
 
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, open_engine, open_index, open_writer
 from tests.index.evm.histories import START, History, address, hash_of, made_block, transfer
+from tests.store.table_facts import table_names
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexMoved
@@ -44,9 +44,9 @@ def test_the_tables_are_those_of_the_newest_migration(any_index_url: str) -> Non
     engine = open_engine(any_index_url)
     with engine.connect() as connection:
         assert read_version(connection) == MIGRATIONS.head
-        tables = set(inspect(connection).get_table_names()) - {"leases"}
+        tables = table_names(connection) - {"leases"}
     engine.dispose()
-    assert tables == {*STORED.tables, *DERIVED.tables, "alembic_version"}
+    assert tables == {*STORED, *DERIVED, "alembic_version"}
 
 
 def test_a_gap_and_another_parent_are_refused(file_url: str) -> None:
@@ -72,7 +72,7 @@ def test_a_candidate_needs_a_result_about_its_contract(file_url: str) -> None:
         writer.write([block])
     engine = open_engine(file_url)
     with engine.connect() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM transfers").scalar_one() == 0
+        assert connection.value("SELECT count(*) FROM transfers") == 0
     engine.dispose()
 
 
@@ -177,10 +177,7 @@ def database_bytes(url: str) -> int:
     """Return the bytes of the pages that are in use."""
     engine = open_engine(url)
     with engine.connect() as connection:
-        counts = [
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
-            for name in ("page_count", "freelist_count", "page_size")
-        ]
+        counts = [connection.value(f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")]
     engine.dispose()
     used: int = (counts[0] - counts[1]) * counts[2]
     return used

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
-
 from tests.eventually import until
 from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
@@ -27,6 +24,7 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.settings import IndexerSettings
+from warpseal.store.connection import DriverError
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
 from warpseal.upstream.node import open_sessions
 from warpseal.warp.ids import ChainID
@@ -68,7 +66,7 @@ class Indexing:
         statuses: list[ChainStatus] = []
 
         def is_found() -> bool:
-            with suppress(OperationalError):
+            with suppress(DriverError):
                 statuses[:] = [
                     decode_status(row[0]) for row in rows(self.folder, chain, "SELECT body FROM chain_status")
                 ]
@@ -125,7 +123,7 @@ def rows(folder: Path, chain: ServedChain, query: str, store: IndexSettings = IN
     engine = reading_index(evm_index_url(store, folder, chain.blockchain_id), store)
     try:
         with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(query))]
+            return [tuple(row) for row in connection.fetch(query)]
     finally:
         engine.dispose()
 

@@ -13,6 +13,7 @@ import asyncio
 import gc
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -20,8 +21,6 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Final
-
-from sqlalchemy import Engine, event
 
 from tests.eventually import until
 from tests.index.evm.icm_histories import REGISTRY, IcmHistory, served
@@ -36,10 +35,12 @@ from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
 from warpseal.indexer.evm.tracer import Tracer
+from warpseal.store import engine
 from warpseal.upstream.endpoint import EvmIndexing
 
 _STEPS: Final = 50
-_MOST_STEPS: Final = 400
+# By the number of chains. Two of them share the loop, and are to be unfinished at the last kill.
+_MOST_STEPS: Final = {1: 800, 2: 400}
 BLOCKS: Final = 8
 """Blocks that a process indexes at most; the last process has no such bound."""
 
@@ -81,7 +82,7 @@ def main() -> None:
             node.chain.tip if is_last else min(node.chain.tip, height + BLOCKS)
             for node, height in zip(nodes, heights, strict=True)
         ]
-        steps = 0 if is_last else random.randrange(1, _MOST_STEPS)
+        steps = 0 if is_last else random.randrange(1, _MOST_STEPS[len(urls)])
         if (pid := os.fork()) == 0:
             # It would copy the memory that the processes share.
             gc.disable()
@@ -107,10 +108,14 @@ def _index(folder: Path, nodes: list[EvmReplayNode], targets: list[int], steps: 
         return 0
 
     if steps:
+        open_file = engine.open_file
 
-        @event.listens_for(Engine, "connect")
-        def watch(session: Any, record: object) -> None:
+        def open_watched(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
+            session = open_file(path, mode, **arguments)
             session.set_progress_handler(count_step, _STEPS)
+            return session
+
+        engine.open_file = open_watched
 
     asyncio.run(_index_up_to(folder, nodes, targets, is_last=not steps))
     if steps:

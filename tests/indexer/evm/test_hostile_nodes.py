@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from sqlalchemy.exc import OperationalError
 
 from tests.eventually import until
 from tests.indexer.evm.indexing import rows
@@ -31,6 +30,7 @@ from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.process import start_command
 from warpseal.runtime.settings import MEBIBYTE
+from warpseal.store.connection import DriverError
 from warpseal.warp.ids import id_text
 
 # A process without chains has about 100 MiB.
@@ -135,7 +135,7 @@ async def test_hostile_nodes_cost_bounded_memory_and_delay_no_other_chain(tmp_pa
 
 def _height(folder: Path, chain: ServedChain) -> int:
     """Return the written height; -1 before there is one."""
-    with suppress(OperationalError):
+    with suppress(DriverError):
         heights = rows(folder, chain, "SELECT height FROM chain")
         return int(heights[0][0]) if heights else -1
     return -1

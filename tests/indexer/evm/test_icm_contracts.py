@@ -33,7 +33,6 @@ from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.icm.obstacles import MessageObstacles
 from warpseal.icm.resources import IcmExecution, IcmRetry
 from warpseal.icm.retry import JoinedMessage
-from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions, ReceivedMessage
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -268,10 +267,8 @@ async def test_the_life_of_messages_of_the_real_contract_is_indexed_and_verified
         with reading(str(tmp_path), A) as connection:
             rows = {row[0]: (row[-3], row[-2], row[-1]) for row in stored_sends(connection, A)}
             assert stored_receives(connection, A)[0][0] == back_id
-            ((adapter,),) = bulk.fetch(connection, "SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender")
-            ((unknown, raw),) = bulk.fetch(
-                connection, "SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain"
-            )
+            ((adapter,),) = connection.fetch("SELECT i.id FROM icm_sends s JOIN ids i ON i.key = s.warp_sender")
+            ((unknown, raw),) = connection.fetch("SELECT unknown_logs, (SELECT count(*) FROM warp_sends) FROM chain")
         assert rows == {
             first_id: (["fee", "resent", "receipt"], "executed", ""),
             second_id: (["receipt"], "executed", ""),

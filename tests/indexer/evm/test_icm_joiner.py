@@ -13,7 +13,6 @@ from tests.index.evm.icm_histories import REGISTRY, A, B, IcmHistory, served
 from tests.index.evm.icm_rows import assert_as_the_model, joined, reading, stored_sends
 from tests.indexer.evm.indexing import INDEX, Indexing, entry, indexing
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
-from warpseal.index import bulk
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.icm_writer import IcmWriter
 from warpseal.index.evm.records import IcmOptions, ReceivedBatch
@@ -83,7 +82,7 @@ async def test_an_index_that_is_made_again_is_joined_again(tmp_path: Path, delet
             path = evm_index_url(INDEX, tmp_path, deleted).path
             assert path is not None
             with reading(str(tmp_path), deleted) as connection:
-                ((epoch,),) = bulk.fetch(connection, "SELECT epoch FROM chain")
+                ((epoch,),) = connection.fetch("SELECT epoch FROM chain")
             # The indexer notices, while it runs.
             path.unlink()
             await until(lambda: path.exists() and epoch_of(tmp_path, deleted) not in (None, epoch))
@@ -95,7 +94,7 @@ def epoch_of(folder: Path | str, chain_id: ChainID) -> int | None:
     """Return the epoch of an index, None while it has no row."""
     try:
         with reading(str(folder), chain_id) as connection:
-            rows = bulk.fetch(connection, "SELECT epoch FROM chain WHERE height >= 0")
+            rows = connection.fetch("SELECT epoch FROM chain WHERE height >= 0")
             return rows[0][0] if rows else None
     except Exception:
         return None
@@ -129,13 +128,13 @@ async def test_deliveries_of_a_chain_that_is_not_configured_any_more_go(tmp_path
             await until(lambda: not deliveries(tmp_path))
     with reading(str(tmp_path), A) as connection:
         assert {row[-1] for row in stored_sends(connection, A)} == {"open", "receipt"}
-        assert bulk.fetch(connection, "SELECT 1 FROM icm_unmatched") == []
+        assert connection.fetch("SELECT 1 FROM icm_unmatched") == []
 
 
 def deliveries(folder: Path) -> int:
     """Return the number of deliveries in the index of A."""
     with reading(str(folder), A) as connection:
-        ((count,),) = bulk.fetch(connection, "SELECT count(*) FROM icm_deliveries")
+        ((count,),) = connection.fetch("SELECT count(*) FROM icm_deliveries")
         return int(count)
 
 
@@ -148,11 +147,11 @@ async def test_a_chain_without_icm_in_its_settings_reads_no_message(tmp_path: Pa
             for node in nodes.values():
                 await index.until_at(node.chain, node.chain.tip)
     with reading(str(tmp_path), B) as connection:
-        assert bulk.fetch(connection, "SELECT icm_first FROM chain")[0][0] == -1
-        assert bulk.fetch(connection, "SELECT 1 FROM icm_receives") == []
+        assert connection.fetch("SELECT icm_first FROM chain")[0][0] == -1
+        assert connection.fetch("SELECT 1 FROM icm_receives") == []
     with reading(str(tmp_path), A) as connection:
         # What A received of B is nowhere else, so A keeps it.
-        assert bulk.fetch(connection, "SELECT count(*) FROM icm_receives WHERE body IS NULL")[0][0] == 0
+        assert connection.fetch("SELECT count(*) FROM icm_receives WHERE body IS NULL")[0][0] == 0
 
 
 async def test_a_failed_write_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

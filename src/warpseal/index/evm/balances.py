@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.index import bulk
 from warpseal.index.evm.holders import Holders, Pair
@@ -18,6 +16,7 @@ from warpseal.index.evm.schema import (
     BALANCES,
     INCONSISTENT_ASSETS,
 )
+from warpseal.store.connection import Connection
 
 _PARTITION_ROWS: Final = 1 << 18
 _ROWS_OF_BLOCKS: Final = (
@@ -38,11 +37,11 @@ class Balances:
     def __init__(self, connection: Connection, holders: Holders, capacity: int) -> None:
         self._holders = holders
         self._partition_rows = min(_PARTITION_ROWS, 2 * capacity)
-        rows = bulk.fetch(connection, "SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
+        rows = connection.fetch("SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1")
         self._partition: int = rows[0][0] if rows else -1
         self._first: int = rows[0][1] if rows else 0
         text = "SELECT count(*) FROM balances WHERE partition = ?"
-        ((self._rows,),) = bulk.fetch(connection, text, self._partition)
+        ((self._rows,),) = connection.fetch(text, self._partition)
 
     def write(
         self, connection: Connection, blocks: Sequence[EvmBlockFacts], keys: Mapping[bytes, int]
@@ -96,10 +95,10 @@ class Balances:
 
 def read_balances(connection: Connection, first: int, last: int) -> list[BalanceRow]:
     """Return the balances after blocks, sorted by asset, holder and block."""
-    low, high = (bulk.fetch(connection, _PARTITION_OF, bound)[0][0] for bound in (first, last))
+    low, high = (connection.fetch(_PARTITION_OF, bound)[0][0] for bound in (first, last))
     if high is None:
         return []
-    rows = bulk.fetch(connection, _ROWS_OF_BLOCKS, low or 0, high, first, last)
+    rows = connection.fetch(_ROWS_OF_BLOCKS, low or 0, high, first, last)
     return [BalanceRow(asset, holder, block, unpack(raw)) for asset, holder, block, raw in rows]
 
 

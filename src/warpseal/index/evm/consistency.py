@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index import bulk
@@ -41,6 +40,7 @@ from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.store.connection import Connection
 
 # A holding is drawn from this number of holdings behind a random place.
 _DRAWN_FROM: Final = 100
@@ -71,7 +71,7 @@ class SampledToken(Struct, frozen=True):
 
 def indexed_range(connection: Connection) -> IndexedRange | None:
     """Return the indexed blocks; None without blocks."""
-    rows = bulk.fetch(connection, "SELECT first_height, height FROM chain")
+    rows = connection.fetch("SELECT first_height, height FROM chain")
     return IndexedRange(*rows[0]) if rows and rows[0][0] >= 0 and rows[0][1] >= rows[0][0] else None
 
 
@@ -92,13 +92,13 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the blocks with the checkpoint, the running sum of transactions, and the index of hashes."""
-    ((expected, height, last_hash, last_time, last_txs),) = bulk.fetch(
-        connection, "SELECT first_height, height, hash, time, txs FROM chain"
+    ((expected, height, last_hash, last_time, last_txs),) = connection.fetch(
+        "SELECT first_height, height, hash, time, txs FROM chain"
     )
     before = None
     days = dict[int, tuple[int, int, int]]()
-    blocks = bulk.stream(connection, "SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
-    hashes = bulk.stream(connection, "SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
+    blocks = connection.stream("SELECT number, hash, time, tx_count, txs FROM blocks ORDER BY number")
+    hashes = connection.stream("SELECT block, prefix, partition FROM block_hashes ORDER BY block, prefix")
     time, block_hash, total = -1, b"", 0
     for row, entry in zip_longest(blocks, hashes):
         if row is None or entry is None or (row[0], prefix_of(bytes(row[1]))) != (entry[0], entry[1]):
@@ -114,7 +114,7 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
         days[day_of(time)] = (number, time, total)
     if (expected - 1, bytes(block_hash), time, total) != (height, bytes(last_hash), last_time, last_txs):
         yield Inconsistency("checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions")
-    rows = bulk.fetch(connection, "SELECT day, number, time, txs FROM days")
+    rows = connection.fetch("SELECT day, number, time, txs FROM days")
     if {row[0]: tuple(row[1:]) for row in rows} != days:
         yield Inconsistency("days", "their last blocks are not those of the chain")
 
@@ -139,16 +139,16 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
         "collections of an unknown contract": f"collections c {missing} ids i WHERE i.key = c.contract)",
     }
     for subject, rows in checks.items():
-        ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
+        ((count,),) = connection.fetch(f"SELECT count(*) FROM {rows}")
         if count:
             yield Inconsistency(subject, f"{count} rows")
 
 
 def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the tokens with the table by which they are found."""
-    tokens = bulk.stream(connection, "SELECT number, short, id FROM tokens ORDER BY number")
+    tokens = connection.stream("SELECT number, short, id FROM tokens ORDER BY number")
     text = f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection FROM token_ids ORDER BY number"
-    for row, entry in zip_longest(tokens, bulk.stream(connection, text)):
+    for row, entry in zip_longest(tokens, connection.stream(text)):
         if (
             row is None
             or entry is None
@@ -163,9 +163,9 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[Inconsistency]:
     """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
-    moves = bulk.stream(connection, "SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
-    holdings = _Groups(bulk.stream(connection, "SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
-    owners = _Groups(bulk.stream(connection, "SELECT token, holder FROM owners ORDER BY token"))
+    moves = connection.stream("SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
+    holdings = _Groups(connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
+    owners = _Groups(connection.stream("SELECT token, holder FROM owners ORDER BY token"))
     contradicting: set[int] = set()
     for token, transfers in groupby(moves, key=lambda row: row.token):
         model = _balances if is_erc1155(token) else _owner
@@ -182,7 +182,7 @@ def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[I
     for name, rest in (("holdings", holdings.rest()), ("owners", owners.rest())):
         if rest:
             yield Inconsistency(name, f"{rest} rows of tokens without transfers")
-    marked = {row[0] for row in bulk.stream(connection, "SELECT collection FROM inconsistent")}
+    marked = {row[0] for row in connection.stream("SELECT collection FROM inconsistent")}
     if blocks.is_complete and marked != contradicting:
         yield Inconsistency("contracts whose events contradict each other", f"{marked ^ contradicting}")
 
@@ -222,17 +222,17 @@ def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the ERC-1155 transfers of each address with the transfers."""
     text = "SELECT key, sender, recipient FROM transfers WHERE token & 1 = 1 ORDER BY key"
     rows = _Groups(
-        bulk.stream(connection, "SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
+        connection.stream("SELECT transfer, address, partition FROM address_transfers ORDER BY transfer, address")
     )
     partitions: set[int] = set()
-    for key, sender, recipient in bulk.stream(connection, text):
+    for key, sender, recipient in connection.stream(text):
         entries = rows.take(key)
         if [row.address for row in entries] != sorted({sender, recipient}):
             yield Inconsistency(f"transfer {key}", "it is not among the transfers of its sender or recipient")
         partitions.update(row.partition for row in entries)
     if rest := rows.rest():
         yield Inconsistency("transfers of addresses", f"{rest} rows without a transfer")
-    listed = {row[0] for row in bulk.stream(connection, "SELECT number FROM transfer_partitions")}
+    listed = {row[0] for row in connection.stream("SELECT number FROM transfer_partitions")}
     if partitions != listed:
         wrong = sorted(partitions ^ listed)[:5]
         yield Inconsistency("partitions of transfers", f"{wrong} are not listed, or are empty")
@@ -240,7 +240,7 @@ def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
         "SELECT count(*) FROM (SELECT DISTINCT address, partition FROM address_transfers) t WHERE NOT EXISTS"
         " (SELECT 1 FROM address_partitions p WHERE p.address = t.address AND p.partition = t.partition)"
     )
-    ((count,),) = bulk.fetch(connection, missing)
+    ((count,),) = connection.fetch(missing)
     if count:
         yield Inconsistency("partitions of addresses", f"{count} are missing")
 
@@ -248,11 +248,9 @@ def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:
 def _check_address_creations(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the creations of each address with the creations."""
     text = "SELECT tx, position, sender, factory FROM creations ORDER BY tx, position"
-    listed = bulk.stream(
-        connection, "SELECT tx, position, address FROM address_creations ORDER BY tx, position, address"
-    )
+    listed = connection.stream("SELECT tx, position, address FROM address_creations ORDER BY tx, position, address")
     rows = groupby(listed, key=lambda row: (row.tx, row.position))
-    for creation, group in zip_longest(bulk.stream(connection, text), rows):
+    for creation, group in zip_longest(connection.stream(text), rows):
         expected = None if creation is None else sorted({creation.sender, creation.factory} - {None})
         addresses = None if group is None else [row.address for row in group[1]]
         if expected != addresses or creation is None or group is None or tuple(creation[:2]) != group[0]:
@@ -297,7 +295,7 @@ def sample_blocks(connection: Connection, count: int, random: Random) -> list[in
         text = f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1"
         for _ in range(count // 4):
             place = block_key(random.randint(blocks.first_height, blocks.height))
-            heights.update(height_of(row[0]) for row in bulk.fetch(connection, text, place))
+            heights.update(height_of(row[0]) for row in connection.fetch(text, place))
     return sorted(heights)
 
 
@@ -309,21 +307,19 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     text = (
         "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
     )
-    rows = bulk.fetch(connection, text, number)
+    rows = connection.records(text, number)
     if not rows:
         return None
     block = rows[0]
     bounds = (block_key(number), block_key(number + 1))
-    transfers = bulk.fetch(
-        connection,
+    transfers = connection.records(
         "SELECT r.key, r.tx_index, r.log_index, r.token, r.sender, r.recipient, r.amount, t.short, t.id, c.contract"
         f" FROM transfers r JOIN tokens t ON t.number = {SQL_NUMBER.format('r.token')}"
         f" JOIN collections c ON c.number = {SQL_COLLECTION.format('r.token')}"
         " WHERE r.key >= ? AND r.key < ? ORDER BY r.key",
         *bounds,
     )
-    creations = bulk.fetch(
-        connection,
+    creations = connection.records(
         "SELECT tx, position, contract, sender FROM creations WHERE tx >= ? AND tx < ? AND position = 0"
         " AND factory IS NULL ORDER BY tx",
         *bounds,
@@ -378,9 +374,7 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
     ends = [
         row[0]
         for order in ("ASC", "DESC")
-        for row in bulk.fetch(
-            connection, f"SELECT owner, token FROM holdings ORDER BY owner {order}, token {order} LIMIT 1"
-        )
+        for row in connection.fetch(f"SELECT owner, token FROM holdings ORDER BY owner {order}, token {order} LIMIT 1")
     ]
     if blocks is None or not ends:
         return []
@@ -392,30 +386,30 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
         place = block_key(random.randint(blocks.first_height, blocks.height))
         choices: Sequence[Any] = ()
         if number % 2:
-            recipients = {tuple(row) for row in bulk.fetch(connection, moved, place, _DRAWN_FROM)}
+            recipients = {tuple(row) for row in connection.fetch(moved, place, _DRAWN_FROM)}
             choices = sorted(find_holdings(connection, recipients))
-        choices = choices or bulk.fetch(connection, holdings, random.randint(low, high), _DRAWN_FROM)
+        choices = choices or connection.fetch(holdings, random.randint(low, high), _DRAWN_FROM)
         pairs.add(tuple(random.choice(choices)))
     balances = find_holdings(connection, pairs)
     text = (
-        "SELECT p.a AS owner, p.b AS token, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
+        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
         f" ON t.number = {SQL_NUMBER.format('p.b')}"
         f" JOIN collections c ON c.number = {SQL_COLLECTION.format('p.b')}"
         " LEFT JOIN inconsistent n ON n.collection = c.number"
     )
     rows = list(bulk.fetch_by_pairs(connection, text, balances))
-    parties = {key for row in rows for key in (row.owner, row.contract)}
+    parties = {key for owner, _, _, _, contract, _ in rows for key in (owner, contract)}
     ids = read_addresses(ReadSession(connection), parties)
     return [
         SampledToken(
-            contract=ids[row.contract],
-            token_id=id_of_row(row.short, row.id),
-            standard=standard_of(row.token),
-            holder=ids[row.owner],
-            balance=1 if (raw := balances[row.owner, row.token]) is None else unpack(bytes(raw)),
-            is_inconsistent=row.collection is not None,
+            contract=ids[contract],
+            token_id=id_of_row(short, raw_id),
+            standard=standard_of(token),
+            holder=ids[owner],
+            balance=1 if (raw := balances[owner, token]) is None else unpack(bytes(raw)),
+            is_inconsistent=collection is not None,
         )
-        for row in rows
+        for owner, token, short, raw_id, contract, collection in rows
     ]
 
 
@@ -424,12 +418,12 @@ def holding(connection: Connection, token: SampledToken) -> SampledToken:
     key, is_inconsistent = _token_key(connection, token)
     session = ReadSession(connection)
     if token.standard is TokenStandard.ERC721:
-        rows = bulk.fetch(connection, "SELECT holder FROM owners WHERE token = ?", key)
+        rows = connection.fetch("SELECT holder FROM owners WHERE token = ?", key)
         owner_key = rows[0][0] if rows else 0
         owner = read_addresses(session, {owner_key})[owner_key]
         return replace(token, holder=owner, is_inconsistent=is_inconsistent)
     owner_key = session.keys_of([token.holder])[token.holder]
-    rows = bulk.fetch(connection, "SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key)
+    rows = connection.fetch("SELECT balance FROM holdings WHERE owner = ? AND token = ?", owner_key, key)
     return replace(token, balance=unpack(bytes(rows[0][0])) if rows else 0, is_inconsistent=is_inconsistent)
 
 
@@ -437,28 +431,26 @@ def blocks_of_token(connection: Connection, token: SampledToken, limit: int) -> 
     """Return the newest blocks in which a token moved. It reads every transfer."""
     key, _ = _token_key(connection, token)
     text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token = ? ORDER BY 1 DESC LIMIT ?"
-    return [row[0] for row in bulk.fetch(connection, text, key, limit)]
+    return [row[0] for row in connection.fetch(text, key, limit)]
 
 
 def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
     """Return the blocks in which tokens of a contract moved. It reads every transfer."""
     key = ReadSession(connection).keys_of([contract])[contract]
-    ((number,),) = bulk.fetch(connection, "SELECT number FROM collections WHERE contract = ?", key)
+    ((number,),) = connection.fetch("SELECT number FROM collections WHERE contract = ?", key)
     text = "SELECT DISTINCT key / 1048576 FROM transfers WHERE token >= ? AND token < ?"
-    return [row[0] for row in bulk.fetch(connection, text, first_token(number), first_token(number + 1))]
+    return [row[0] for row in connection.fetch(text, first_token(number), first_token(number + 1))]
 
 
 def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
     """Return the key of a known token, and whether the events of its contract contradict each other."""
     contract = ReadSession(connection).keys_of([token.contract])[token.contract]
-    ((number, inconsistent),) = bulk.fetch(
-        connection,
+    ((number, inconsistent),) = connection.fetch(
         "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"
         " WHERE c.contract = ?",
         contract,
     )
-    rows = bulk.fetch(
-        connection,
+    rows = connection.fetch(
         f"SELECT i.token, t.short, t.id FROM token_ids i JOIN tokens t ON t.number = {SQL_NUMBER.format('i.token')}"
         " WHERE i.collection = ? AND i.short = ?",
         number,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index import bulk
 from warpseal.index.evm.keys import ERC_TYPES, RequestKind, encode_text
 from warpseal.index.evm.records import ContractFacts, ContractToCall
 from warpseal.index.evm.schema import CONTRACTS, REQUESTS
 from warpseal.index.evm.write_session import EvmWriteSession
+from warpseal.store.connection import Connection
 
 _STANDARDS: Final = (
     frozenset[TokenStandard](),
@@ -56,7 +55,7 @@ class ContractWriter:
         A contract is returned again by later calls until `write` has its results.
         """
         with self._session.reading() as connection:
-            requested = [row[0] for row in bulk.fetch(connection, _REQUESTED, int(RequestKind.CONTRACT), limit)]
+            requested = [row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)]
             keys = dict.fromkeys(requested)
             for key in self._next_due(connection, 0 if only_requested else limit - len(requested)):
                 keys[key] = None
@@ -82,9 +81,9 @@ class ContractWriter:
         """Return the next contracts behind the last one, and then from the first one on."""
         if limit <= 0:
             return []
-        rows = list(bulk.fetch(connection, _DUE, self._last, _MAX_KEY, limit))
+        rows = list(connection.fetch(_DUE, self._last, _MAX_KEY, limit))
         if len(rows) < limit:
-            rows += bulk.fetch(connection, _DUE, 0, self._last, limit - len(rows))
+            rows += connection.fetch(_DUE, 0, self._last, limit - len(rows))
         return [row[0] for row in rows]
 
 
@@ -109,7 +108,7 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
     """Have contracts called again at the height of their upgrade or above."""
     for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, upgraded)):
         if upgraded[raw] > (-1 if due_from is None else due_from):
-            bulk.fetch(connection, "UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key)
+            connection.run("UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key)
 
 
 def _result_columns(result: ContractFacts) -> tuple[int, bytes | None, bytes | None, int | None, int]:

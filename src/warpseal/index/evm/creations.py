@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.chains.evm.facts import Creation
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
@@ -19,6 +17,7 @@ from warpseal.index.evm.records import TracedBlock
 from warpseal.index.evm.rows import CreationRow
 from warpseal.index.evm.schema import ADDRESS_CREATIONS, CREATIONS, TRACE_GAPS, TXS
 from warpseal.index.evm.write_session import EvmWriteSession
+from warpseal.store.connection import Connection
 
 _TRACED_HEIGHT: Final = "SELECT first - 1 FROM trace_gaps ORDER BY first LIMIT 1"
 
@@ -33,7 +32,7 @@ class TraceWriter:
         """Return the height up to which all blocks are traced or need no trace; first height - 1 for none."""
         traced = self._session.started_row().traced
         with self._session.reading() as connection:
-            rows = bulk.fetch(connection, _TRACED_HEIGHT)
+            rows = connection.fetch(_TRACED_HEIGHT)
             return rows[0][0] if rows else traced
 
     def next_blocks(self, limit: int) -> Sequence[tuple[int, bool]]:
@@ -44,13 +43,13 @@ class TraceWriter:
         traced = self._session.started_row().traced
         text = "SELECT number, needs_trace FROM blocks WHERE number > ? ORDER BY number LIMIT ?"
         with self._session.reading() as connection:
-            return [(number, bool(needs_trace)) for number, needs_trace in bulk.fetch(connection, text, traced, limit)]
+            return [(number, bool(needs_trace)) for number, needs_trace in connection.fetch(text, traced, limit)]
 
     def gaps(self, limit: int) -> Sequence[tuple[int, int]]:
         """Return ranges of heights, both included, that no node could trace, lowest first."""
         text = 'SELECT first, "last" FROM trace_gaps ORDER BY first LIMIT ?'
         with self._session.reading() as connection:
-            return [(first, last) for first, last in bulk.fetch(connection, text, limit)]
+            return [(first, last) for first, last in connection.fetch(text, limit)]
 
     def write(self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()) -> None:
         """Write the creations of traces, and mark the heights from `first` to `last` as traced, except for the gaps.
@@ -109,7 +108,7 @@ def _mark_traced(connection: Connection, first: int, last: int, gaps: Sequence[i
     text = 'SELECT first, "last" FROM trace_gaps WHERE first <= ? AND "last" >= ? ORDER BY first'
     # Ranges that touch the marked one are read as well, so that neighbouring gaps become one row. They are cut, not
     # dropped, since a late trace may lie in the middle of a gap.
-    touched = [(low, high) for low, high in bulk.fetch(connection, text, last + 1, first - 1)]
+    touched = [(low, high) for low, high in connection.fetch(text, last + 1, first - 1)]
     ranges = [(low, min(high, first - 1)) for low, high in touched if low < first]
     ranges += [(height, height) for height in gaps if first <= height <= last]
     ranges += [(max(low, last + 1), high) for low, high in touched if high > last]

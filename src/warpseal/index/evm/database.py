@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
-from sqlalchemy import Engine
 
 from warpseal.errors import StartupError
 from warpseal.index.database import translate_errors, writing_index
 from warpseal.index.evm.schema import create_first_tables
 from warpseal.index.settings import EVM_INDEX, IndexSettings
+from warpseal.store.connection import Engine
 from warpseal.store.engine import reading_engine
 from warpseal.store.migrate import Migrations
 from warpseal.store.url import StoreUrl, in_schema, resolve_url
@@ -66,9 +66,9 @@ def find_chains(url: StoreUrl) -> set[ChainID]:
     engine = reading_engine(url)
     try:
         with translate_errors(engine), engine.connect() as connection:
-            names = [name for name in connection.exec_driver_sql(_SCHEMAS).scalars() if _SCHEMA.fullmatch(name)]
+            names = [name for (name,) in connection.fetch(_SCHEMAS) if _SCHEMA.fullmatch(name)]
             queries = (f"SELECT chain_id FROM {name}.chain" for name in names)
-            return {ChainID(bytes(raw)) for query in queries for raw in connection.exec_driver_sql(query).scalars()}
+            return {ChainID(bytes(raw)) for query in queries for (raw,) in connection.fetch(query)}
     finally:
         engine.dispose()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.index import bulk
 from warpseal.index.evm.balances import read_balances
 from warpseal.index.evm.creations import add_address_creations
@@ -32,6 +30,7 @@ from warpseal.index.evm.schema import (
     TRANSFER_PARTITIONS,
 )
 from warpseal.index.keys import prefix_of
+from warpseal.store.connection import Connection
 
 _REBUILT_TRANSFERS: Final = 20_000
 _REBUILT_BLOCKS: Final = 50_000
@@ -42,7 +41,7 @@ class DerivedRows:
     """Derives rows from facts, block by block. cached, capacity: see Ownership."""
 
     def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
-        rows = bulk.fetch(connection, "SELECT height, erc1155 FROM derived_state")
+        rows = connection.fetch("SELECT height, erc1155 FROM derived_state")
         self.height: int = rows[0][0] if rows else -1
         self._erc1155: int = rows[0][1] if rows else 0
         self._ownership = Ownership(cached, capacity)
@@ -75,7 +74,7 @@ class DerivedRows:
         # The blocks with the next transfers and messages: at least one block, completely.
         for table in ("transfers", "icm_sends", "icm_receives"):
             text = f"SELECT key FROM {table} WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
-            beyond = bulk.fetch(connection, text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
+            beyond = connection.fetch(text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS)
             if beyond:
                 end = max(begin, height_of(beyond[0][0]) - 1)
         bounds = (block_key(begin), block_key(end + 1))
@@ -84,9 +83,9 @@ class DerivedRows:
         creations = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
         rows = BatchRows(
             height=end,
-            blocks=list(map(BlockRow._make, bulk.fetch(connection, blocks, begin, end))),
-            transfers=list(map(TransferRow._make, bulk.fetch(connection, transfers, *bounds))),
-            creations=list(map(CreationRow._make, bulk.fetch(connection, creations, *bounds))),
+            blocks=list(map(BlockRow._make, connection.fetch(blocks, begin, end))),
+            transfers=list(map(TransferRow._make, connection.fetch(transfers, *bounds))),
+            creations=list(map(CreationRow._make, connection.fetch(creations, *bounds))),
             balances=read_balances(connection, begin, end),
             new_tokens=set(),
             is_complete=chain.is_complete,

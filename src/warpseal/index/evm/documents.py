@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, replace
-from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import MetadataUpdate
 from warpseal.chains.evm.nft_document import NftFields
@@ -31,6 +30,7 @@ from warpseal.index.evm.schema import DOCUMENTS, MINTED, REQUESTS, UPDATES
 from warpseal.index.evm.tokens import find_tokens, id_of_row, read_ids
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.resources.evm import MetadataStatus
+from warpseal.store.connection import Connection
 
 RECENT_S: Final = 86_400
 """The age of a block whose new tokens are fetched before older ones."""
@@ -162,7 +162,7 @@ class DocumentWriter:
 
     def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:
         """Return tokens without a document among the next few thousand that are held."""
-        rows = bulk.fetch(connection, _REST, self._last, _SCANNED)
+        rows = connection.fetch(_REST, self._last, _SCANNED)
         if not rows:
             self._last = 0
             return ()
@@ -180,24 +180,24 @@ class DocumentWriter:
         for number, first_id, last_id in bulk.run(connection, _DUE_UPDATE, hidden, now):
             first, last = unpack(first_id), unpack(last_id)
             low, end = self._update_last.pop(number, first_token(number) - 1) + 1, first_token(number + 1)
-            rows = bulk.fetch(connection, _UPDATED, low, end, _SCANNED)
+            rows = connection.fetch(_UPDATED, low, end, _SCANNED)
             tokens = [token for token, short, raw in rows if first <= id_of_row(short, raw) <= last]
             if tokens:
                 bulk.run(connection, _RENEW, tokens)
             if len(rows) < _SCANNED:
                 text = "UPDATE updates SET is_pending = 0, due_at = ? WHERE collection = ?"
-                bulk.fetch(connection, text, now + UPDATE_INTERVAL_S, number)
+                connection.fetch(text, now + UPDATE_INTERVAL_S, number)
             else:
                 self._update_last[number] = rows[-1][0]
-                bulk.fetch(connection, "UPDATE updates SET due_at = ? WHERE collection = ?", now, number)
+                connection.run("UPDATE updates SET due_at = ? WHERE collection = ?", now, number)
 
 
 def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:
     """Add tokens of recent blocks; the oldest beyond a bound are dropped."""
     if tokens:
         bulk.insert_new(connection, MINTED, [(token, now) for token in tokens[-_MAX_MINTED:]])
-        for row in bulk.fetch(connection, _OLDEST_MINTED, _MAX_MINTED):
-            bulk.fetch(connection, "DELETE FROM minted WHERE minted_at <= ?", row[0])
+        for row in connection.fetch(_OLDEST_MINTED, _MAX_MINTED):
+            connection.run("DELETE FROM minted WHERE minted_at <= ?", row[0])
 
 
 def all_updates(upgraded: Iterable[bytes]) -> list[MetadataUpdate]:

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
-from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.keys import balance_of, position_of, rank_of, unpack
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.read_session import ReadSession
+from warpseal.store.connection import Connection
 
 # A balance is drawn from this number of balances behind a random place.
 _DRAWN_FROM: Final = 100
@@ -63,7 +62,7 @@ def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistenc
     yield from _check_counts(connection)
     yield from _check_order(connection)
     yield from _check_former(connection)
-    for number, *counts in bulk.fetch(connection, _TOTALS):
+    for number, *counts in connection.fetch(_TOTALS):
         if counts[:2] != counts[2:]:
             yield Inconsistency(
                 f"totals of collection {number}", f"they are {counts[:2]}, the holdings give {counts[2:]}"
@@ -72,8 +71,8 @@ def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistenc
 
 def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the ERC-20 holders with the stored balances, and the partitions of these with their blocks."""
-    stored = groupby(bulk.stream(connection, _BALANCES), key=itemgetter(0, 1))
-    holders = (row for row in bulk.stream(connection, _HOLDERS) if row.asset > 0)
+    stored = groupby(connection.stream(_BALANCES), key=itemgetter(0, 1))
+    holders = (row for row in connection.stream(_HOLDERS) if row.asset > 0)
     for group, row in zip_longest(stored, holders):
         if group is None or row is None or group[0] != tuple(row[:2]):
             place = tuple(row[:2]) if group is None else group[0]
@@ -95,8 +94,8 @@ def _check_balances(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_counts(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the NFT holders with the held tokens."""
-    holders = (row for row in bulk.stream(connection, _HOLDERS) if row.asset < 0)
-    for count, row in zip_longest(bulk.stream(connection, _NFT_COUNTS), holders):
+    holders = (row for row in connection.stream(_HOLDERS) if row.asset < 0)
+    for count, row in zip_longest(connection.stream(_NFT_COUNTS), holders):
         if count is None or row is None or tuple(count) != (*row[:2], _state(row)[0]) or row.maximum is not None:
             asset, holder, *_ = row or count
             yield Inconsistency("NFT holders", f"holder {holder} of asset {asset} has other tokens")
@@ -105,7 +104,7 @@ def _check_counts(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_order(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the holders with their rows in the order of pages."""
-    for row, ranked in zip_longest(bulk.stream(connection, _HOLDERS), bulk.stream(connection, _RANKS)):
+    for row, ranked in zip_longest(connection.stream(_HOLDERS), connection.stream(_RANKS)):
         expected = None
         if row is not None and row.prefix is not None:
             balance, maximum, changed = _state(row)
@@ -120,9 +119,9 @@ def _check_order(connection: Connection) -> Iterator[Inconsistency]:
 
 def _check_former(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the former rows with those that followed them, and of ERC-20 with the balances."""
-    newest = bulk.stream(connection, "SELECT asset, holder, changed FROM holders ORDER BY asset, holder")
+    newest = connection.stream("SELECT asset, holder, changed FROM holders ORDER BY asset, holder")
     following: Any = next(newest, None)
-    for pair, group in groupby(bulk.stream(connection, _FORMER), key=itemgetter(0, 1)):
+    for pair, group in groupby(connection.stream(_FORMER), key=itemgetter(0, 1)):
         rows = list(group)
         while following is not None and tuple(following[:2]) < pair:
             following = next(newest, None)
@@ -144,7 +143,7 @@ def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[
         " AND asset = ? AND holder = ? AND block = ?"
     )
     for row in rows:
-        balances = bulk.fetch(connection, text, row.changed, *pair, row.changed)
+        balances = connection.fetch(text, row.changed, *pair, row.changed)
         if not balances or unpack(bytes(balances[0][0])) != balance_of(bytes(row.rank)):
             return False
     return True
@@ -153,12 +152,12 @@ def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[
 def sample_balances(connection: Connection, count: int, random: Random) -> list[SampledBalance]:
     """Draw at most `count` ERC-20 balances, each from some that follow a random place."""
     text = "SELECT asset, holder FROM holders WHERE (asset, holder) > (?, ?) ORDER BY asset, holder LIMIT ?"
-    ((last,),) = bulk.fetch(connection, "SELECT max(asset) FROM holders WHERE asset > 0")
-    ((last_id,),) = bulk.fetch(connection, "SELECT max(key) FROM ids")
+    ((last,),) = connection.fetch("SELECT max(asset) FROM holders WHERE asset > 0")
+    ((last_id,),) = connection.fetch("SELECT max(key) FROM ids")
     pairs = set[tuple[int, int]]()
     for _ in range(count if last is not None else 0):
         place = (random.randint(0, last), random.randint(0, last_id))
-        rows = bulk.fetch(connection, text, *place, _DRAWN_FROM) or bulk.fetch(connection, text, 0, 0, _DRAWN_FROM)
+        rows = connection.fetch(text, *place, _DRAWN_FROM) or connection.fetch(text, 0, 0, _DRAWN_FROM)
         pairs.add(tuple(random.choice(rows)))
     ids = read_addresses(ReadSession(connection), {key for pair in pairs for key in pair})
     return [SampledBalance(ids[asset], ids[holder], 0, is_inconsistent=False) for asset, holder in sorted(pairs)]
@@ -167,8 +166,8 @@ def sample_balances(connection: Connection, count: int, random: Random) -> list[
 def current_balance(connection: Connection, sampled: SampledBalance) -> SampledBalance:
     """Return a sampled balance as it is now."""
     asset, holder = _find_pair(connection, sampled)
-    rows = bulk.fetch(connection, "SELECT rank FROM holders WHERE asset = ? AND holder = ?", asset, holder)
-    marked = bulk.fetch(connection, "SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
+    rows = connection.fetch("SELECT rank FROM holders WHERE asset = ? AND holder = ?", asset, holder)
+    marked = connection.fetch("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
     return replace(sampled, balance=balance_of(bytes(rows[0][0])) if rows else 0, is_inconsistent=bool(marked))
 
 
@@ -176,14 +175,14 @@ def changes_of_balance(connection: Connection, sampled: SampledBalance, limit: i
     """Return by how much the newest blocks changed a balance, newest first. It reads every balance."""
     asset, holder = _find_pair(connection, sampled)
     text = "SELECT block, balance FROM balances WHERE asset = ? AND holder = ? ORDER BY block DESC LIMIT ?"
-    rows = [(block, unpack(bytes(raw))) for block, raw in bulk.fetch(connection, text, asset, holder, limit + 1)]
+    rows = [(block, unpack(bytes(raw))) for block, raw in connection.fetch(text, asset, holder, limit + 1)]
     before = [*(balance for _, balance in rows[1:]), *([0] if len(rows) <= limit else [])]
     return {block: balance - earlier for (block, balance), earlier in zip(rows, before, strict=False)}
 
 
 def has_balances(connection: Connection) -> bool:
     """Return whether the index keeps ERC-20 balances."""
-    rows = bulk.fetch(connection, "SELECT holders, first_height FROM chain")
+    rows = connection.fetch("SELECT holders, first_height FROM chain")
     return bool(rows) and bool(rows[0][0]) and rows[0][1] == 0
 
 

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
@@ -26,6 +25,7 @@ from warpseal.index.evm.schema import (
     PAST_RANKS,
     RANKS,
 )
+from warpseal.store.connection import Connection
 
 Pair = tuple[int, int]
 """An asset (see keys.py) and a holder."""
@@ -77,10 +77,10 @@ class Holders:
         # The states that changed last, and those that the batch needs; None if the pair has none.
         self._states: dict[Pair, HolderState | None] = {}
         self._most_rows = min(_PARTITION_ROWS, capacity)
-        ((partition,),) = bulk.fetch(connection, "SELECT max(number) FROM past_partitions")
+        ((partition,),) = connection.fetch("SELECT max(number) FROM past_partitions")
         self._partition = max(0, partition or 0)
         text = "SELECT count(*) FROM past_ranks WHERE partition = ?"
-        ((self._partition_rows,),) = bulk.fetch(connection, text, self._partition)
+        ((self._partition_rows,),) = connection.fetch(text, self._partition)
 
     def find(self, connection: Connection, pairs: set[Pair]) -> Mapping[Pair, HolderState]:
         """Return the states of those pairs that have one."""
@@ -189,14 +189,14 @@ class Holders:
 
     def _drop_partitions(self, connection: Connection, height: int, now: int) -> None:
         """Drop the partitions whose versions were all superseded too long ago. now: unix seconds."""
-        ended = list(bulk.fetch(connection, _ENDED, self._partition - 1, height, KEPT_S))
+        ended = list(connection.fetch(_ENDED, self._partition - 1, height, KEPT_S))
         # A backfill writes days of blocks within minutes, and a page token of a few minutes ago still has to work.
         recent = [number for number, _, time in ended[:KEPT_OF_BACKFILL] if time >= now - KEPT_S]
         dropped = ended[len(recent) :]
         for number, _, _ in dropped:
             for table in ("past_ranks", "past_nft_totals"):
-                bulk.fetch(connection, f"DELETE FROM {table} WHERE partition = ?", number)
-            bulk.fetch(connection, "DELETE FROM past_partitions WHERE number = ?", number)
+                connection.run(f"DELETE FROM {table} WHERE partition = ?", number)
+            connection.run("DELETE FROM past_partitions WHERE number = ?", number)
         if dropped:
             _, until, written_at = dropped[0]
             bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, written_at)])

@@ -12,13 +12,10 @@ from itertools import zip_longest
 from random import Random
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection
-
 from warpseal.chains.evm.blocks import HASH_BYTES
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import NO_ACCOUNT, ChangeKind, IcmReceive, IcmSend, PayloadKind, message_id
 from warpseal.chains.keccak import keccak
-from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.icm_queries import icm_messages
 from warpseal.index.evm.icm_writer import ids_of, read_icm_rows, receive_row, send_row
@@ -27,6 +24,7 @@ from warpseal.index.evm.records import ReceivedMessage
 from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID
 
 _HAS_CHANGE: Final = (
@@ -111,19 +109,19 @@ def find_icm_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
             f"SELECT count(*) FROM (SELECT * FROM ({expected} EXCEPT {rows}) a UNION ALL"
             f" SELECT * FROM ({rows} EXCEPT SELECT * FROM ({expected}) e) b) c"
         )
-        ((count,),) = bulk.fetch(connection, text)
+        ((count,),) = connection.fetch(text)
         if count:
             yield Inconsistency(subject, f"{count} rows are missing, or of no message")
     for subject, rows in _NONE.items():
-        ((count,),) = bulk.fetch(connection, f"SELECT count(*) FROM {rows}")
+        ((count,),) = connection.fetch(f"SELECT count(*) FROM {rows}")
         if count:
             yield Inconsistency(subject, f"{count} rows")
 
 
 def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
     """Compute the id of each message, and compare it with the rows by which messages are found."""
-    ids = bulk.stream(connection, "SELECT message, prefix FROM icm_ids ORDER BY message")
-    ((chain,),) = bulk.fetch(connection, "SELECT chain_id FROM chain")
+    ids = connection.stream("SELECT message, prefix FROM icm_ids ORDER BY message")
+    ((chain,),) = connection.fetch("SELECT chain_id FROM chain")
     expected = _expected_ids(connection, ChainID(bytes(chain)))
     for row, entry in zip_longest(expected, ids):
         if row is None or entry is None or row != tuple(entry):
@@ -133,7 +131,7 @@ def _check_ids(connection: Connection) -> Iterator[Inconsistency]:
 
 def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int, int]]:
     """Yield key and prefix of the messages that are found by id. A receive whose prefix is wrong has another one."""
-    for key, raw, other, nonce, is_send, stored, has_id in bulk.stream(connection, _MESSAGES):
+    for key, raw, other, nonce, is_send, stored, has_id in connection.stream(_MESSAGES):
         if is_send == 2:
             yield key, prefix_of(sha256(bytes(raw)).digest())
             continue
@@ -164,10 +162,10 @@ def sample_messages(connection: Connection, count: int, random: Random) -> list[
     """Draw at most `count` keys, half of sends and half of receives."""
     sample = set[int]()
     for table in ("icm_sends", "icm_receives"):
-        ((low, high),) = bulk.fetch(connection, f"SELECT min(key), max(key) FROM {table}")
+        ((low, high),) = connection.fetch(f"SELECT min(key), max(key) FROM {table}")
         text = f"SELECT key FROM {table} WHERE key >= ? ORDER BY key LIMIT 1"
         places = [] if low is None else [random.randint(low, high) for _ in range(count // 2)]
-        sample.update(bulk.fetch(connection, text, place)[0][0] for place in places)
+        sample.update(connection.fetch(text, place)[0][0] for place in places)
     return sorted(sample)
 
 
@@ -182,7 +180,7 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
             " JOIN icm_messengers m USING (messenger), chain c"
             " WHERE r.key = ? AND m.first = 0 AND c.icm_first = 0"
         )
-        ((received,),) = bulk.fetch(connection, text, key)
+        ((received,),) = connection.fetch(text, key)
         redeemer = int.from_bytes(message.redeemer)
         results = {
             "messageReceived": ExpectedResult(id_, 1, 1),
@@ -193,7 +191,7 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
         return SampledMessage(message.messenger, id_, results)
     low, high, fee = 0, 0, 0
     if not message.has_receipt:
-        ((reward,),) = bulk.fetch(connection, _FEE, key)
+        ((reward,),) = connection.fetch(_FEE, key)
         fee = int.from_bytes(message.asset) << 8 * HASH_BYTES | unpack(bytes(reward))
         low, high = 1, _MAX_WORD
         if message.warp_sender and not message.is_v2 and (encoded := message.encode()) is not None:
@@ -209,13 +207,13 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
 def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
     """Return how the rows differ from the messages that a block sends and receives; "" if they do not."""
     start, end = block_key(block.number), block_key(block.number + 1)
-    ((first,),) = bulk.fetch(connection, "SELECT icm_first FROM chain")
+    ((first,),) = connection.fetch("SELECT icm_first FROM chain")
     if not 0 <= first <= block.number:
         return ""
     text = "SELECT i.id, m.first FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
-    firsts = {bytes(raw): key for raw, key in bulk.fetch(connection, text)}
+    firsts = {bytes(raw): key for raw, key in connection.fetch(text)}
     text = f"SELECT key FROM icm_changes WHERE key >= ? AND key < ? AND kind = {ChangeKind.RESENT}"
-    resent = {row.key for row in bulk.fetch(connection, text, start, end)}
+    resent = {key for (key,) in connection.fetch(text, start, end)}
     stored = read_icm_rows(connection, (start, end))
     stored_rows: list[IcmSendRow | IcmReceiveRow] = [*stored.sends, *stored.receives]
     rows = {row.key: row for row in stored_rows}

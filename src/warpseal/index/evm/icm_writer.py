@@ -6,13 +6,12 @@ be written first: a delivery without its message waits in `icm_unmatched`. Both 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import (
@@ -44,6 +43,7 @@ from warpseal.index.evm.rows import (
 )
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.keys import prefix_of
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID
 
 _SENT: Final = (
@@ -74,6 +74,16 @@ _REOPEN: Final = (
 )
 
 
+class _StoredSend(NamedTuple):
+    """A row of `_SENT`."""
+
+    prefix: int
+    message: int
+    messenger: int
+    destination: int
+    nonce: int
+
+
 class _Batch(Struct):
     """The events that count of some blocks, and what has to be read for them.
 
@@ -101,7 +111,7 @@ class IcmWriter:
 
     def load(self, connection: Connection) -> None:
         """Read the state."""
-        rows = bulk.fetch(connection, "SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger")
+        rows = connection.fetch("SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger")
         self._nonces = {bytes(raw): nonce for raw, nonce in rows}
         self._ids = RecentRows(schema.ICM_IDS, self._capacity)
 
@@ -141,7 +151,7 @@ class IcmWriter:
         """Return epoch and key up to which each destination was read."""
         text = "SELECT i.id, c.epoch, c.position FROM icm_cursors c JOIN ids i ON i.key = c.destination"
         with self._session.reading() as connection:
-            return {ChainID(bytes(raw)): (epoch, key) for raw, epoch, key in bulk.fetch(connection, text)}
+            return {ChainID(bytes(raw)): (epoch, key) for raw, epoch, key in connection.fetch(text)}
 
     def deliver(self, batches: Sequence[ReceivedBatch]) -> None:
         """Write what destinations received of this chain, and up to where they were read. It may be repeated."""
@@ -158,9 +168,9 @@ class IcmWriter:
         gone = self.cursors().keys() - configured
         with self._session.transaction() as connection:
             for _, key in bulk.fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone):
-                bulk.fetch(connection, _REOPEN, key)
+                connection.fetch(_REOPEN, key)
                 for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
-                    bulk.fetch(connection, f"DELETE FROM {table.name} WHERE destination = ?", key)
+                    connection.run(f"DELETE FROM {table.name} WHERE destination = ?", key)
 
     def _add_messengers(self, connection: Connection, new: Mapping[bytes, tuple[int, int]]) -> None:
         """Add messengers with version and first key."""
@@ -227,7 +237,7 @@ class IcmWriter:
         keys, rows, is_indexed = self._session.keys, IcmRows([], [], [], [], {}, set()), self._options.is_indexed
         sends = {(row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)}
         failed = bulk.fetch_by_keys(connection, _FAILED, batch.failures)
-        failures = {(row.prefix, row.messenger): row.receive for row in failed}
+        failures = {(prefix, messenger): receive for prefix, receive, messenger in failed}
         ids: list[tuple[int, int]] = []
         new_failures: set[tuple[int, int]] = set()
         gone: set[tuple[int, int]] = set()
@@ -274,7 +284,7 @@ class IcmWriter:
         self._ids.put(connection, sorted(ids))
         for raw in batch.raised:
             text = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
-            bulk.fetch(connection, text, self._nonces[raw], keys[raw])
+            connection.fetch(text, self._nonces[raw], keys[raw])
         return rows
 
 
@@ -306,21 +316,17 @@ class IcmDerivedRows:
             bulk.run(connection, _SET_RECEIPT, receipts)
         text = "SELECT prefix, destination, receive, outcome FROM icm_unmatched WHERE prefix IN {keys}"
         waiting = [
-            row
-            for row in bulk.fetch_by_keys(connection, text, rows.new)
-            if rows.new[row.prefix].destination == row.destination
+            row for row in bulk.fetch_by_keys(connection, text, rows.new) if rows.new[row[0]].destination == row[1]
         ]
-        bulk.delete_pairs(connection, schema.ICM_UNMATCHED, [(row.prefix, row.destination) for row in waiting])
-        _write_deliveries(
-            connection, [(rows.new[row.prefix].key, row.destination, row.receive, row.outcome) for row in waiting]
-        )
+        bulk.delete_pairs(connection, schema.ICM_UNMATCHED, [row[:2] for row in waiting])
+        _write_deliveries(connection, [(rows.new[prefix].key, *row) for prefix, *row in waiting])
 
 
 def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
     """Return the stored rows between two keys from which others are derived."""
     text = "SELECT * FROM {} WHERE key >= ? AND key < ? ORDER BY key"
     sends, receives, changes = (
-        bulk.fetch(connection, text.format(table.name), *bounds)
+        connection.fetch(text.format(table.name), *bounds)
         for table in (schema.ICM_SENDS, schema.ICM_RECEIVES, schema.ICM_CHANGES)
     )
     return IcmRows(
@@ -332,13 +338,13 @@ def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
 
 def read_received(connection: Connection, after: int, limit: int) -> ReceivedBatch | None:
     """Return what a chain received behind a key; None without blocks. limit: of rows, at least 1."""
-    chain = bulk.fetch(connection, "SELECT chain_id, epoch, height, time, hash FROM chain")
+    chain = connection.records("SELECT chain_id, epoch, height, time, hash FROM chain")
     if not chain or not chain[0].hash:
         return None
     upto = block_key(chain[0].height + 1) - 1
     events: list[Any] = []
     for text in (_RECEIVES, _RETRIES):
-        rows = bulk.fetch(connection, text, after, limit)
+        rows = connection.fetch(text, after, limit)
         events += rows
         if len(rows) == limit:
             upto = min(upto, rows[-1][0])
@@ -373,10 +379,10 @@ def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, in
     bulk.delete_pairs(connection, schema.ICM_OPEN, sorted(done))
 
 
-def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterable[Any]:
+def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterator[_StoredSend]:
     """Yield the sends whose ids have these prefixes."""
     for table in ("recent", "older"):
-        yield from bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
+        yield from map(_StoredSend._make, bulk.fetch_by_keys(connection, _SENT.format(table), prefixes))
 
 
 def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.index import bulk
 from warpseal.index.evm.holders import NO_NFT_CHANGES, NftChanges
 from warpseal.index.evm.keys import MAX_BALANCE, collection_of, is_erc1155, pack, unpack
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BatchRows, TransferRow
 from warpseal.index.evm.schema import HOLDINGS, INCONSISTENT, OWNERS
+from warpseal.store.connection import Connection
 
 _RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
 _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {keys}"

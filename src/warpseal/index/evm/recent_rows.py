@@ -10,11 +10,11 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, LargeBinary, Table
-
 from warpseal.index import bulk
 from warpseal.index.bulk import Row
 from warpseal.index.evm.schema import LayeredTable
+from warpseal.store.connection import Connection
+from warpseal.store.tables import Table
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,26 +32,22 @@ class RecentRows:
         self._recent = recent = table.recent
         older = table.older
         self._capacity = capacity
-        names = [column.name for column in older.primary_key]
-        others = [column.name for column in older.c if not column.primary_key]
-        key, marks = ", ".join(names), ", ".join("?" for _ in names)
-        columns = ", ".join([*names, *others])
+        key, marks = ", ".join(column.name for column in older.key), ", ".join("?" for _ in older.key)
         behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
         between = f"{behind} AND ({key}) <= ({marks})"
         condition = f" AND {table.gone} <> 0" if table.gone else ""
-        action = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         self._count_text = f"SELECT count(*) FROM {recent.name}"
         self._last_text = f"SELECT {key} {behind} ORDER BY {key} LIMIT 1 OFFSET ?"
         self._move_texts = [
-            f"INSERT INTO {older.name} ({columns}) SELECT {columns} {between}{condition} ORDER BY"
-            f" {key} ON CONFLICT ({key}) DO {action}",
+            f"INSERT INTO {older.name} ({older.names}) SELECT {older.names} {between}{condition} ORDER BY {key}"
+            f"{older.on_conflict}",
             f"DELETE {between}",
         ]
         if table.gone:
             gone = f"SELECT {key} {between} AND {table.gone} = 0"
             self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN ({gone})")
         # The last moved key, and an upper bound of the rows of the small table.
-        is_bytes = [isinstance(column.type, LargeBinary) for column in older.primary_key]
+        is_bytes = [column.kind == "bytes" for column in older.key]
         self._before: Row = tuple(b"" if raw else _MIN_KEY for raw in is_bytes)
         self._behind: Row = tuple(_MAX_BYTES if raw else _MAX_KEY for raw in is_bytes)
         self._last = self._before
@@ -65,7 +61,7 @@ class RecentRows:
         if self._count is not None:
             self._count += len(rows)
         if self._count is None or self._count > self._capacity:
-            ((self._count,),) = bulk.fetch(connection, self._count_text)
+            ((self._count,),) = connection.fetch(self._count_text)
             self._count -= self._move(connection, self._count - self._capacity)
 
     def _move(self, connection: Connection, excess: int) -> int:
@@ -81,12 +77,11 @@ class RecentRows:
 
     def _move_next(self, connection: Connection, limit: int) -> int:
         """Move at most `limit` rows behind the last moved one; return their number."""
-        rows = bulk.fetch(connection, self._last_text, *self._last, limit - 1)
+        rows = connection.fetch(self._last_text, *self._last, limit - 1)
         last = tuple(rows[0]) if rows else self._behind
         moved = 0
         for text in self._move_texts:
-            text = bulk.marked(text) if connection.dialect.name == bulk.POSTGRESQL else text
-            moved = connection.exec_driver_sql(text, (*self._last, *last)).rowcount
+            moved = connection.run(text, *self._last, *last)
         self._last = last
         return moved
 
@@ -106,7 +101,7 @@ def find_held(connection: Connection, table: LayeredTable, pairs: set[tuple[int,
 
 @cache
 def _text_by_pairs(table: Table) -> str:
-    names = [column.name for column in table.c]
+    names = [column.name for column in table.columns]
     columns = ", ".join(f"h.{name}" for name in names)
     return f"SELECT {columns} FROM {{pairs}} JOIN {table.name} h ON h.{names[0]} = p.a AND h.{names[1]} = p.b"
 

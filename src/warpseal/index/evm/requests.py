@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
-
 from warpseal.index import bulk
 from warpseal.index.database import file_number
 from warpseal.index.evm.keys import RequestKind, collection_of
 from warpseal.index.evm.records import MissingResults, ReindexOutcome, ReindexResult
 from warpseal.index.evm.schema import REQUESTS
 from warpseal.index.settings import IndexSettings
+from warpseal.store.connection import Connection, DriverError
 from warpseal.store.engine import redacted_reason, writing_engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.locks import has_writer
@@ -87,7 +85,7 @@ class RequestWriter:
                 try:
                     with connection.begin():
                         return change(connection)
-                except OperationalError as error:
+                except DriverError as error:
                     if not _is_busy(error) or time.monotonic() >= until:
                         raise
                     time.sleep(_PAUSE_S)
@@ -104,11 +102,11 @@ class RequestWriter:
 
 
 def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexResult:
-    bulk.fetch(connection, "DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
+    connection.run("DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
     if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
         return ReindexResult(ReindexOutcome.BUSY)
-    if not bulk.fetch(connection, _ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
-        accepted_at = bulk.fetch(connection, "SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])[0][0]
+    if not connection.fetch(_ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
+        accepted_at = connection.fetch("SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])[0][0]
         wait_s = accepted_at + REINDEX_INTERVAL_S - now
         return ReindexResult(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
     bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
@@ -119,10 +117,10 @@ def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> Reindex
 
 
 def _count_waiting(connection: Connection, kind: RequestKind, most: int) -> int:
-    count: int = bulk.fetch(connection, _WAITING, int(kind), most)[0][0]
+    count: int = connection.fetch(_WAITING, int(kind), most)[0][0]
     return count
 
 
-def _is_busy(error: OperationalError) -> bool:
-    code = getattr(error.orig, "sqlite_errorcode", 0)
+def _is_busy(error: DriverError) -> bool:
+    code = getattr(error.cause, "sqlite_errorcode", 0)
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import astuple
-from sqlalchemy import Connection
 
 from warpseal.index import bulk
 from warpseal.index.errors import IndexMoved
 from warpseal.index.evm.keys import pack, unpack
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint
 from warpseal.index.evm.schema import CHAIN
+from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID, id_text
 
 _EPOCH_BITS = 62
@@ -248,13 +248,13 @@ class EvmChainRow(Struct):
 
 def read_chain_row(connection: Connection) -> EvmChainRow | None:
     """Return the row; None of an empty index."""
-    rows = bulk.fetch(connection, "SELECT * FROM chain")
+    rows = connection.fetch("SELECT * FROM chain")
     return EvmChainRow(*rows[0][1:]) if rows else None
 
 
 def lock_chain(connection: Connection, chain: EvmChainRow) -> None:
     """Lock the row. Raises IndexMoved if another process wrote it."""
-    lock = " FOR UPDATE" if connection.dialect.name == bulk.POSTGRESQL else ""
-    rows = bulk.fetch(connection, "SELECT epoch, height, traced FROM chain" + lock)
+    lock = " FOR UPDATE" if connection.is_postgresql else ""
+    rows = connection.fetch("SELECT epoch, height, traced FROM chain" + lock)
     if [tuple(row) for row in rows] != [(chain.epoch, chain.height, chain.traced)]:
         raise IndexMoved(chain.name)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Index, MetaData, Table, text
-
 from warpseal.index import schema as primary
-from warpseal.index.schema import declare_table
-from warpseal.store.schema import partial_index
+from warpseal.store.connection import Connection
+from warpseal.store.tables import Table, TableIndex, Tables, declare_table
 
-STORED: Final = MetaData()
-DERIVED: Final = MetaData()
+STORED: Final = Tables()
+DERIVED: Final = Tables()
 STORED_VIEWS: Final[dict[str, str]] = {}
 DERIVED_VIEWS: Final[dict[str, str]] = {}
 
@@ -40,12 +38,12 @@ def _declare_layers(
 
     gone: see LayeredTable; it has a type if only the small table has the column. is_disjoint: no key is in both tables.
     """
-    metadata = STORED if views is STORED_VIEWS else DERIVED
-    older = declare_table(metadata, f"older_{name}", columns)
+    tables = STORED if views is STORED_VIEWS else DERIVED
+    older = declare_table(tables, f"older_{name}", columns)
     gone, *kind = gone.split()[:2] or ("",)
-    recent = declare_table(metadata, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)]))
-    names, condition = ", ".join(older.c.keys()), f" WHERE {gone} <> 0" if gone else ""
-    same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.primary_key)
+    recent = declare_table(tables, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)]))
+    names, condition = older.names, f" WHERE {gone} <> 0" if gone else ""
+    same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.key)
     newer = "" if is_disjoint else f" WHERE NOT EXISTS (SELECT 1 FROM recent_{name} r WHERE {same})"
     views[name] = f"SELECT {names} FROM recent_{name}{condition} UNION ALL SELECT {names} FROM older_{name} o{newer}"
     return LayeredTable(recent, older, gone)
@@ -87,13 +85,13 @@ CREATIONS: Final = declare_table(
 TRACE_GAPS: Final = declare_table(STORED, "trace_gaps", "first key, last int64")
 
 # Addresses.
-IDS: Final = primary.IDS.to_metadata(STORED)
+IDS: Final = STORED.setdefault(primary.IDS.name, primary.IDS)
 # Contracts with NFT transfers, numbered by first appearance. standards: 1 ERC-721, 2 ERC-1155, 3 both.
 COLLECTIONS: Final = declare_table(
     STORED,
     "collections",
     "number key, contract int64, standards int16",
-    Index("collections_by_contract", "contract"),
+    TableIndex("collections_by_contract", "contract"),
 )
 # Numbered by first appearance. short: see keys.short_id; id: None if it is the short one.
 TOKENS: Final = declare_table(STORED, "tokens", "number key, short int64, id bytes?")
@@ -110,7 +108,7 @@ CONTRACTS: Final = declare_table(
     STORED,
     "contracts",
     "contract key, due_from int64?, erc_type int16?, name bytes?, symbol bytes?, decimals int16?, height int64?",
-    partial_index("contracts_due", text("due_from IS NOT NULL"), "contract"),
+    TableIndex("contracts_due", "contract", condition="due_from IS NOT NULL"),
 )
 
 # size: bytes of uri and fields. fields: MessagePack of NftFields.
@@ -119,10 +117,10 @@ DOCUMENTS: Final = declare_table(
     "documents",
     "token key, status int16, updated_at int64, attempts int32, next_attempt_at int64?, size int32, uri bytes,"
     "fields bytes?",
-    partial_index("documents_due", text("next_attempt_at IS NOT NULL"), "next_attempt_at"),
+    TableIndex("documents_due", "next_attempt_at", condition="next_attempt_at IS NOT NULL"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
-MINTED: Final = declare_table(STORED, "minted", "token key, minted_at int64", Index("minted_by_time", "minted_at"))
+MINTED: Final = declare_table(STORED, "minted", "token key, minted_at int64", TableIndex("minted_by_time", "minted_at"))
 # Tokens whose metadata changed, a range of ids for each contract. due_at: when they may be fetched; of a row that is
 # not pending, when the next ones may.
 UPDATES: Final = declare_table(
@@ -270,11 +268,11 @@ ICM_DERIVED: Final = (
 
 def create_icm_tables(connection: Connection) -> None:
     """Create the tables of ICM messages in an index that has none of them."""
-    STORED.create_all(connection, ICM_FACTS)
-    DERIVED.create_all(connection, ICM_DERIVED)
+    for table in (*ICM_FACTS, *ICM_DERIVED):
+        table.create(connection, if_missing=True)
     for name in ("icm_ids", "icm_addresses"):
-        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
-        connection.execute(text(f"CREATE VIEW {name} AS {(STORED_VIEWS | DERIVED_VIEWS)[name]}"))
+        connection.run(f"DROP VIEW IF EXISTS {name}")
+        connection.run(f"CREATE VIEW {name} AS {(STORED_VIEWS | DERIVED_VIEWS)[name]}")
 
 
 def create_derived_tables(connection: Connection) -> None:
@@ -285,7 +283,7 @@ def create_derived_tables(connection: Connection) -> None:
 def create_first_tables(connection: Connection) -> None:
     """Create all tables in an empty database: it has none that would have to be looked for."""
     for tables, views in ((STORED, STORED_VIEWS), (DERIVED, DERIVED_VIEWS)):
-        tables.create_all(connection, checkfirst=False)
+        tables.create_all(connection)
         _create_views(connection, views)
 
 
@@ -295,9 +293,9 @@ def create_all_tables(connection: Connection) -> None:
     create_derived_tables(connection)
 
 
-def _create(connection: Connection, tables: MetaData, views: Mapping[str, str]) -> None:
+def _create(connection: Connection, tables: Tables, views: Mapping[str, str]) -> None:
     for name in views:
-        connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
+        connection.run(f"DROP VIEW IF EXISTS {name}")
     tables.drop_all(connection)
     tables.create_all(connection)
     _create_views(connection, views)
@@ -305,4 +303,4 @@ def _create(connection: Connection, tables: MetaData, views: Mapping[str, str]) 
 
 def _create_views(connection: Connection, views: Mapping[str, str]) -> None:
     for name, query in views.items():
-        connection.execute(text(f"CREATE VIEW {name} AS {query}"))
+        connection.run(f"CREATE VIEW {name} AS {query}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import Connection
-
 from warpseal.index import bulk
 from warpseal.index.evm.keys import collection_of, is_erc1155, number_of, pack, short_id, token_key, unpack
 from warpseal.index.evm.recent_rows import RecentRows, forget_oldest
 from warpseal.index.evm.schema import COLLECTIONS, TOKEN_IDS, TOKENS
+from warpseal.store.connection import Connection
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
 _SHORT_IDS: Final = (
@@ -42,7 +41,7 @@ class TokenTable:
         self._highest: dict[int, int] = {}
         self._ids = RecentRows(TOKEN_IDS, capacity)
         text = "SELECT (SELECT max(number) FROM collections), (SELECT max(number) FROM tokens)"
-        ((collection, token),) = bulk.fetch(connection, text)
+        ((collection, token),) = connection.fetch(text)
         # The contracts of a batch begin at the first new one: they have no earlier tokens.
         self._next_collection = self._first_new_collection = (collection or 0) + 1
         self._next_token = 0 if token is None else token + 1

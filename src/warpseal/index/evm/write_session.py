@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine
 
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.evm.rows import EvmChainRow, lock_chain, read_chain_row
 from warpseal.index.ids import IdTable
+from warpseal.store.connection import Connection, Engine
 
 ZERO_ADDRESS: Final = bytes(20)
 

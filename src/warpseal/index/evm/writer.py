@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from time import monotonic
 from typing import Final
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine
 
 from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index import bulk
@@ -32,6 +30,7 @@ from warpseal.index.evm.schema import BLOCKS, CHAIN_STATUS, INTERFACES, TRANSFER
 from warpseal.index.evm.tokens import TokenTable
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.settings import IndexSettings
+from warpseal.store.connection import Connection, Engine
 
 # The small tables together take about a fifth of the cache.
 _CACHE_BYTES_PER_RECENT_ROW: Final = 400
@@ -197,15 +196,9 @@ class EvmIndexWriter:
 
     def has_requests(self) -> tuple[bool, bool]:
         """Return whether pages wait for contracts, and whether pages or clients wait for tokens; called often."""
-        with translate_errors(self._engine):
-            if self._engine.dialect.name == bulk.POSTGRESQL:
-                # The transaction sets the search path.
-                with self._engine.connect() as connection:
-                    kinds = set(connection.exec_driver_sql(_REQUEST_KINDS).scalars())
-            else:
-                # A transaction would take the lock.
-                with closing(self._engine.raw_connection()) as session:
-                    kinds = {row[0] for row in session.cursor().execute(_REQUEST_KINDS).fetchall()}
+        # A transaction would take the lock of a file.
+        with translate_errors(self._engine), self._engine.connect() as connection:
+            kinds = {kind for (kind,) in connection.fetch(_REQUEST_KINDS)}
         return RequestKind.CONTRACT in kinds, bool(kinds - {RequestKind.CONTRACT})
 
     def _load(self, connection: Connection, chain: EvmChainRow | None) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection
 
 from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, MalformedBlock, decode_block
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
@@ -43,6 +42,7 @@ from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.verify import IndexFinding, SnapshotReader
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
+from warpseal.store.connection import Connection
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable

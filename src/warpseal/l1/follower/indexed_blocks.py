@@ -7,7 +7,6 @@ import time
 from typing import Final
 
 from cachetools import LRUCache
-from sqlalchemy.exc import SQLAlchemyError
 
 from warpseal.chains.proposervm import inner_block
 from warpseal.index import consistency
@@ -17,7 +16,7 @@ from warpseal.index.raw_blocks import read_blocks
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.locks import AsyncLock
-from warpseal.store.access import read_snapshot
+from warpseal.store.connection import DriverError
 from warpseal.store.url import StoreUrl
 
 HEIGHT_CHECK_INTERVAL_S: Final = 1.0
@@ -44,7 +43,7 @@ class IndexedBlocks:
             if height not in self._cache:
                 try:
                     await asyncio.to_thread(self._load, height)
-                except (SQLAlchemyError, *UNDECODABLE):
+                except (DriverError, *UNDECODABLE):
                     self._indexed_height = None
             # The follower asks for each block once.
             raw = self._cache.pop(height, None)
@@ -55,14 +54,14 @@ class IndexedBlocks:
         self._engine.dispose()
 
     def _load(self, height: int) -> None:
-        """Read the block and some below it: the follower reads downwards from the newest. Raises SQLAlchemyError."""
+        """Read the block and some below it: the follower reads downwards from the newest. Raises DriverError."""
         now = time.monotonic()
         is_known = self._indexed_height is not None and height <= self._indexed_height
         if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
             return
         if not is_known:
             self._checked_at = now
-        with self._engine.connect() as connection, read_snapshot(connection):
+        with self._engine.connect() as connection, connection.snapshot():
             if not is_known:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from warpseal.index.schema import create_row_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0001"
 down_revision = None
@@ -32,4 +33,4 @@ def upgrade() -> None:
         sa.Column("chain", number, primary_key=True, autoincrement=False),
         sa.Column("is_complete", sa.SmallInteger(), nullable=False),
     )
-    create_row_tables(op.get_bind())
+    create_row_tables(own_connection(op.get_bind()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 from warpseal.index.schema import create_row_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0002"
 down_revision = "0001"
@@ -12,4 +13,4 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Create the derived tables, empty."""
-    create_row_tables(op.get_bind())
+    create_row_tables(own_connection(op.get_bind()))

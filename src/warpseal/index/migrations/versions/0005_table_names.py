@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from warpseal.index.schema import create_row_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0005"
 down_revision = "0004"
@@ -22,4 +23,4 @@ def upgrade() -> None:
     op.rename_table("begun", "chain_origin")
     for name in _DROPPED:
         op.execute(sa.text(f"DROP TABLE IF EXISTS {name}"))
-    create_row_tables(op.get_bind())
+    create_row_tables(own_connection(op.get_bind()))

@@ -15,13 +15,14 @@ from itertools import accumulate
 
 import msgspec
 from alembic import op
-from sqlalchemy import Connection
 
 from warpseal.runtime.zstd import Decompressor, ZstdError
+from warpseal.store.connection import Connection
+from warpseal.store.migrate import own_connection
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.periods import Level
 from warpseal.usage.response_times import pack_counts
-from warpseal.usage.schema import METADATA
+from warpseal.usage.schema import TABLES
 from warpseal.usage.settings import UsageSettings
 from warpseal.usage.sums import Flush, RowKey, RowSums, add_rows, add_sums, keep_flush, key_of
 
@@ -50,9 +51,9 @@ class _Columns(msgspec.Struct, array_like=True):
 
 def upgrade() -> None:
     """Make the tables, and fill them from the tables of the first version. A damaged table is logged and left out."""
-    connection = op.get_bind()
-    METADATA.create_all(connection)
-    buckets = connection.exec_driver_sql("SELECT DISTINCT level, start FROM buckets ORDER BY level, start").all()
+    connection = own_connection(op.get_bind())
+    TABLES.create_all(connection, if_missing=True)
+    buckets = connection.fetch("SELECT DISTINCT level, start FROM buckets ORDER BY level, start")
     for level, start in buckets:
         add_rows(connection, Level(level), start, _rows_of_bucket(connection, level, start))
     for flush in _unmerged(connection):
@@ -63,13 +64,13 @@ def upgrade() -> None:
             # Perhaps the file of a daemon that did not know its network: the next start adds them to its buckets.
             keep_flush(connection, flush, flush.minute)
     for table in ("minutes", "buckets", "rollup"):
-        connection.exec_driver_sql(f"DROP TABLE {table}")
+        connection.run(f"DROP TABLE {table}")
 
 
 def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowKey, RowSums]:
-    query = f"SELECT dimension, sums FROM buckets WHERE level = {int(level)} AND start = {int(start)}"
+    query = "SELECT dimension, sums FROM buckets WHERE level = ? AND start = ?"
     tables: dict[Dimension, Rows] = {}
-    for number, raw in connection.exec_driver_sql(query):
+    for number, raw in connection.fetch(query, level, start):
         dimension = Dimension(number)
         try:
             tables[dimension] = _decode(raw)
@@ -89,13 +90,13 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
 
 def _unmerged(connection: Connection) -> Iterator[Flush]:
     query = "SELECT run, sequence, minute, sums FROM minutes WHERE is_merged = 0 ORDER BY key"
-    for run, sequence, minute, raw in connection.exec_driver_sql(query):
+    for run, sequence, minute, raw in connection.stream(query):
         try:
             sums = [(UsageLabels._make(texts)._replace(status=int(texts[2])), totals) for texts, totals in _decode(raw)]
         except (*_DAMAGE, TypeError) as error:
             log.error("usage of a minute is damaged, it is left out", extra={"minute": minute, "reason": str(error)})
         else:
-            yield Flush.of(bytes(run), sequence, minute, sums)
+            yield Flush.of(run, sequence, minute, sums)
 
 
 def _decode(raw: bytes) -> Rows:

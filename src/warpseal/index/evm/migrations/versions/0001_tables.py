@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import op
 
 from warpseal.index.evm.schema import create_all_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0001"
 down_revision = None
@@ -16,4 +17,4 @@ def upgrade() -> None:
     A later version changes the stored tables explicitly, which this one then spells out, and calls
     `create_derived_tables` for all others.
     """
-    create_all_tables(op.get_bind())
+    create_all_tables(own_connection(op.get_bind()))

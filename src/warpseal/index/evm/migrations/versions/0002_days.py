@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import inspect
 
 from warpseal.index.evm.schema import create_derived_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0002"
 down_revision = "0001"
@@ -13,5 +13,5 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Create the derived tables, empty, unless the database has them from the start."""
-    if not inspect(op.get_bind()).has_table("days"):
-        create_derived_tables(op.get_bind())
+    if not own_connection(op.get_bind()).has_table("days"):
+        create_derived_tables(own_connection(op.get_bind()))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import inspect
 
-from warpseal.index.evm.schema import HOLDER_FACTS, STORED, create_derived_tables
+from warpseal.index.evm.schema import HOLDER_FACTS, create_derived_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0003"
 down_revision = "0002"
@@ -13,9 +13,10 @@ down_revision = "0002"
 
 def upgrade() -> None:
     """Add the facts of holders, and create the derived tables, empty; a database of this version has all of them."""
-    connection = op.get_bind()
-    if inspect(connection).has_table("balances"):
+    connection = own_connection(op.get_bind())
+    if connection.has_table("balances"):
         return
     op.execute("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
-    STORED.create_all(connection, HOLDER_FACTS)
+    for table in HOLDER_FACTS:
+        table.create(connection, if_missing=True)
     create_derived_tables(connection)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import inspect
 
 from warpseal.index.evm.schema import create_icm_tables
+from warpseal.store.migrate import own_connection
 
 revision = "0004"
 down_revision = "0003"
@@ -13,8 +13,8 @@ down_revision = "0003"
 
 def upgrade() -> None:
     """Add the tables, empty; a database of this version has all of them."""
-    connection = op.get_bind()
-    if inspect(connection).has_table("icm_sends"):
+    connection = own_connection(op.get_bind())
+    if connection.has_table("icm_sends"):
         return
     op.execute("ALTER TABLE chain ADD COLUMN icm_first BIGINT NOT NULL DEFAULT -1")
     create_icm_tables(connection)
