@@ -10,7 +10,7 @@ HELM := $(VENV)/helm/.installed
 GENERATORS := $(VENV)/generated/.installed
 
 OTHER := 3.13
-OTHER_TESTS := tests/aggregation tests/bls tests/peers tests/protocol
+OTHER_TESTS := tests/aggregation tests/bls tests/integration tests/peers tests/protocol
 
 .PHONY: demo install test other lint types imports unit clients test-failover packages bench soak docs-table proto clean
 
