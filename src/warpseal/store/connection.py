@@ -334,15 +334,15 @@ class Engine:
                 return False
             if driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 driver.execute("ROLLBACK")
-        except (sqlite3.Error, self.driver_errors()):
+        except self.driver_errors():
             return False
         return True
 
     def _close(self, driver: Any) -> None:
-        with suppress(sqlite3.Error, self.driver_errors()):
+        with suppress(self.driver_errors()):
             for closing in self.on_close:
                 closing(driver)
-        with suppress(sqlite3.Error, self.driver_errors()):
+        with suppress(self.driver_errors()):
             driver.close()
 
 

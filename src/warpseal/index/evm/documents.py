@@ -186,7 +186,7 @@ class DocumentWriter:
                 bulk.run(connection, _RENEW, tokens)
             if len(rows) < _SCANNED:
                 text = "UPDATE updates SET is_pending = 0, due_at = ? WHERE collection = ?"
-                connection.fetch(text, now + UPDATE_INTERVAL_S, number)
+                connection.run(text, now + UPDATE_INTERVAL_S, number)
             else:
                 self._update_last[number] = rows[-1][0]
                 connection.run("UPDATE updates SET due_at = ? WHERE collection = ?", now, number)

@@ -168,7 +168,7 @@ class IcmWriter:
         gone = self.cursors().keys() - configured
         with self._session.transaction() as connection:
             for _, key in bulk.fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone):
-                connection.fetch(_REOPEN, key)
+                connection.run(_REOPEN, key)
                 for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
                     connection.run(f"DELETE FROM {table.name} WHERE destination = ?", key)
 
@@ -284,7 +284,7 @@ class IcmWriter:
         self._ids.put(connection, sorted(ids))
         for raw in batch.raised:
             text = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
-            connection.fetch(text, self._nonces[raw], keys[raw])
+            connection.run(text, self._nonces[raw], keys[raw])
         return rows
 
 
