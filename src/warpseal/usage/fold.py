@@ -6,7 +6,6 @@ Source of truth: docs/usage-metrics.md. Totals by path and status do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from functools import partial
 from typing import Final
 
 from warpseal.runtime.throttle import Throttle
@@ -16,11 +15,24 @@ Totals = Mapping[UsageLabels, UsageTotals]
 Fold = Callable[[UsageLabels], UsageLabels]
 
 
-FOLDS: Final[tuple[Fold, ...]] = (
-    partial(UsageLabels._replace, user_agent=OTHER),
-    partial(UsageLabels._replace, api_key=OTHER, user_agent=OTHER),
-    partial(UsageLabels._replace, method=OTHER, api_key=OTHER, country=OTHER, user_agent=OTHER),
-)
+def without_agent(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as user agent."""
+    path, method, status, api_key, country, _ = labels
+    return UsageLabels(path, method, status, api_key, country, OTHER)
+
+
+def without_key(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as user agent and key."""
+    path, method, status, _, country, _ = labels
+    return UsageLabels(path, method, status, OTHER, country, OTHER)
+
+
+def path_and_status(labels: UsageLabels) -> UsageLabels:
+    """Return labels with `other` as everything but path and status."""
+    return UsageLabels(labels.path, OTHER, labels.status, OTHER, OTHER, OTHER)
+
+
+FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
 FOLDED_FROM: Final = 0.9
 """The share of a bound from which new combinations are folded."""
