@@ -6,36 +6,16 @@ All quick versions are made in one transaction with their DDL, so a crash leaves
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from warpseal.store.connection import Connection, Engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
-from warpseal.store.schema import (
-    ADDRESSES,
-    API_KEYS,
-    BLOCK_RANGES,
-    EAGER_TASKS,
-    EVENT_SOURCES,
-    EVENTS,
-    EVICTABLE,
-    ICM_TASKS,
-    L1_TRANSACTIONS,
-    OBSERVED_HOURS,
-    OBSERVED_VALIDATIONS,
-    ORIGINS,
-    SECRETS,
-    SHARES,
-    SIGNATURES,
-    SIGNING_BLOCKS,
-    TABLES,
-    UNAUDITED,
-    UPGRADES,
-    WEBHOOKS,
-)
-from warpseal.store.tables import Table, TableIndex, Tables, declare_table
+from warpseal.store.schema import EVICTABLE, TABLES, UNAUDITED, UPGRADES
+from warpseal.store.tables import TableIndex, Tables, declare_table
 from warpseal.version import __version__
 
 # The name is that of Alembic, which made the upgrades of earlier programs.
@@ -75,18 +55,14 @@ class Migrations(Struct, frozen=True):
         return self.versions[-1].version
 
 
-def _creation_of(*tables: Table) -> Callable[[Connection], None]:
-    """Return the upgrade that creates tables.
+def _create(connection: Connection, names: Sequence[str]) -> None:
+    """Create tables of the newest schema.
 
-    The tables of the newest schema are those of the version that added them, until a later version changes one: then
-    the earlier version gets a declaration of its own, and a test compares the result of all versions with the schema.
+    They are those of the version that added them, until a later version changes one: then the earlier version gets a
+    declaration of its own, as `messages` has. A test compares the result of all versions with the schema.
     """
-
-    def upgrade(connection: Connection) -> None:
-        for table in tables:
-            table.create(connection)
-
-    return upgrade
+    for name in names:
+        TABLES[name].create(connection)
 
 
 _FIRST_MESSAGES: Final = declare_table(
@@ -98,6 +74,11 @@ _FIRST_MESSAGES: Final = declare_table(
 )
 
 
+def _create_first_tables(connection: Connection) -> None:
+    _FIRST_MESSAGES.create(connection)
+    _create(connection, ["shares", "signatures", "addresses", "origins", "l1_transactions", "block_ranges"])
+
+
 def _count_candidates(connection: Connection) -> None:
     connection.run("ALTER TABLE messages ADD COLUMN candidates INTEGER DEFAULT 0 NOT NULL")
     connection.run(
@@ -105,21 +86,20 @@ def _count_candidates(connection: Connection) -> None:
         " (SELECT count(*) FROM shares WHERE shares.message_key = messages.key AND shares.verified = 0)"
     )
     connection.run(f"CREATE INDEX messages_unaudited ON messages (key) WHERE {UNAUDITED}")
-    EAGER_TASKS.create(connection)
+    _create(connection, ["eager_tasks"])
 
 
-_FIRST_TABLES: Final = (_FIRST_MESSAGES, SHARES, SIGNATURES, ADDRESSES, ORIGINS, L1_TRANSACTIONS, BLOCK_RANGES)
 MIGRATIONS: Final = Migrations(
     (
-        Migration("0001", _creation_of(*_FIRST_TABLES)),
+        Migration("0001", _create_first_tables),
         Migration("0002", _count_candidates),
-        Migration("0003", _creation_of(API_KEYS, SECRETS)),
-        Migration("0004", _creation_of(OBSERVED_VALIDATIONS, OBSERVED_HOURS)),
-        Migration("0005", _creation_of(UPGRADES)),
-        Migration("0006", _creation_of(EVENTS)),
-        Migration("0007", _creation_of(EVENT_SOURCES, ICM_TASKS)),
-        Migration("0008", _creation_of(WEBHOOKS)),
-        Migration("0009", _creation_of(SIGNING_BLOCKS)),
+        Migration("0003", partial(_create, names=["api_keys", "secrets"])),
+        Migration("0004", partial(_create, names=["observed_validations", "observed_hours"])),
+        Migration("0005", partial(_create, names=["upgrades"])),
+        Migration("0006", partial(_create, names=["events"])),
+        Migration("0007", partial(_create, names=["event_sources", "icm_tasks"])),
+        Migration("0008", partial(_create, names=["webhooks"])),
+        Migration("0009", partial(_create, names=["signing_blocks"])),
     ),
     TABLES.create_all,
 )
