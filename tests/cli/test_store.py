@@ -33,7 +33,7 @@ from warpseal.cli.main import main
 from warpseal.config.keys import KEYS
 from warpseal.store.access import open_exclusive
 from warpseal.store.engine import create_private
-from warpseal.store.migrate import HEAD, Migrations, upgrade_all
+from warpseal.store.migrate import HEAD, MIGRATIONS, Migrations, upgrade_all
 from warpseal.store.url import StoreUrl
 from warpseal.warp.message import UnsignedMessage
 
@@ -201,7 +201,7 @@ def test_an_older_store_must_be_upgraded_before_use(
     if place.path is not None:
         create_private(place.path)
     with open_exclusive(place) as engine:
-        upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(head="0001"))
+        upgrade_all(engine, place.redacted, lambda version, done: None, Migrations(MIGRATIONS.versions[:1]))
     where, file = ("--store-url", any_store_url), tmp_path / "empty.jsonl"
     file.write_text('{"format":"warpseal-store","version":1}\n')
     for needing in (("export",), ("check",), ("import", str(file))):

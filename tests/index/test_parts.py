@@ -63,12 +63,6 @@ def test_an_index_made_at_once_equals_one_made_version_by_version(any_index_url:
     assert facts[0] == facts[1]
 
 
-def test_the_newest_version_is_the_programs() -> None:
-    (folder,) = MIGRATIONS.folders
-    newest = max(path.name for path in Path(folder).glob("[0-9]*.py"))
-    assert newest.startswith(MIGRATIONS.head)
-
-
 def test_an_invalid_index_url_is_refused() -> None:
     with pytest.raises(StartupError):
         index_url(IndexSettings(url="mysql://x/y"), None)

@@ -21,7 +21,6 @@ _LATE: Final = (
     "warpseal.daemon.app",
     "warpseal.daemon.startup",
     "warpseal.indexer.indexer",
-    "alembic.script",
     "psycopg",
     "uvicorn.lifespan.off",
     "uvicorn.protocols.websockets.websockets_sansio_impl",

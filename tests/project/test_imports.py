@@ -22,7 +22,6 @@ LAZY_MODULES = sorted(
 )
 UNUSED_LIBRARIES = {
     "Crypto",
-    "alembic",
     "btclib_libsecp256k1",
     "cffi",
     "click",
@@ -38,7 +37,6 @@ UNUSED_LIBRARIES = {
     "requests",
     "rlp",
     "sha3",
-    "sqlalchemy",
     "trie",
 }
 UNUSED_MODULES = (

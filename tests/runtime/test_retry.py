@@ -91,14 +91,6 @@ def test_delays_begin_again_after_a_reset() -> None:
     assert 1.0 <= delays.next() < 2.0 < grown[-1]
 
 
-async def test_a_bounded_call_raises_its_last_error_after_the_waits() -> None:
-    upstream = Upstream(*(NodeUnavailable(str(number)) for number in range(100)))
-    with pytest.raises(NodeUnavailable) as error:
-        await Retrier(Backoff(0.001, 0.001), FAILURES, max_wait_s=0.005).call(upstream.ask)
-    assert 6 <= upstream.calls <= 7
-    assert error.value.args == NodeUnavailable(str(upstream.calls - 1)).args
-
-
 class Fixed(Random):
     """A random source that always draws the same number of [0, 1)."""
 

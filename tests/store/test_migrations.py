@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import stat
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 
 from tests.store.fixtures import exit_code_of, hasty_settings, message, share, signature, sqlite_url, store_at
@@ -25,7 +25,7 @@ from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
 from warpseal.store.migrate import (
     HEAD,
     MIGRATIONS,
-    VERSIONS,
+    Migration,
     Migrations,
     check_version,
     read_version,
@@ -37,36 +37,46 @@ from warpseal.store.store import open_store
 from warpseal.store.url import StoreUrl
 from warpseal.version import __version__
 
-FIRST = Migrations(head="0001")
+FIRST = Migrations(MIGRATIONS.versions[:1])
+PREVIOUS = Migrations(MIGRATIONS.versions[:-1])
+ALL = Migrations(MIGRATIONS.versions)
 
-QUICK = """
-import os, signal
-from alembic import op
-import sqlalchemy as sa
-revision, down_revision = "0901", "{head}"
 
-def upgrade():
-    op.create_table("extra", sa.Column("number", sa.Integer(), primary_key=True))
-    op.add_column("messages", sa.Column("extra", sa.Integer()))
-    op.execute("UPDATE messages SET extra = 7")
-    {then}
-"""
-SLOW = """
-from alembic import op
-revision, down_revision = "0901", "{head}"
-SLOW = True
+def with_quick(then: Callable[[], object]) -> Migrations:
+    """Return the migrations of the program and a further one, which calls a function at its end."""
 
-def step(connection):
-    connection.run("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)")
-    done = connection.value("SELECT count(*) FROM progress")
-    if done == {fails_at}:
-        raise RuntimeError("the power went")
-    connection.run("INSERT INTO progress VALUES (?)", done)
-    return (done + 1) / 4
+    def upgrade(connection: Connection) -> None:
+        connection.run("CREATE TABLE extra (number INTEGER PRIMARY KEY)")
+        connection.run("ALTER TABLE messages ADD COLUMN extra INTEGER")
+        connection.run("UPDATE messages SET extra = 7")
+        then()
 
-def upgrade():
-    op.rename_table("progress", "finished")
-"""
+    return Migrations((*ALL.versions, Migration("0901", upgrade)))
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+QUICK = with_quick(lambda: None)
+FAILING = with_quick(lambda: 1 / 0)
+
+
+def with_slow(fails_at: int) -> Migrations:
+    """Return the migrations of the program and a further one of four steps. fails_at: the step that fails."""
+
+    def step(connection: Connection) -> float:
+        connection.run("CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY)")
+        done: int = connection.value("SELECT count(*) FROM progress")
+        if done == fails_at:
+            raise RuntimeError("the power went")
+        connection.run("INSERT INTO progress VALUES (?)", done)
+        return (done + 1) / 4
+
+    def upgrade(connection: Connection) -> None:
+        connection.run("ALTER TABLE progress RENAME TO finished")
+
+    return Migrations((*ALL.versions, Migration("0901", upgrade, step)))
 
 
 @pytest.fixture
@@ -75,13 +85,6 @@ def engine(any_store_url: str) -> Iterator[Engine]:
     store_engine = writing_engine(StoreUrl.parse(any_store_url))
     yield store_engine
     store_engine.dispose()
-
-
-def migrations_with(folder: Path, module: str, **values: object) -> Migrations:
-    """Return the migrations of the program and a further migration."""
-    (folder / "more").mkdir(exist_ok=True)
-    (folder / "more" / "one_more.py").write_text(module.format(head=HEAD, **values))
-    return Migrations((VERSIONS, folder / "more"), "0901")
 
 
 def version(engine: Engine) -> str | None:
@@ -95,14 +98,7 @@ def tables(engine: Engine) -> set[str]:
         return table_names(connection) - {"leases"}
 
 
-SCRIPT = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(VERSIONS)])
-
-
-def test_the_newest_version_is_the_one_that_the_program_names() -> None:
-    assert SCRIPT.get_heads() == [HEAD]
-
-
-@pytest.mark.parametrize("migrations", [MIGRATIONS, Migrations()], ids=["at-once", "version-by-version"])
+@pytest.mark.parametrize("migrations", [MIGRATIONS, ALL], ids=["at-once", "version-by-version"])
 def test_an_empty_database_gets_the_schema(engine: Engine, migrations: Migrations) -> None:
     assert upgrade_at_start(engine, "here", migrations) == HEAD
     with engine.begin() as connection:
@@ -111,7 +107,7 @@ def test_an_empty_database_gets_the_schema(engine: Engine, migrations: Migration
 
 def test_a_database_made_at_once_equals_one_made_version_by_version(engine: Engine) -> None:
     facts = []
-    for migrations in (MIGRATIONS, Migrations()):
+    for migrations in (MIGRATIONS, ALL):
         upgrade_at_start(engine, "here", migrations)
         with engine.begin() as connection:
             facts.append(table_facts(connection))
@@ -163,8 +159,8 @@ async def test_an_older_version_is_upgraded_at_start_without_data_loss(any_store
         await store.l1.eager_schedule(bytes(32), 1.0, 0)
 
 
-async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, engine: Engine, tmp_path: Path) -> None:
-    upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass"))
+async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, engine: Engine) -> None:
+    upgrade_at_start(engine, "here", QUICK)
     before = tables(engine)
     versions = rf"written by warpseal {__version__} \(schema version 0901\), and this is warpseal .* version {HEAD}\)"
     with pytest.raises(StoreTooNew, match=versions):
@@ -177,48 +173,46 @@ async def test_a_newer_version_is_refused_and_not_changed(any_store_url: str, en
     assert (version(engine), tables(engine)) == ("0901", before)
 
 
-def test_a_failed_migration_is_rolled_back(engine: Engine, tmp_path: Path) -> None:
+def test_a_failed_migration_is_rolled_back(engine: Engine) -> None:
     with pytest.raises(ZeroDivisionError):
-        upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="1 / 0"))
+        upgrade_at_start(engine, "here", FAILING)
     assert (version(engine), tables(engine)) == (None, set())
     upgrade_at_start(engine, "here", FIRST)
     before = tables(engine)
     with pytest.raises(ZeroDivisionError):
-        upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="1 / 0"))
+        upgrade_at_start(engine, "here", FAILING)
     assert (version(engine), tables(engine)) == ("0001", before)
 
 
 async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_version_intact(
-    any_store_url: str, engine: Engine, tmp_path: Path
+    any_store_url: str, engine: Engine
 ) -> None:
     async with store_at(any_store_url) as store:
         await store.archive.store_signature(message(1), signature(1))
     before = tables(engine)
     engine.dispose()
-    migrations_with(tmp_path, QUICK, then="os.kill(os.getpid(), signal.SIGKILL)")
     program = f"""
-        from pathlib import Path
+        from tests.store.test_migrations import kill_itself, with_quick
         from warpseal.store.engine import writing_engine
-        from warpseal.store.migrate import VERSIONS, Migrations, upgrade_at_start
+        from warpseal.store.migrate import upgrade_at_start
         from warpseal.store.url import StoreUrl
-        migrations = Migrations((VERSIONS, Path({str(tmp_path / "more")!r})), "0901")
-        upgrade_at_start(writing_engine(StoreUrl.parse({any_store_url!r})), "here", migrations)
+        upgrade_at_start(writing_engine(StoreUrl.parse({any_store_url!r})), "here", with_quick(kill_itself))
     """
     assert await exit_code_of(textwrap.dedent(program)) == -signal.SIGKILL
     assert (version(engine), tables(engine)) == (HEAD, before)
     async with store_at(any_store_url) as store:
         assert (await store.archive.load(message(1).id)).signatures == (signature(1),)
-    assert upgrade_at_start(engine, "here", migrations_with(tmp_path, QUICK, then="pass")) == "0901"
+    assert upgrade_at_start(engine, "here", QUICK) == "0901"
     with engine.begin() as connection:
         assert connection.fetch("SELECT extra FROM messages") == [(7,)]
 
 
 async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_command(
-    any_store_url: str, engine: Engine, tmp_path: Path
+    any_store_url: str, engine: Engine
 ) -> None:
     async with store_at(any_store_url):
         pass
-    migrations = migrations_with(tmp_path, SLOW, fails_at=99)
+    migrations = with_slow(99)
     with pytest.raises(StoreNeedsUpgrade, match="warpseal store upgrade"):
         async with open_store(hasty_settings(any_store_url), None, migrations=migrations):
             pass
@@ -226,13 +220,13 @@ async def test_a_slow_upgrade_is_refused_at_start_and_the_error_names_the_comman
         check_version(connection, "here", migrations)
 
 
-def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine, tmp_path: Path) -> None:
+def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine) -> None:
     upgrade_at_start(engine, "here")
     with pytest.raises(RuntimeError, match="the power went"):
-        upgrade_all(engine, "here", lambda *_: None, migrations_with(tmp_path, SLOW, fails_at=2))
+        upgrade_all(engine, "here", lambda *_: None, with_slow(2))
     assert version(engine) == HEAD
     results: list[tuple[str, float]] = []
-    migrations = migrations_with(tmp_path, SLOW, fails_at=99)
+    migrations = with_slow(99)
     assert upgrade_all(engine, "here", lambda *step: results.append(step), migrations) == "0901"
     assert version(engine) == "0901"
     assert results == [("0901", 0.75), ("0901", 0.99), ("0901", 1.0)]
@@ -242,9 +236,6 @@ def test_a_slow_upgrade_resumes_after_an_interruption(engine: Engine, tmp_path: 
 
 def test_an_upgrade_of_an_empty_database_creates_the_schema(engine: Engine) -> None:
     assert upgrade_all(engine, "here", lambda *_: None) == version(engine) == HEAD
-
-
-PREVIOUS = Migrations(head=str(SCRIPT.get_revision(HEAD).down_revision))
 
 
 def files(folder: Path) -> list[str]:
@@ -304,12 +295,11 @@ async def test_without_room_for_the_copy_an_upgrade_is_refused_with_the_numbers(
 
 
 async def test_a_failed_upgrade_leaves_the_store_and_a_copy(tmp_path: Path, previous: str) -> None:
-    failing = migrations_with(tmp_path, QUICK, then="1 / 0")
     with pytest.raises(ZeroDivisionError):
-        async with open_store(hasty_settings(previous), None, migrations=failing):
+        async with open_store(hasty_settings(previous), None, migrations=FAILING):
             pass
-    assert files(tmp_path) == ["more", "store.db", "store.db.before-0901"]
+    assert files(tmp_path) == ["store.db", "store.db.before-0901"]
     async with store_at(previous) as store:
         assert store.status().schema_version == HEAD
         assert await store.archive.load(message(1).id)
-    assert files(tmp_path) == ["more", "store.db", f"store.db.before-{HEAD}"]
+    assert files(tmp_path) == ["store.db", f"store.db.before-{HEAD}"]

@@ -1,11 +1,13 @@
 """Gives the tests of usage either kind of metrics database, and threads that do not pause."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.store.postgres import postgres_server, postgres_url
-from warpseal.runtime.throttle import Throttle
+from warpseal.runtime import throttle
 
 __all__ = ["any_metrics_url", "postgres_server", "postgres_url"]
 
@@ -22,4 +24,4 @@ def any_metrics_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the threads compute without their pauses for the event loop, which has nothing else to do here."""
-    monkeypatch.setattr(Throttle, "_pause", lambda _: None)
+    monkeypatch.setattr(throttle, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=lambda _: None))

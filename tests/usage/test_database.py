@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 
 from tests.eventually import until
@@ -20,7 +19,7 @@ from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.connection import Connection
 from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreDown
-from warpseal.store.migrate import VERSIONS, upgrade_at_start
+from warpseal.store.migrate import upgrade_at_start
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema
 from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
@@ -85,8 +84,6 @@ def test_a_server_gives_it_a_schema_of_its_own() -> None:
 
 
 def test_the_migrations_make_the_tables_of_the_schema(any_metrics_url: str) -> None:
-    script = ScriptDirectory(str(VERSIONS.parent), version_locations=[str(folder) for folder in MIGRATIONS.folders])
-    assert script.get_heads() == [MIGRATIONS.head]
     engine, facts = writing_engine(StoreUrl.parse(any_metrics_url)), []
     for migrations in (MIGRATIONS, replace(MIGRATIONS, create_tables=None)):
         assert upgrade_at_start(engine, "here", migrations) == MIGRATIONS.head

@@ -288,9 +288,12 @@ class TypeRegistry:
         return self._structs[make]
 
     def interface(self, place: str, union: Any) -> Interface[Any]:
-        """Return the codec of the registered types of a union. place: for errors."""
+        """Return the codec of the registered types of a union, or of their base classes. place: for errors."""
         allowed = get_args(union) or (union,)
-        members = {type_id: self.struct(make) for type_id, make in self._types.items() if make in allowed}
+        types = {type_id: make for type_id, make in self._types.items() if isinstance(make, type)}
+        members: dict[int, StructCodec[Any]] = {
+            type_id: self.struct(make) for type_id, make in types.items() if issubclass(make, allowed)
+        }
         return Interface(place, members, self)
 
     def wrong_type(self, offset: int, type_id: int, place: str) -> MalformedChainBytes:

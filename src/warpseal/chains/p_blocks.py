@@ -104,20 +104,16 @@ def read_parent_id(raw: bytes) -> BlockID:
 
 def _read_head(reader: ChainReader) -> tuple[str, _Form, int | None, tuple[PSignedTx, ...], BlockID, int]:
     """Return kind, form, time, decisions, parent and height."""
-    kind, form = _read_form(reader)
-    time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
-    txs = _TXS.read(reader) if form.has_decisions else ()
-    return kind, form, time, txs, *reader.unpack(_PARENT_AND_HEIGHT, kind)
-
-
-def _read_form(reader: ChainReader) -> tuple[str, _Form]:
     reader.version()
     start = reader.offset
     type_id = reader.u32("type id of a block")
     kind_and_form = _KINDS.get(type_id)
-    if kind_and_form is not None:
-        return kind_and_form
-    raise P_TYPES.wrong_type(start, type_id, "a block")
+    if kind_and_form is None:
+        raise P_TYPES.wrong_type(start, type_id, "a block")
+    kind, form = kind_and_form
+    time: int | None = reader.unpack(_TIME, kind)[0] if form.has_time else None
+    txs = _TXS.read(reader) if form.has_decisions else ()
+    return kind, form, time, txs, *reader.unpack(_PARENT_AND_HEIGHT, kind)
 
 
 def _encode(kind: str, parent_id: BlockID, height: int, time: int | None, txs: tuple[PSignedTx, ...]) -> bytes:

@@ -319,31 +319,7 @@ class RewardAutoRenewedValidatorTx(Struct, frozen=True):
     end_s: Uint64
 
 
-PUnsignedTx: TypeAlias = (
-    BaseTx
-    | ImportTx
-    | ExportTx
-    | AddValidatorTx
-    | AddDelegatorTx
-    | AddSubnetValidatorTx
-    | AddPermissionlessValidatorTx
-    | AddPermissionlessDelegatorTx
-    | RemoveSubnetValidatorTx
-    | AdvanceTimeTx
-    | RewardValidatorTx
-    | CreateSubnetTx
-    | CreateChainTx
-    | TransformSubnetTx
-    | TransferSubnetOwnershipTx
-    | ConvertSubnetToL1Tx
-    | RegisterL1ValidatorTx
-    | SetL1ValidatorWeightTx
-    | IncreaseL1ValidatorBalanceTx
-    | DisableL1ValidatorTx
-    | AddAutoRenewedValidatorTx
-    | SetAutoRenewedValidatorConfigTx
-    | RewardAutoRenewedValidatorTx
-)
+PUnsignedTx: TypeAlias = UserTx | AdvanceTimeTx | RewardValidatorTx | RewardAutoRenewedValidatorTx
 PSignedTx: TypeAlias = SignedTx[PUnsignedTx, Credential]
 
 # 6 and 8 are not used.

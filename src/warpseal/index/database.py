@@ -1,7 +1,4 @@
-"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
-
-Source of truth for the versions: migrations/, run like the store's.
-"""
+"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ import msgspec
 
 from warpseal.errors import StartupError
 from warpseal.index.errors import IndexDamaged
+from warpseal.index.migrations import VERSIONS
 from warpseal.index.schema import create_all_tables
 from warpseal.index.settings import PRIMARY_INDEX, IndexSettings
 from warpseal.runtime.process import error_words, os_error_text
@@ -28,8 +26,7 @@ from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
 
 INDEX_NAME: Final = "index.db"
 SCHEMA: Final = "warpseal_index"
-# A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0006", create_all_tables)
+MIGRATIONS: Final = Migrations(VERSIONS, create_all_tables)
 
 UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
 """Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""

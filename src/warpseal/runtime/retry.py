@@ -6,7 +6,6 @@ Source of truth of the delays: avalanchego `network/tracked_ip.go`.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random, SystemRandom
 from typing import TypeVar
@@ -54,7 +53,6 @@ class Retrier:
 
     failures: what a call waits for, by the error that it raises until then, such as {NodeUnavailable: "nodes"};
     any other error passes through. on_failure: called with each such error and the seconds until the next attempt.
-    max_wait_s: bound of the delays of one call, after which the last error passes through.
     """
 
     def __init__(
@@ -63,10 +61,8 @@ class Retrier:
         failures: Mapping[type[Exception], str],
         on_failure: Callable[[Exception, float], None] | None = None,
         random: Random | None = None,
-        max_wait_s: float = math.inf,
     ) -> None:
         self._backoff = backoff
-        self._max_wait_s = max_wait_s
         self._failures = dict(failures)
         self._errors = tuple(self._failures)
         self._on_failure = on_failure
@@ -81,16 +77,13 @@ class Retrier:
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what `attempt` returns, repeated after growing delays while it raises one of the errors."""
-        delays, waited_s = RetryDelays(self._backoff, self._random), 0.0
+        delays = RetryDelays(self._backoff, self._random)
         try:
             while True:
                 try:
                     return await attempt()
                 except self._errors as error:
                     delay_s = delays.next()
-                    waited_s += delay_s
-                    if waited_s > self._max_wait_s:
-                        raise
                     self._blocked[delays] = next(
                         name for kind, name in self._failures.items() if isinstance(error, kind)
                     )

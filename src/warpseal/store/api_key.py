@@ -1,5 +1,5 @@
-"""The API key of a caller: its text and its digest. Separate from api_keys.py, because the HTTP ports open before
-SQLAlchemy is loaded."""
+"""The API key of a caller: its text and its digest. Separate from api_keys.py, because the HTTP ports open before the
+store is loaded."""
 
 from __future__ import annotations
 

@@ -192,7 +192,8 @@ class Connection:
 
     def _begin(self) -> None:
         with self._translated():
-            self._engine.prepare_transaction(self.driver)
+            for prepare in self._engine.on_begin:
+                prepare(self.driver)
             self.driver.execute(self._engine.begin_text(is_snapshot=self._is_snapshot))
         self._in_transaction = True
 
@@ -285,11 +286,6 @@ class Engine:
         # The search path is of this transaction only: a pooler may give the session to others.
         path = f"; SET LOCAL search_path TO {self.url.schema}" if self.url.schema else ""
         return f"BEGIN{mode}{path}"
-
-    def prepare_transaction(self, driver: Any) -> None:
-        """Run what is due before a transaction."""
-        for prepare in self.on_begin:
-            prepare(driver)
 
     def driver_errors(self) -> type[Exception]:
         """Return the class of the driver's errors."""

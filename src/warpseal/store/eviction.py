@@ -77,7 +77,8 @@ class Eviction:
         """Delete some rows that are too old or exceed the size; return whether there are more."""
         oldest_s = now_unix_s - self._settings.max_age_s
         old = self._delete_messages(connection, oldest_s)
-        deleted = old + self._delete_addresses(connection, oldest_s)
+        deleted = old + connection.run(_DELETE_OLD_ADDRESSES, oldest_s)
+        deleted += connection.run(_DELETE_ADDRESSES, self._settings.max_addresses)
         if not self._is_shrinking:
             self.evictable_bytes = evictable_bytes(connection)
             self.size_bytes = size_bytes(connection)
@@ -95,7 +96,3 @@ class Eviction:
         connection.run_many(_DELETE_MESSAGE, [(key,) for key, _ in rows])
         self.evictable_bytes = max(0, self.evictable_bytes - sum(size_bytes for _, size_bytes in rows))
         return len(rows)
-
-    def _delete_addresses(self, connection: Connection, oldest_s: float) -> int:
-        old = connection.run(_DELETE_OLD_ADDRESSES, oldest_s)
-        return old + connection.run(_DELETE_ADDRESSES, self._settings.max_addresses)

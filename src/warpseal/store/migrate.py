@@ -1,4 +1,4 @@
-"""Upgrades of a database to the schema version of this program; the source of truth is migrations/, run by Alembic.
+"""Upgrades of a database to the schema version of this program, and the versions of the store.
 
 All quick versions are made in one transaction with their DDL, so a crash leaves the version before.
 """
@@ -6,59 +6,104 @@ All quick versions are made in one transaction with their DDL, so a crash leaves
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from warpseal.runtime.lazy import LazyModule
-from warpseal.runtime.locks import ThreadLock
 from warpseal.store.connection import Connection, Engine
 from warpseal.store.errors import StoreNeedsUpgrade, StoreTooNew, StoreUnusable
-from warpseal.store.schema import TABLES, UPGRADES
+from warpseal.store.schema import EVICTABLE, TABLES, UNAUDITED, UPGRADES
+from warpseal.store.tables import TableIndex, Tables, declare_table
 from warpseal.version import __version__
 
-if TYPE_CHECKING:
-    import sqlalchemy
-    from alembic import operations
-    from alembic import script as alembic_script
-    from alembic.runtime import migration
-    from alembic.script import Script, ScriptDirectory
-else:
-    sqlalchemy = LazyModule("sqlalchemy")
-    operations = LazyModule("alembic.operations")
-    migration = LazyModule("alembic.runtime.migration")
-    alembic_script = LazyModule("alembic.script")
-
-# Alembic and SQLAlchemy are loaded only for an upgrade; a test compares this with the newest module of versions/.
-HEAD: Final = "0009"
-VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
+# The name is that of Alembic, which made the upgrades of earlier programs.
 _VERSION_TABLE: Final = "alembic_version"
-# As Alembic makes it.
 _CREATE_VERSIONS: Final = (
     f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
     " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
-_OWN: Final = "connection"
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
-# Alembic's `op` is one object for the whole process.
-_ALEMBIC: Final = ThreadLock()
+
+
+class Migration(NamedTuple):
+    """A version, and the way to it from the one before; that of a released version never changes.
+
+    upgrade: makes it in one transaction. step: of a version that is too slow for the start of a daemon; it does a
+    bounded piece of the work in a transaction of its own, can be repeated, and returns the fraction done; at 1.0
+    `upgrade` follows.
+    """
+
+    version: str
+    upgrade: Callable[[Connection], None]
+    step: Callable[[Connection], float] | None = None
 
 
 class Migrations(Struct, frozen=True):
-    """The schema versions: the program's, and more in tests.
+    """The schema versions of a database, oldest first.
 
-    head: the newest. create_tables: creates its tables in an empty database; None: an empty one gets all versions.
+    create_tables: creates the newest tables in an empty database; None: an empty one gets all versions.
     """
 
-    folders: tuple[Path, ...] = (VERSIONS,)
-    head: str = HEAD
+    versions: tuple[Migration, ...]
     create_tables: Callable[[Connection], None] | None = None
 
+    @property
+    def head(self) -> str:
+        """The newest version."""
+        return self.versions[-1].version
 
-MIGRATIONS: Final = Migrations(create_tables=TABLES.create_all)
+
+def _create(connection: Connection, names: Sequence[str]) -> None:
+    """Create tables of the newest schema.
+
+    They are those of the version that added them, until a later version changes one: then the earlier version gets a
+    declaration of its own, as `messages` has. A test compares the result of all versions with the schema.
+    """
+    for name in names:
+        TABLES[name].create(connection)
+
+
+_FIRST_MESSAGES: Final = declare_table(
+    Tables(),
+    "messages",
+    "key serial, message_id bytes, raw bytes, for_ever int16, size_bytes int32, created_at double, used_at double",
+    TableIndex("messages_evictable", "used_at", "size_bytes", condition=EVICTABLE),
+    constraints=("UNIQUE (message_id)",),
+)
+
+
+def _create_first_tables(connection: Connection) -> None:
+    _FIRST_MESSAGES.create(connection)
+    _create(connection, ["shares", "signatures", "addresses", "origins", "l1_transactions", "block_ranges"])
+
+
+def _count_candidates(connection: Connection) -> None:
+    connection.run("ALTER TABLE messages ADD COLUMN candidates INTEGER DEFAULT 0 NOT NULL")
+    connection.run(
+        "UPDATE messages SET candidates ="
+        " (SELECT count(*) FROM shares WHERE shares.message_key = messages.key AND shares.verified = 0)"
+    )
+    connection.run(f"CREATE INDEX messages_unaudited ON messages (key) WHERE {UNAUDITED}")
+    _create(connection, ["eager_tasks"])
+
+
+MIGRATIONS: Final = Migrations(
+    (
+        Migration("0001", _create_first_tables),
+        Migration("0002", _count_candidates),
+        Migration("0003", partial(_create, names=["api_keys", "secrets"])),
+        Migration("0004", partial(_create, names=["observed_validations", "observed_hours"])),
+        Migration("0005", partial(_create, names=["upgrades"])),
+        Migration("0006", partial(_create, names=["events"])),
+        Migration("0007", partial(_create, names=["event_sources", "icm_tasks"])),
+        Migration("0008", partial(_create, names=["webhooks"])),
+        Migration("0009", partial(_create, names=["signing_blocks"])),
+    ),
+    TABLES.create_all,
+)
+HEAD: Final = MIGRATIONS.head
 
 
 def read_version(connection: Connection) -> str | None:
@@ -99,30 +144,23 @@ def upgrade_at_start(
     with engine.begin() as connection:
         _lock_upgrades(connection)
         if migrations.create_tables is not None and read_version(connection) is None:
-            # Loading Alembic would take as long as a third of a start, and 28 MiB.
             migrations.create_tables(connection)
-            connection.run(_CREATE_VERSIONS)
-            connection.run(f"INSERT INTO {_VERSION_TABLE} (version_num) VALUES (?)", migrations.head)
             _record_upgrade(connection, migrations.head)
             return migrations.head
         pending = find_quick_upgrades(connection, where, migrations)
         if pending and read_version(connection) is not None:
             keep_copy()
-        _upgrade(connection, pending, migrations)
+        _upgrade(connection, pending)
     return migrations.head
 
 
-def own_connection(bound: sqlalchemy.Connection) -> Connection:
-    """Return the connection in which Alembic's `op.get_bind()` works."""
-    connection: Connection = bound.info[_OWN]
-    return connection
-
-
-def find_quick_upgrades(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> Sequence[Script]:
+def find_quick_upgrades(
+    connection: Connection, where: str, migrations: Migrations = MIGRATIONS
+) -> tuple[Migration, ...]:
     """Return the upgrades that the start of a daemon makes, oldest first. Raises StoreTooNew, StoreNeedsUpgrade."""
     version = read_version(connection)
     pending = _pending(connection, version, where, migrations)
-    if any(map(_is_slow, pending)):
+    if any(migration.step is not None for migration in pending):
         raise StoreNeedsUpgrade(where, version, migrations.head)
     return pending
 
@@ -144,32 +182,29 @@ def upgrade_all(
         pending = _pending(connection, version, where, migrations)
     if version is not None and pending:
         keep_copy()
-    for script in pending:
-        done = 0.0 if _is_slow(script) else 1.0
-        while done < 1.0:
+    for migration in pending:
+        done = 1.0 if migration.step is None else 0.0
+        while migration.step is not None and done < 1.0:
             with engine.begin() as connection:
                 _lock_upgrades(connection)
-                done = script.module.step(connection)
-            progress(script.revision, min(done, 0.99))
+                done = migration.step(connection)
+            progress(migration.version, min(done, 0.99))
         with engine.begin() as connection:
             _lock_upgrades(connection)
-            _upgrade(connection, [script], migrations)
-        progress(script.revision, 1.0)
+            _upgrade(connection, (migration,))
+        progress(migration.version, 1.0)
     return migrations.head
 
 
-def _pending(connection: Connection, version: str | None, where: str, migrations: Migrations) -> Sequence[Script]:
+def _pending(connection: Connection, version: str | None, where: str, migrations: Migrations) -> tuple[Migration, ...]:
     """Return the versions after `version`, oldest first. Raises StoreTooNew for an unknown one."""
-    versions = list(_versions(migrations).walk_revisions("base", migrations.head))[::-1]
-    names = [script.revision for script in versions]
-    if version is None:
-        return versions
-    if version not in names:
-        raise StoreTooNew(where, version, migrations.head, _read_program(connection, version))
-    return versions[names.index(version) + 1 :]
+    versions = [None, *(migration.version for migration in migrations.versions)]
+    if version not in versions:
+        raise StoreTooNew(where, version or "", migrations.head, _read_program(connection, version))
+    return migrations.versions[versions.index(version) :]
 
 
-def _read_program(connection: Connection, version: str) -> str | None:
+def _read_program(connection: Connection, version: str | None) -> str | None:
     """Return the version of the program that upgraded a database to `version`; None if it is not recorded."""
     if not connection.has_table(UPGRADES.name):
         return None
@@ -179,45 +214,20 @@ def _read_program(connection: Connection, version: str) -> str | None:
     return program
 
 
-def _is_slow(version: Script) -> bool:
-    """Return whether a version is not for the start of a daemon; see migrations/."""
-    return getattr(version.module, "SLOW", False)
-
-
-def _upgrade(connection: Connection, versions: Sequence[Script], migrations: Migrations) -> None:
-    if not versions:
-        return
-    with _ALEMBIC, _in_sqlalchemy(connection) as bound:
-        context = migration.MigrationContext.configure(bound)
-        with operations.Operations.context(context):
-            for version in versions:
-                version.module.upgrade()
-                context.stamp(_versions(migrations), version.revision)
-    _record_upgrade(connection, versions[-1].revision)
+def _upgrade(connection: Connection, migrations: tuple[Migration, ...]) -> None:
+    for migration in migrations:
+        migration.upgrade(connection)
+    if migrations:
+        _record_upgrade(connection, migrations[-1].version)
 
 
 def _record_upgrade(connection: Connection, version: str) -> None:
+    if not connection.has_table(_VERSION_TABLE):
+        connection.run(_CREATE_VERSIONS)
+    connection.run(f"DELETE FROM {_VERSION_TABLE}")
+    connection.run(f"INSERT INTO {_VERSION_TABLE} (version_num) VALUES (?)", version)
     if connection.has_table(UPGRADES.name):
         connection.run(UPGRADES.insert_text, version, __version__, time.time())
-
-
-@contextmanager
-def _in_sqlalchemy(connection: Connection) -> Iterator[sqlalchemy.Connection]:
-    """Give Alembic a connection of SQLAlchemy's; it works in the transaction of this one, and does not end it."""
-    name, options = ("postgresql+psycopg", {"use_native_hstore": False}) if connection.is_postgresql else ("sqlite", {})
-    engine = sqlalchemy.create_engine(
-        f"{name}://", creator=lambda: connection.driver, poolclass=sqlalchemy.StaticPool, **options
-    )
-    for step in ("do_begin", "do_commit", "do_rollback", "do_close", "do_terminate"):
-        setattr(engine.dialect, step, lambda _: None)
-    with engine.connect() as bound:
-        bound.info[_OWN] = connection
-        yield bound
-
-
-def _versions(migrations: Migrations) -> ScriptDirectory:
-    folders = [str(folder) for folder in migrations.folders]
-    return alembic_script.ScriptDirectory(str(VERSIONS.parent), version_locations=folders)
 
 
 def _lock_upgrades(connection: Connection) -> None:

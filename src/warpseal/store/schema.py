@@ -1,4 +1,4 @@
-"""The tables of the newest schema version; migrations/ has the way to it.
+"""The tables of the newest schema version; `migrate.py` has the way to it.
 
 A test compares these tables with the result of all migrations. Times are Unix seconds.
 """

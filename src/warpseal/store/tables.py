@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from warpseal.store.connection import Connection, marks
 
 # In SQLite and in PostgreSQL. SQLite numbers rows by a key of exactly its type.
@@ -49,23 +51,14 @@ class TableIndex:
         self.condition = condition
 
 
-class Table:
+class Table(Struct, frozen=True, eq=False, dict=True):
     """A table. constraints: SQL of its constraints besides the primary key."""
 
-    def __init__(
-        self,
-        name: str,
-        columns: Iterable[Column],
-        indexes: Iterable[TableIndex] = (),
-        constraints: Iterable[str] = (),
-        *,
-        has_rowid: bool = True,
-    ) -> None:
-        self.name = name
-        self.columns = tuple(columns)
-        self.indexes = tuple(indexes)
-        self.constraints = tuple(constraints)
-        self._has_rowid = has_rowid
+    name: str
+    columns: tuple[Column, ...]
+    indexes: tuple[TableIndex, ...]
+    constraints: tuple[str, ...]
+    has_rowid: bool
 
     @cached_property
     def key(self) -> tuple[Column, ...]:
@@ -107,7 +100,7 @@ class Table:
             for column in self.columns
         ]
         parts.append("PRIMARY KEY ({})".format(", ".join(f'"{column.name}"' for column in self.key)))
-        options = "" if is_postgresql or self._has_rowid else " WITHOUT ROWID"
+        options = "" if is_postgresql or self.has_rowid else " WITHOUT ROWID"
         connection.run(f"CREATE TABLE {self.name} ({', '.join([*parts, *self.constraints])}){options}")
         for index in self.indexes:
             where = f" WHERE {index.condition}" if index.condition else ""
@@ -144,5 +137,5 @@ def declare_table(
         kind, _, default = declared.partition("=")
         is_key = kind in ("key", "serial") or kind[-1] in "*+"
         listed.append(Column(column_name, kind.rstrip(_MARKS), is_key, kind.endswith("?"), default))
-    table = tables[name] = Table(name, listed, indexes, constraints, has_rowid="*" not in columns)
+    table = tables[name] = Table(name, tuple(listed), indexes, tuple(constraints), "*" not in columns)
     return table

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-
 CommitObserver = Callable[[int, float], None]
 """Called in the writer's thread with the rows and seconds of each transaction."""
 

@@ -31,14 +31,7 @@ class Dimension(IntEnum):
     USER_AGENT = 7
 
 
-LABELS: Final = (
-    Dimension.PATH,
-    Dimension.METHOD,
-    Dimension.STATUS,
-    Dimension.API_KEY,
-    Dimension.COUNTRY,
-    Dimension.USER_AGENT,
-)
+LABELS: Final = tuple(dimension for dimension in Dimension if dimension > Dimension.NONE)
 """The dimensions of single labels, in the order of UsageLabels."""
 
 

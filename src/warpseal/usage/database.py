@@ -1,7 +1,7 @@
 """The metrics database: a SQLite file in the folder of the store, or a schema of its own in a PostgreSQL database.
 
-Source of truth for the versions: migrations/, run like the store's. The daemon starts, signs and forwards
-without it: it is prepared by the first use that reaches it, and again when it has failed.
+The daemon starts, signs and forwards without it: it is prepared by the first use that reaches it, and again when it
+has failed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
 from warpseal.store.reader import StoreReader
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema, resolve_url
+from warpseal.usage.migrations import VERSIONS
 from warpseal.usage.schema import TABLES
 from warpseal.usage.settings import UsageSettings
 
@@ -31,8 +32,7 @@ T = TypeVar("T")
 
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
-# A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0002", TABLES.create_all)
+MIGRATIONS: Final = Migrations(VERSIONS, TABLES.create_all)
 
 
 def metrics_database_url(settings: UsageSettings, store: StoreSettings, folder: Path | None) -> StoreUrl | None:

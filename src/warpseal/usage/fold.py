@@ -34,8 +34,6 @@ def path_and_status(labels: UsageLabels) -> UsageLabels:
 
 FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
-
-
 FOLDED_FROM: Final = 0.9
 """The share of a bound from which new combinations are folded."""
 # Shares of a bound up to which new combinations come in with all labels, without the agent, without the key.

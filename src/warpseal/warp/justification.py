@@ -55,7 +55,11 @@ class L1ValidatorRegistrationJustification(Struct, frozen=True):
                 subnet_id, index = _read_bootstrap(inner)
                 return cls(subnet_id, bootstrap_validation_id(subnet_id, index), raw, index=index)
             case {2: bytes(payload)} if len(fields) == 1:
-                message = _read_registered(payload)
+                try:
+                    message = RegisterL1Validator.parse(payload)
+                except MalformedMessage as error:
+                    reason = f"the register validator message is malformed: {error}"
+                    raise MalformedJustification(reason) from None
                 return cls(message.subnet_id, message.validation_id, raw, registration=message)
         raise MalformedJustification("exactly one of the two kinds of proof is needed")
 
@@ -81,13 +85,6 @@ def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:
         case bytes(subnet_id), int(index) if len(subnet_id) == ID_BYTES and index <= _MAX_UINT32:
             return SubnetID(subnet_id), index
     raise MalformedJustification("a subnet id of 32 bytes and an index below 2^32 are needed")
-
-
-def _read_registered(payload: bytes) -> RegisterL1Validator:
-    try:
-        return RegisterL1Validator.parse(payload)
-    except MalformedMessage as error:
-        raise MalformedJustification(f"the register validator message is malformed: {error}") from None
 
 
 def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:

@@ -39,8 +39,6 @@ def test_each_chain_has_a_file_or_a_schema_of_its_own(tmp_path: Path) -> None:
 def test_the_tables_are_those_of_the_newest_migration(any_index_url: str) -> None:
     with open_writer(any_index_url) as writer:
         assert writer.has_requests() == (False, False)
-    versions = [path.stem[:4] for path in MIGRATIONS.folders[0].glob("[0-9]*.py")]
-    assert max(versions) == MIGRATIONS.head
     engine = open_engine(any_index_url)
     with engine.connect() as connection:
         assert read_version(connection) == MIGRATIONS.head

@@ -1,4 +1,4 @@
-"""Calls of token contracts: what is sent, and what the bytes that come back mean.
+"""The ABI of token contracts: what is sent in a call, and what the bytes that come back mean.
 
 Contracts return what they like: a function that decodes returns None for bytes that are not the ABI encoding of its
 type. Source of truth: the Solidity contract ABI; ERC-20, ERC-165, ERC-721, ERC-1155.
@@ -105,6 +105,15 @@ def decode_numbers(result: bytes, count: int) -> tuple[int, ...] | None:
     """Return the `count` numbers that balanceOfBatch returned."""
     numbers = _decode("uint256[]", result)
     return tuple(numbers) if numbers is not None and len(numbers) == count else None
+
+
+def decode_pairs(data: bytes) -> list[tuple[int, int]] | None:
+    """Return the pairs of two arrays of numbers, which must have the same length."""
+    try:
+        first, second = eth_abi.decode(("uint256[]", "uint256[]"), data)
+        return list(zip(first, second, strict=True))
+    except (eth_abi_errors.DecodingError, OverflowError, ValueError):
+        return None
 
 
 def decode_name(result: bytes) -> str | None:

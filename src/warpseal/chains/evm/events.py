@@ -8,29 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 
-from warpseal.chains.evm.blocks import (
-    BLOOM_BYTES,
-    EvmReceipt,
-    TopicLog,
-    UnknownShape,
-    address_in,
-)
+from warpseal.chains.evm.blocks import BLOOM_BYTES, EvmReceipt, TopicLog, UnknownShape, address_in
+from warpseal.chains.evm.contract_calls import decode_pairs
 from warpseal.chains.evm.facts import Erc20Transfer, MetadataUpdate, NftTransfer, TokenStandard
 from warpseal.chains.evm.icm_events import ICM_READERS, IcmReader
 from warpseal.chains.keccak import keccak
-from warpseal.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from eth_abi import abi as eth_abi
-    from eth_abi import exceptions as eth_abi_errors
-else:
-    # It takes 0.15 s.
-    eth_abi = LazyModule("eth_abi.abi")
-    eth_abi_errors = LazyModule("eth_abi.exceptions")
 
 MAX_CONSECUTIVE_IDS: Final = 10_000
 """Tokens that one ConsecutiveTransfer may move."""
@@ -39,7 +25,6 @@ MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
 
 # With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that were not added.
 _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
-_BATCH_TYPES: Final = ("uint256[]", "uint256[]")
 
 
 class BlockEvents(Struct):
@@ -161,7 +146,9 @@ def _read_transfer_single(events: BlockEvents, log: TopicLog) -> None:
 def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
     """Read TransferBatch(indexed operator, indexed from, indexed to, ids, values)."""
     _, sender, recipient = log.indexed(3)
-    amounts = _decode_batch(log.data())
+    amounts = decode_pairs(log.data())
+    if amounts is None:
+        raise UnknownShape
     events.add_transfers(log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts)
 
 
@@ -235,12 +222,3 @@ def _bloom_bits(value: bytes) -> tuple[int, int, int]:
 
 
 _TOPIC_BITS: Final = {topic: _bloom_bits(bytes.fromhex(topic[2:])) for topic in _READERS}
-
-
-def _decode_batch(data: bytes) -> list[tuple[int, int]]:
-    """Return pairs of token id and amount."""
-    try:
-        ids, amounts = eth_abi.decode(_BATCH_TYPES, data)
-        return list(zip(ids, amounts, strict=True))
-    except (eth_abi_errors.DecodingError, OverflowError, ValueError):
-        raise UnknownShape from None

@@ -17,33 +17,16 @@ from yarl import URL
 from warpseal.chains.evm.facts import MetadataStatus
 
 MAX_URI_BYTES: Final = 1024 * 1024
-
-
 MAX_URL_BYTES: Final = 16 * 1024
 """A longer URL is not requested: servers refuse lines of less than that."""
 
-
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
-
-
 _DATA: Final = re.compile(r"data:([^,]*),(.*)", re.IGNORECASE | re.DOTALL)
-
-
 _IPFS: Final = re.compile(r"ipfs:/{0,2}(?:ipfs/)?([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
-
-
 _ARWEAVE: Final = re.compile(r"ar:/{0,2}([a-z0-9_-]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
-
-
 _IPFS_PATH: Final = re.compile(r"https?://[^/?#]+/ipfs/([a-z0-9]{1,128}(?:[/?].*)?)", re.IGNORECASE | re.DOTALL)
-
-
 _IPFS_HOST: Final = re.compile(r"https?://([a-z0-9]{1,63})\.ipfs\.[^/?#]+(.*)", re.IGNORECASE | re.DOTALL)
-
-
 _WHITE_SPACE: Final = re.compile(rb"\s+")
-
-
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 
 

@@ -18,10 +18,7 @@ from warpseal.chains.evm.facts import Creation
 MAX_CALL_DEPTH: Final = 1_024
 """Calls of a transaction that may be open at the same time, its own not counted: a rule of the EVM."""
 
-
 _CREATE_TYPES: Final = frozenset({"CREATE", "CREATE2"})
-
-
 # A call is an object and a list. The rest is for the callers, and for the reply around the trace.
 _NESTING: Final = 2 * (MAX_CALL_DEPTH + 1) + 500
 

@@ -1,7 +1,4 @@
-"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database.
-
-Source of truth for the versions: migrations/, run like the store's.
-"""
+"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from msgspec.structs import replace
 
 from warpseal.errors import StartupError
 from warpseal.index.database import translate_errors, writing_index
+from warpseal.index.evm.migrations import VERSIONS
 from warpseal.index.evm.schema import create_first_tables
 from warpseal.index.settings import EVM_INDEX, IndexSettings
 from warpseal.store.connection import Engine
@@ -23,8 +21,7 @@ from warpseal.store.url import StoreUrl, in_schema, resolve_url
 from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
 
 FOLDER: Final = "evm"
-# A test holds this to the newest module of versions/.
-MIGRATIONS: Final = Migrations((Path(__file__).parent / "migrations" / "versions",), "0004", create_first_tables)
+MIGRATIONS: Final = Migrations(VERSIONS, create_first_tables)
 
 # Half as many reads of pages as with 4 KiB, if few of them stay in memory.
 _PAGE_BYTES: Final = 8_192

@@ -1,7 +1,7 @@
-"""Sums as rows, in place of encoded tables; the tables of the first version are read once, here.
+"""The schema versions of the metrics database. The tables of the first version are read once, here.
 
-A stored table is MessagePack in columns, compressed by Zstandard: of each label its values, and by row the number of
-its value; five counters by row; the times of all rows, and by row their bytes. Times are pairs of a bucket and its
+A table of its sums is MessagePack in columns, compressed by Zstandard: of each label its values, and by row the number
+of its value; five counters by row; the times of all rows, and by row their bytes. Times are pairs of a bucket and its
 count, or a mark, the first bucket, the bytes of a count, and the counts of all buckets from there on. Numbers are
 little-endian.
 """
@@ -12,13 +12,13 @@ import logging
 import struct
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Final
 
 import msgspec
-from alembic import op
 
 from warpseal.runtime.zstd import Decompressor, ZstdError
 from warpseal.store.connection import Connection
-from warpseal.store.migrate import own_connection
+from warpseal.store.migrate import Migration
 from warpseal.usage.calls import LABELS, Dimension, UsageLabels, UsageTotals
 from warpseal.usage.periods import Level
 from warpseal.usage.response_times import pack_counts
@@ -28,9 +28,16 @@ from warpseal.usage.sums import Flush, RowKey, RowSums, add_rows, add_sums, keep
 
 log = logging.getLogger(__name__)
 
-revision = "0002"
-down_revision = "0001"
-
+_FIRST_TABLES: Final = (
+    "CREATE TABLE minutes (key {key}, run {bytes} NOT NULL, sequence BIGINT NOT NULL, minute BIGINT NOT NULL,"
+    " is_merged SMALLINT NOT NULL, combinations INTEGER NOT NULL, size_bytes INTEGER NOT NULL, sums {bytes} NOT NULL,"
+    " UNIQUE (run, sequence))",
+    "CREATE TABLE buckets (level SMALLINT NOT NULL, start BIGINT NOT NULL, dimension SMALLINT NOT NULL,"
+    " size_bytes INTEGER NOT NULL, sums {bytes} NOT NULL, PRIMARY KEY (level, start, dimension))",
+    "CREATE TABLE rollup (key {key}, merges BIGINT NOT NULL)",
+    "CREATE TABLE page_tokens (id {bytes} NOT NULL PRIMARY KEY, expires_at BIGINT NOT NULL, body {bytes} NOT NULL)",
+    "CREATE INDEX page_tokens_by_time ON page_tokens (expires_at)",
+)
 _PAIR = struct.Struct("<hI")
 _DENSE = struct.Struct("<hhH")
 _DENSE_MARK = 2**15 - 1
@@ -49,9 +56,14 @@ class _Columns(msgspec.Struct, array_like=True):
     lengths: bytes
 
 
-def upgrade() -> None:
+def _create_first_tables(connection: Connection) -> None:
+    key, kind = ("BIGSERIAL", "BYTEA") if connection.is_postgresql else ("INTEGER", "BLOB")
+    for text in _FIRST_TABLES:
+        connection.run(text.format(key=f"{key} PRIMARY KEY", bytes=kind))
+
+
+def _create_rows(connection: Connection) -> None:
     """Make the tables, and fill them from the tables of the first version. A damaged table is logged and left out."""
-    connection = own_connection(op.get_bind())
     TABLES.create_all(connection, if_missing=True)
     buckets = connection.fetch("SELECT DISTINCT level, start FROM buckets ORDER BY level, start")
     for level, start in buckets:
@@ -131,3 +143,6 @@ def _decode_times(raw: bytes) -> dict[int, int]:
 
 def _numbers(code: str, raw: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(raw) // struct.calcsize('<' + code)}{code}", raw))
+
+
+VERSIONS: Final = (Migration("0001", _create_first_tables), Migration("0002", _create_rows))

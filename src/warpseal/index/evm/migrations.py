@@ -1,0 +1,44 @@
+"""The schema versions of an EVM chain's index: they change the stored tables; derived ones are made again, empty.
+
+The first version has all tables of today. A version that changes a stored table spells out what the first one had.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from warpseal.index.evm.schema import HOLDER_FACTS, create_all_tables, create_derived_tables, create_icm_tables
+from warpseal.store.connection import Connection
+from warpseal.store.migrate import Migration
+
+
+def _add_days(connection: Connection) -> None:
+    """Add the last block of each UTC day, unless the database has them from the start."""
+    if not connection.has_table("days"):
+        create_derived_tables(connection)
+
+
+def _add_holders(connection: Connection) -> None:
+    """Add the facts of holders of ERC-20 tokens and NFTs; a database of this version has all of them."""
+    if connection.has_table("balances"):
+        return
+    connection.run("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
+    for table in HOLDER_FACTS:
+        table.create(connection, if_missing=True)
+    create_derived_tables(connection)
+
+
+def _add_icm(connection: Connection) -> None:
+    """Add messages of ICM: an index that has blocks knows them from its next block on."""
+    if connection.has_table("icm_sends"):
+        return
+    connection.run("ALTER TABLE chain ADD COLUMN icm_first BIGINT NOT NULL DEFAULT -1")
+    create_icm_tables(connection)
+
+
+VERSIONS: Final = (
+    Migration("0001", create_all_tables),
+    Migration("0002", _add_days),
+    Migration("0003", _add_holders),
+    Migration("0004", _add_icm),
+)
