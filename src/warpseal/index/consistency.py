@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.index.details import decode_tx
+from warpseal.index.columns import decode_tx
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
 from warpseal.index.output_reader import OutputReader, OutputRow, TxRow

@@ -13,9 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from warpseal.index import type_codes
-from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
+from warpseal.index.columns import tx_number
+from warpseal.index.keys import ACCOUNT, NUMBERS, X, first_key, last_key, partition_of
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 from warpseal.resources.base import SortOrder
@@ -71,7 +70,7 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
     if key_range.low > key_range.high:
         return KeyPage(())
     ids = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
-    kinds = sorted(map(type_codes.tx_number, query.kinds))
+    kinds = sorted(map(tx_number, query.kinds))
     addresses = list(session.keys_of(ids).values())
     if query.validation_id is not None:
         return _validation_keys(session, query.validation_id, key_range, (kinds, addresses if ids else None), limit)

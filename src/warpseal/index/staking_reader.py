@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.index.details import decode_stake
+from warpseal.index.columns import decode_stake
 from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_keys
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from warpseal.chains.ids import TxID
 from warpseal.index.batch import IndexBatch
-from warpseal.index.details import StakeDetail, encode
-from warpseal.index.ids import IdTable
+from warpseal.index.bulk import IdTable
+from warpseal.index.columns import StakeDetail, encode
 from warpseal.index.keys import from_column, to_column
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod

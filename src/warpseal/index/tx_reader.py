@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, BlockID
-from warpseal.index import type_codes
-from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake
+from warpseal.index.columns import BLS_KEY_BYTES, TX_NAMES, ChainRef, StakeDetail, TxDetail, decode_stake, tx_number
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
 from warpseal.index.output_reader import OutputReader, TxRow, credentials
@@ -28,14 +27,7 @@ from warpseal.resources.base import (
 from warpseal.resources.evm_genesis import evm_genesis, genesis_text
 from warpseal.resources.outputs import AssetAmount, asset_amount
 from warpseal.resources.queries import Page, PageRequest, TransactionQuery
-from warpseal.resources.text import (
-    NetworkText,
-    account_text,
-    hex_text,
-    node_text,
-    percent_text,
-    shared_id_text,
-)
+from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 from warpseal.resources.transactions import (
     AssetCreated,
     BlockchainInfo,
@@ -278,7 +270,7 @@ class _TxReader:
         detail, own = row.detail, chain_of(row.key)
         fields = {
             "tx_hash": id_text(row.tx_id),
-            "tx_type": tx_type(type_codes.TX_NAMES[row.kind], types),
+            "tx_type": tx_type(TX_NAMES[row.kind], types),
             "block_timestamp": row.time,
             "amount_staked": (),
             "amount_l1_validator_balance_burned": (),
@@ -336,7 +328,7 @@ def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
 
 # Only the stakings of Helicon are known among the types without a name; a row in `stakings` shows which they are.
 _STAKING_TYPES: Final = frozenset(
-    type_codes.tx_number(name)
+    tx_number(name)
     for name in (
         *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
         *("AddPermissionlessDelegatorTx", "UNKNOWN"),

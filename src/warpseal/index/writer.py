@@ -14,25 +14,19 @@ from msgspec.structs import astuple, replace
 from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
 from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys, SpendWriter, load_early_spends
-from warpseal.index.block_writer import (
-    BlockWriter,
-    ChainRow,
-    lock_chains,
-    read_chain_rows,
-    read_checkpoint,
-)
+from warpseal.index.block_writer import BlockWriter, ChainRow, lock_chains, read_chain_rows, read_checkpoint
+from warpseal.index.bulk import IdTable
 from warpseal.index.checkpoint import ChainStatus, Checkpoint
 from warpseal.index.database import translate_bad_rows, translate_errors
-from warpseal.index.ids import IdTable, ids_of_output
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
-from warpseal.index.tx_rows import asset_row, ids_in
+from warpseal.index.tx_rows import asset_row, ids_in, ids_of_output
 from warpseal.index.unspent import UnspentOutputs
-from warpseal.index.validator_set_writer import ValidatorSetWriter
+from warpseal.index.validator_sets import ValidatorSetWriter
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.p_state import PChainState

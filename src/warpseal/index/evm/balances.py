@@ -11,11 +11,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.holders import Holders, Pair
 from warpseal.index.evm.keys import MAX_BALANCE, balance_of, pack, unpack
 from warpseal.index.evm.rows import BalanceRow
-from warpseal.index.evm.schema import (
-    BALANCE_PARTITIONS,
-    BALANCES,
-    INCONSISTENT_ASSETS,
-)
+from warpseal.index.evm.schema import BALANCE_PARTITIONS, BALANCES, INCONSISTENT_ASSETS
 from warpseal.store.connection import Connection
 
 _PARTITION_ROWS: Final = 1 << 18

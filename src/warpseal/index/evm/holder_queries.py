@@ -83,9 +83,12 @@ class _PageExhausted(Exception):
 
 
 def holders_above(
-    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None
+    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None = None
 ) -> HolderPage | None:
-    """Return a page of ERC-20 holders; None if the index has no balances of the block."""
+    """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
+
+    Returns None if the index keeps no balances, or no longer the block's. A page may be short.
+    """
     state = read_state(session)
     if state is None:
         return HolderPage(())
@@ -108,9 +111,12 @@ def holders_above(
 
 
 def nft_holders(
-    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None
+    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None = None
 ) -> HolderPage | None:
-    """Return a page of the holders of a collection; None if the index no longer has the block's."""
+    """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
+
+    Returns None if the index no longer has the block's. A page may be short.
+    """
     state = read_state(session)
     if state is None:
         return HolderPage(())

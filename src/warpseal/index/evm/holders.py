@@ -17,14 +17,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BalanceRow
-from warpseal.index.evm.schema import (
-    HOLDERS,
-    NFT_TOTALS,
-    PAST_NFT_TOTALS,
-    PAST_PARTITIONS,
-    PAST_RANKS,
-    RANKS,
-)
+from warpseal.index.evm.schema import HOLDERS, NFT_TOTALS, PAST_NFT_TOTALS, PAST_PARTITIONS, PAST_RANKS, RANKS
 from warpseal.store.connection import Connection
 
 Pair = tuple[int, int]

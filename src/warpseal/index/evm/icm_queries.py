@@ -120,7 +120,10 @@ _STEPS: Final[dict[int, tuple[EventType, ...]]] = {
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
-    """Return the first `limit` messages behind a position, or fewer if there are too many candidates."""
+    """Return keys of messages behind a position, newest first; none if they are not kept. A page may be short.
+
+    before: of a message of any chain; None: from the newest one on.
+    """
     state = read_state(session)
     if state is None or state.chain.icm_first < 0:
         return IcmKeys()

@@ -25,18 +25,8 @@ from warpseal.index.evm.resources import ResourceReader, block_resource
 from warpseal.index.evm.rows import BlockRow, CreationRow, EvmChainRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources import evm
 from warpseal.resources.base import SortOrder
-from warpseal.resources.evm import (
-    CollectibleBalance,
-    CollectibleQuery,
-    DailyTps,
-    DeployedContract,
-    Erc1155Query,
-    Erc1155Transfer,
-    EvmBlock,
-    EvmFreshness,
-    NftToken,
-)
 from warpseal.resources.queries import Heights, Page, PageRequest
 
 T_co = TypeVar("T_co", covariant=True)
@@ -121,12 +111,12 @@ def count_requests(session: ReadSession) -> Mapping[str, int]:
     return {kind.name.lower(): counts.get(kind, 0) for kind in RequestKind}
 
 
-def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
+def freshness(session: ReadSession, oldest: float) -> evm.EvmFreshness | None:
     """Return how far the chain is indexed; None without blocks. oldest: a node must have reported its height since."""
     state, status = read_state(session), read_status(session)
     if state is None:
         return None
-    return EvmFreshness(
+    return evm.EvmFreshness(
         unpack(state.chain.evm_chain_id),
         state.height,
         state.height if status is None else max(state.height, status.node_height),
@@ -140,7 +130,7 @@ def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
     )
 
 
-def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
+def block(session: ReadSession, number_or_hash: int | bytes) -> evm.EvmBlock | None:
     """Return a block."""
     state = read_state(session)
     if state is None:
@@ -162,7 +152,7 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
     return block_resource(row, parent_hash, state.chain_id_text, earlier)
 
 
-def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps | None:
+def daily_tps(session: ReadSession, first_day: int, last_day: int) -> evm.DailyTps | None:
     """Return the transactions per second of days with blocks; None before the first block.
 
     A day lasts from the last block before it to its last block. The first day lasts from block 1, since the time of
@@ -174,7 +164,7 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps |
     ((advanced_at,),) = session.rows("SELECT advanced_at FROM derived_state")
     begin = max(1, state.chain.first_height)
     if state.height < begin:
-        return DailyTps(None, day_of(state.time), {}, advanced_at)
+        return evm.DailyTps(None, day_of(state.time), {}, advanced_at)
     ((time, txs),) = session.rows("SELECT time, txs - tx_count FROM blocks WHERE number = ?", begin)
     complete_from = day_of(time) + (begin > 1)
     low = max(first_day, complete_from)
@@ -185,13 +175,13 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps |
         seconds = day_time - time
         values[day] = max(0, day_txs - txs) / seconds if seconds > 0 else 0.0
         time, txs = day_time, day_txs
-    return DailyTps(complete_from, day_of(state.time), values, advanced_at)
+    return evm.DailyTps(complete_from, day_of(state.time), values, advanced_at)
 
 
 def erc1155_transfers(
-    session: ReadSession, now: float, query: Erc1155Query, page: PageRequest
-) -> EvmPage[Erc1155Transfer]:
-    """Return transfers of an address in order."""
+    session: ReadSession, now: float, query: evm.Erc1155Query, page: PageRequest
+) -> EvmPage[evm.Erc1155Transfer]:
+    """Return ERC-1155 transfers of an address by block, log index and position; one to oneself once."""
     address = _address_key(session, query.address)
     low = 0 if query.start is None else block_key(min(max(query.start, 0), MAX_HEIGHT))
     high = _LAST_KEY if query.end is None else block_key(min(max(query.end, 0), MAX_HEIGHT)) - 1
@@ -222,9 +212,12 @@ def erc1155_transfers(
 
 
 def collectibles(
-    session: ReadSession, now: float, query: CollectibleQuery, page: PageRequest
-) -> EvmPage[CollectibleBalance]:
-    """Return what an address holds, in order."""
+    session: ReadSession, now: float, query: evm.CollectibleQuery, page: PageRequest
+) -> EvmPage[evm.CollectibleBalance]:
+    """Return what an address holds, by first appearance of the contract, then of the token.
+
+    If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
+    """
     state, owner = read_state(session), _address_key(session, query.owner)
     low, end = page.after_key or 0, _LAST_KEY
     if query.contract is not None:
@@ -253,8 +246,8 @@ def collectibles(
     return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), more, reader.missing)
 
 
-def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
-    """Return the tokens of a collection that are held, in order."""
+def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[evm.NftToken]:
+    """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
     low, end = _range_of(session, contract, page.after_key or 0)
     text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
     rows = [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)] if low < end else []
@@ -264,8 +257,8 @@ def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest)
     return EvmPage(reader.tokens(first), more, reader.missing)
 
 
-def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[NftToken]:
-    """Return a token; of two with this id, the one that is held."""
+def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[evm.NftToken]:
+    """Return one token, held or not, of two with this id the one that is held; an empty page if it is unknown."""
     keys = token_keys(session, now, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
     rows = [OwnerRow(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
@@ -273,8 +266,8 @@ def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> E
     return EvmPage(reader.tokens(rows), None, reader.missing)
 
 
-def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
-    """Return creations by an address, newest first."""
+def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[evm.DeployedContract]:
+    """Return the creations by an address, as sender or as creating contract, newest first."""
     key = _address_key(session, address)
     if key is None:
         return EvmPage(())

@@ -17,9 +17,9 @@ from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.columns import encode
 from warpseal.index.database import translate_errors
-from warpseal.index.details import encode
-from warpseal.index.evm import contracts, creations, documents
+from warpseal.index.evm import contracts, documents
 from warpseal.index.evm.balances import Balances
 from warpseal.index.evm.derived import DerivedRows
 from warpseal.index.evm.icm_writer import IcmWriter
@@ -70,7 +70,7 @@ class EvmIndexWriter:
         self._derived: DerivedRows
         self._balances: Balances
         self._interfaces: dict[bytes, bool] = {}
-        self.traces = creations.TraceWriter(self._session)
+        self.traces = contracts.TraceWriter(self._session)
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
@@ -162,7 +162,7 @@ class EvmIndexWriter:
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows = creations.write_creations(connection, self._session, block_creations)
+            creation_rows = contracts.write_creations(connection, self._session, block_creations)
             icm_rows = self.icm.write(connection, chain, blocks)
             _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
