@@ -285,8 +285,13 @@ class AddressTxWriter:
 
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
         """Add a transaction that touches addresses."""
-        partition = partition_of(tx)
-        listed = self._listed(chain_of(tx), partition)
+        chain, partition = chain_of(tx), partition_of(tx)
+        newest, listed = self._newest.get(chain, (-1, set()))
+        if partition != newest:
+            # Older partitions are not cached.
+            listed = set()
+            if partition > newest:
+                self._newest[chain] = (partition, listed)
         for address in addresses:
             self._plain.append((partition, address, tx))
             self._by_kind.append((partition, address, kind, tx))
@@ -302,14 +307,6 @@ class AddressTxWriter:
         write(connection, schema.ADDRESS_KIND_TXS, sorted(self._by_kind))
         bulk.insert_new(connection, schema.ADDRESS_PARTITIONS, sorted(self._partitions))
         self._plain, self._by_kind, self._partitions = [], [], []
-
-    def _listed(self, chain: int, partition: int) -> set[tuple[int, int]]:
-        """Return the addresses and types that are known to have the partition; older partitions are not cached."""
-        newest, listed = self._newest.get(chain, (-1, set()))
-        if partition > newest:
-            listed = set()
-            self._newest[chain] = (partition, listed)
-        return listed if partition >= newest else set()
 
 
 class SpendWriter:

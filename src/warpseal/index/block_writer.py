@@ -16,7 +16,7 @@ from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import COMPLETED, Stakings
 from warpseal.index.tx_rows import write_c, write_p, write_x
 from warpseal.index.validator_sets import ValidatorSetWriter
-from warpseal.ledger.effects import TxEffects, TxOutcome
+from warpseal.ledger.effects import TxOutcome
 from warpseal.resources.chains import PrimaryChain
 from warpseal.store.connection import Connection
 from warpseal.warp.ids import P_CHAIN, ChainID
@@ -74,8 +74,12 @@ class BlockWriter:
             self._stakings.start(started)
         for ended in effects.ended:
             self._stakings.end(ended, COMPLETED)
-        if effects.settled is not None:
-            self._settle(batch, effects.settled, effects.time_s)
+        if (settled := effects.settled) is not None:
+            proposal, self._proposal = self._proposal, None
+            if proposal is None or proposal.tx_id != settled.tx.id:
+                raise IndexDamaged(f"transaction {settled.tx.id.hex()} is decided but was never proposed")
+            proposal.settled_s = effects.time_s
+            write_p(batch, self._stakings, settled, proposal)
         first_tx = chain.next_tx
         for tx in effects.txs:
             row = chain.next_tx_row(tx.tx.id, tx.api_type)
@@ -85,19 +89,12 @@ class BlockWriter:
             else:
                 write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
-            batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
+            batch.add(VALIDATION_STOPS, (batch.ids.keys[stop.validation_id], place[0], int(stop.after_transactions)))
         if effects.set_changes is not None and (self._sets.has_sets or not block.height):
             self._sets.write(batch, block.height, effects.set_changes)
         numbers = (columns.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
         state = (effects.supply, effects.l1_accrued_fees, effects.l1_active)
         batch.add(BLOCKS, (*place, *numbers, *state, encode_proposer(record.proposer), None, P))
-
-    def _settle(self, batch: IndexBatch, tx: TxEffects, time_s: int) -> None:
-        proposal, self._proposal = self._proposal, None
-        if proposal is None or proposal.tx_id != tx.tx.id:
-            raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided but was never proposed")
-        proposal.settled_s = time_s
-        write_p(batch, self._stakings, tx, proposal)
 
     def _x_pre_linearization(
         self, batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord

@@ -139,10 +139,6 @@ class IdTable:
             self._new.append((self._next, prefix_of(raw), raw))
             self._next += 1
 
-    def key(self, raw: bytes) -> int:
-        """Return the key of an id that was loaded. Raises KeyError."""
-        return self.keys[raw]
-
     def flush(self, connection: Connection) -> None:
         """Write the new ids."""
         insert(connection, IDS, self._new)
@@ -151,7 +147,6 @@ class IdTable:
 
 @lru_cache(_MOST_TEXTS)
 def _sqlite_text(text: str) -> str:
-    """Return a statement whose `{keys}` are a JSON array."""
     return text.replace("{keys}", "(SELECT value FROM json_each(?))")
 
 
@@ -171,7 +166,6 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Row], on_confli
 
 
 def _arrays(rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
-    """Return an array for each column."""
     return tuple(map(_array, zip(*rows, strict=True)))
 
 

@@ -32,10 +32,6 @@ _OF_PARTITIONS: Final = (
 )
 
 
-# Numbers of types, empty for any; keys of addresses, None for any.
-_Filters = tuple[Sequence[int], Sequence[int] | None]
-
-
 class KeyRange(Struct, frozen=True):
     """Keys from low to high, both included, in an order."""
 
@@ -73,7 +69,7 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
     kinds = sorted(map(tx_number, query.kinds))
     addresses = list(session.keys_of(ids).values())
     if query.validation_id is not None:
-        return _validation_keys(session, query.validation_id, key_range, (kinds, addresses if ids else None), limit)
+        return _validation_keys(session, query.validation_id, key_range, kinds, addresses if ids else None, limit)
     if ids:
         return KeyPage(_address_keys(session, addresses, kinds, key_range, limit))
     return _chain_keys(session, kinds, key_range, limit)
@@ -154,10 +150,14 @@ def _address_keys(
 
 
 def _validation_keys(
-    session: ReadSession, validation_id: bytes, key_range: KeyRange, filters: _Filters, limit: int
+    session: ReadSession,
+    validation_id: bytes,
+    key_range: KeyRange,
+    kinds: Sequence[int],
+    addresses: Sequence[int] | None,
+    limit: int,
 ) -> KeyPage:
-    """Filter the transactions of one L1 validator; there are few."""
-    kinds, addresses = filters
+    """Filter the transactions of one L1 validator; there are few. addresses: None for any."""
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())

@@ -101,12 +101,6 @@ class TxRow:
         """The outputs that it releases and makes."""
         return (*self.detail.released, *self.made)
 
-    @property
-    def effective_height(self) -> int:
-        """The height at which it took effect; a proposal takes effect in the block that decided it."""
-        height = self.height or 0
-        return height + 1 if self.outcome >= columns.COMMITTED else height
-
 
 class OutputReader:
     """Outputs by key, once they were loaded, and the transactions that made and spent them."""
@@ -221,6 +215,10 @@ class OutputReader:
         """Return the fields that outputs of all chains have."""
         detail, flags, addresses, tx_id = row.detail, row.flags, self.addresses(row), self.tx_id(row)
         maker = None if row.tx is None else self._txs[row.tx]
+        height = 0 if maker is None else maker.height or 0
+        if maker is not None and maker.outcome >= columns.COMMITTED:
+            # A proposal takes effect in the block that decided it.
+            height += 1
         spender_key = self.spenders.get(row.key)
         spender = None if spender_key is None else self._txs[spender_key]
         asset = self._session.asset_of(row.asset)
@@ -236,7 +234,7 @@ class OutputReader:
             "utxo_id": id_text(utxo_id(tx_id, row.position)),
             "amount": amount.amount,
             "asset_id": amount.asset_id,
-            "block_number": "0" if maker is None else str(maker.effective_height),
+            "block_number": str(height),
             "block_timestamp": 0 if maker is None else maker.time,
             "output_index": row.position,
             "tx_hash": id_text(tx_id),

@@ -86,7 +86,6 @@ class ReadSession:
         self._cache = cache or ReadCache()
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
-        self._set_members: dict[int, SetMember] = {}
 
     def keep_epoch(self, epoch: int) -> None:
         """Clear the cache if its keys are of another epoch: the database was made again."""
@@ -148,16 +147,14 @@ class ReadSession:
         """Return an asset that was loaded."""
         return self._assets[key]
 
-    def load_set_members(self, numbers: Iterable[int]) -> None:
-        """Load members of validator sets, for `set_member_of`."""
-        cached, loaded = self._cache.set_members, self._set_members
-        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, loaded)):
+    def set_members(self, numbers: Iterable[int]) -> Mapping[int, SetMember]:
+        """Return members of validator sets by number."""
+        cached = self._cache.set_members
+        members: dict[int, SetMember] = {}
+        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, members)):
             key = None if public_key is None else bytes(public_key)
-            loaded[number] = cached[number] = NodeID(bytes(node_id)), key
-
-    def set_member_of(self, number: int) -> SetMember:
-        """Return a member of a validator set that was loaded."""
-        return self._set_members[number]
+            members[number] = cached[number] = NodeID(bytes(node_id)), key
+        return members
 
 
 class IndexReader:
@@ -221,7 +218,12 @@ class IndexReader:
         except WarpsealError:
             raise
         except database.BAD_ROWS as error:
-            raise self._contradiction(error) from None
+            # The rows of this request contradict each other; others may be right. The first is logged.
+            if not self._has_contradiction:
+                self._has_contradiction = True
+                hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
+                log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
+            raise IndexDamaged(database.BAD_ROWS_REASON) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
         """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
@@ -233,14 +235,6 @@ class IndexReader:
         self._damage = reason, database.file_number(self._url.path)
         self._engine.dispose()
         return IndexDamaged(reason)
-
-    def _contradiction(self, error: Exception) -> IndexDamaged:
-        """Return the error of a request whose rows contradict each other; others may be right. The first is logged."""
-        if not self._has_contradiction:
-            self._has_contradiction = True
-            hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
-            log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
-        return IndexDamaged(database.BAD_ROWS_REASON)
 
     def _check(self, connection: Connection) -> None:
         version = read_version(connection)

@@ -17,7 +17,7 @@ from warpseal.index import bulk
 from warpseal.index.batch import IndexBatch
 from warpseal.index.keys import P, from_column, to_column
 from warpseal.index.raw_blocks import decompress, encode
-from warpseal.index.read_session import IndexReader, ReadSession
+from warpseal.index.read_session import IndexReader, ReadSession, SetMember
 from warpseal.index.schema import SET_CHANGES, SET_MEMBERS, SET_SNAPSHOTS
 from warpseal.ledger.effects import SetChange
 from warpseal.runtime.zstd import Compressor
@@ -96,10 +96,10 @@ class ValidatorSetWriter:
 
         The first call is with all members. It writes a snapshot of the Primary Network, even of no members.
         """
-        primary = batch.ids.key(PRIMARY_NETWORK)
+        primary = batch.ids.keys[PRIMARY_NETWORK]
         changed = {} if self._sets else {primary: self._sets.setdefault(primary, _Set())}
         for change in changes:
-            subnet = batch.ids.key(change.subnet_id)
+            subnet = batch.ids.keys[change.subnet_id]
             members = self._sets.get(subnet)
             if members is None:
                 members = self._sets[subnet] = _Set()
@@ -185,8 +185,8 @@ def read_members(session: ReadSession, subnet_id: SubnetID, height: int) -> tupl
     base, body = snapshots[0]
     weights = decode_weights(body)
     weights.update(session.rows(_CHANGES, subnet, base, height))
-    session.load_set_members(number for number, weight in weights.items() if weight)
-    return _list_entries(session, weights)
+    members = session.set_members(number for number, weight in weights.items() if weight)
+    return _list_entries(members, weights)
 
 
 def read_all_members(session: ReadSession, height: int) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
@@ -195,10 +195,10 @@ def read_all_members(session: ReadSession, height: int) -> Mapping[SubnetID, tup
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
     sets = read_weights(session, height)
-    session.load_set_members(number for weights in sets.values() for number, weight in weights.items() if weight)
+    members = session.set_members(number for weights in sets.values() for number, weight in weights.items() if weight)
     session.load_ids(sets)
-    entries = {SubnetID(session.id_of(subnet)): _list_entries(session, weights) for subnet, weights in sets.items()}
-    return {subnet_id: members for subnet_id, members in entries.items() if members}
+    entries = {SubnetID(session.id_of(subnet)): _list_entries(members, weights) for subnet, weights in sets.items()}
+    return {subnet_id: entry for subnet_id, entry in entries.items() if entry}
 
 
 def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]:
@@ -238,6 +238,6 @@ def decode_weights(body: bytes) -> dict[int, int]:
     return dict(zip(*_decode_weights(decompress(bytes(body))), strict=True))
 
 
-def _list_entries(session: ReadSession, weights: Mapping[int, int]) -> tuple[ValidatorEntry, ...]:
-    members = ((session.set_member_of(number), weight) for number, weight in weights.items() if weight)
-    return tuple(sorted(ValidatorEntry(node, key, from_column(weight)) for (node, key), weight in members))
+def _list_entries(members: Mapping[int, SetMember], weights: Mapping[int, int]) -> tuple[ValidatorEntry, ...]:
+    present = ((members[number], weight) for number, weight in weights.items() if weight)
+    return tuple(sorted(ValidatorEntry(node, key, from_column(weight)) for (node, key), weight in present))

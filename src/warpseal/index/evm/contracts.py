@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from warpseal.chains.evm.facts import Creation, TokenStandard
+from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.evm.keys import ERC_TYPES, RequestKind, block_key, encode_text
@@ -64,9 +64,14 @@ class ContractWriter:
         with self._session.reading() as connection:
             requested = [row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)]
             keys = dict.fromkeys(requested)
-            for key in self._next_due(connection, 0 if only_requested else limit - len(requested)):
-                keys[key] = None
-                self._last = key
+            if (free := 0 if only_requested else limit - len(requested)) > 0:
+                # Those behind the last one, and then from the first one on.
+                due = list(connection.fetch(_DUE, self._last, _MAX_KEY, free))
+                if len(due) < free:
+                    due += connection.fetch(_DUE, 0, self._last, free - len(due))
+                for (key,) in due:
+                    keys[key] = None
+                    self._last = key
             rows = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
         return [ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested) for key in keys if key in rows]
 
@@ -83,15 +88,6 @@ class ContractWriter:
                 done.append((int(RequestKind.CONTRACT), key))
             bulk.upsert(connection, CONTRACTS, sorted(rows))
             bulk.delete_pairs(connection, REQUESTS, done)
-
-    def _next_due(self, connection: Connection, limit: int) -> list[int]:
-        """Return the next contracts behind the last one, and then from the first one on."""
-        if limit <= 0:
-            return []
-        rows = list(connection.fetch(_DUE, self._last, _MAX_KEY, limit))
-        if len(rows) < limit:
-            rows += connection.fetch(_DUE, 0, self._last, limit - len(rows))
-        return [row[0] for row in rows]
 
 
 class TraceWriter:
@@ -132,12 +128,9 @@ class TraceWriter:
         chain = self._session.started_row()
         if first > chain.traced + 1 or last > chain.height:
             raise OutOfOrder(chain.name, first, f"block {chain.traced + 1} is the next to trace")
-        creations = [
-            (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
-        ]
         with self._session.advance() as (connection, chain):
             _mark_traced(connection, first, last, sorted(gaps))
-            rows = write_creations(connection, self._session, creations)
+            rows = write_creations(connection, self._session, blocks)
             hashes = {block_key(block.number, index): raw for block in blocks for index, raw in block.tx_hashes.items()}
             bulk.insert_new(connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows}))
             add_address_creations(connection, rows)
@@ -169,9 +162,12 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
 
 
 def write_creations(
-    connection: Connection, session: EvmWriteSession, creations: Sequence[tuple[int, Creation]]
+    connection: Connection, session: EvmWriteSession, blocks: Sequence[EvmBlockFacts | TracedBlock]
 ) -> list[CreationRow]:
-    """Write creations with the keys of their transactions, and return their rows; existing rows stay."""
+    """Write the creations of blocks, and return their rows; existing rows stay."""
+    creations = [
+        (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
+    ]
     if not creations:
         return []
     ids = {raw for _, creation in creations for raw in (creation.address, creation.sender, creation.factory)}

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from warpseal.errors import DAY_S
 from warpseal.index import bulk
 from warpseal.index.evm import schema
-from warpseal.index.evm.balances import read_balances
 from warpseal.index.evm.contracts import add_address_creations
 from warpseal.index.evm.holders import Holders
 from warpseal.index.evm.icm_writer import IcmDerivedRows, read_icm_rows
-from warpseal.index.evm.keys import (
-    BLOCK_PARTITION_BITS,
-    TRANSFER_PARTITION_BITS,
-    block_key,
-    day_of,
-    height_of,
-    is_erc1155,
-)
-from warpseal.index.evm.ownership import Ownership
+from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of, is_erc1155
+from warpseal.index.evm.ownership import Ownership, read_balances
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
 from warpseal.index.keys import prefix_of
@@ -50,7 +43,7 @@ class DerivedRows:
         """Add the rows that follow from the rows of the next blocks. now: unix seconds."""
         prefixes = [(row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number) for row in rows.blocks]
         bulk.insert(connection, schema.BLOCK_HASHES, sorted(prefixes))
-        days = {day_of(row.time): (row.number, row.time, row.txs) for row in rows.blocks}
+        days = {row.time // DAY_S: (row.number, row.time, row.txs) for row in rows.blocks}
         bulk.upsert(connection, schema.DAYS, [(day, *last) for day, last in sorted(days.items())])
         # Numbers of NFTs follow from the change of owners, so owners come before holders.
         self.holders.add(connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now)
