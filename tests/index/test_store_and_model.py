@@ -16,8 +16,8 @@ from tests.ledger.histories import History
 from tests.ledger.made_up_network import PARAMS, UPGRADES
 from tests.ledger.model import Model
 from warpseal.index import consistency
+from warpseal.index.columns import decode_owners
 from warpseal.index.database import index_url, reading_index
-from warpseal.index.details import decode_owners
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.index.validator_sets import read_all_members, read_members

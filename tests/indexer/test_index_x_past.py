@@ -13,7 +13,7 @@ from tests.indexer.replay import Chains, Message, ReplayNode, recorded_chains, s
 from tests.indexer.rows import query
 from tests.ledger.recorded import params, replayed, x_blocks
 from warpseal.chains.ids import utxo_id
-from warpseal.index.details import decode_output
+from warpseal.index.columns import decode_output
 from warpseal.index.schema import ALL_UNSPENT
 from warpseal.indexer.network import IndexedNetwork
 from warpseal.resources.chains import PrimaryChain

@@ -73,7 +73,10 @@ class IndexEvents:
         position = self._positions.pop(chain_id, None)
         try:
             if position is None and (position := await self._log.position(source)) is None:
-                await self._begin(source, index)
+                # A new chain begins behind the last block that its nodes have, once they say so.
+                freshness = await index.freshness()
+                if freshness is not None and not freshness.is_node_behind:
+                    await self._log.add_from_source(source, None, block_key(freshness.node_height + 1) - 1, ())
                 return False
             upto, occurrences = await index.icm_after(position, _MAX_ROWS)
             if occurrences or upto - position > _MAX_LAG:
@@ -87,12 +90,6 @@ class IndexEvents:
         except WarpsealError as error:
             log.debug("index not read for events", extra={"chain_id": source, "reason": str(error)})
             return False
-
-    async def _begin(self, source: str, index: EvmIndex) -> None:
-        """Store the place behind the last block that the nodes of a new chain have, if they say so."""
-        freshness = await index.freshness()
-        if freshness is not None and not freshness.is_node_behind:
-            await self._log.add_from_source(source, None, block_key(freshness.node_height + 1) - 1, ())
 
     def _event(self, occurrence: IcmOccurrence) -> NewEvent:
         """Return the event; the row has the time at which it is added, since the log deletes the oldest rows."""

@@ -139,27 +139,20 @@ class MessageObstacles(Struct):
         (block,) = await self._outline([message], [unsigned])
         if block is UNSET or self._flights.in_flight >= MAX_LOOKUPS:
             return block
-        return await self._flights.run(
-            message.side.message_id, lambda: self._look_up(message, unsigned, block, changes, block_gas)
-        )
+        outline = block
 
-    async def _look_up(
-        self,
-        message: JoinedMessage,
-        unsigned: UnsignedMessage | None,
-        outline: WarpsealBlock,
-        changes: Sequence[MessageChange],
-        block_gas: int | None,
-    ) -> WarpsealBlock:
-        deadline = asyncio.get_running_loop().time() + LOOKUP_S
-        # Each lookup adds its keys as it finds them.
-        keys = _describe_changes(message.side, changes)
-        await asyncio.gather(
-            _end_at(deadline, self._execute(message, keys)),
-            _end_at(deadline, self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)),
-        )
-        block = replace(outline, **keys)
-        return replace(block, retry=advise_retry(message, block, self.now()))
+        async def look_up() -> WarpsealBlock:
+            deadline = asyncio.get_running_loop().time() + LOOKUP_S
+            # Each lookup adds its keys as it finds them.
+            keys = _describe_changes(message.side, changes)
+            await asyncio.gather(
+                _end_at(deadline, self._execute(message, keys)),
+                _end_at(deadline, self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)),
+            )
+            block = replace(outline, **keys)
+            return replace(block, retry=advise_retry(message, block, self.now()))
+
+        return await self._flights.run(message.side.message_id, look_up)
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""

@@ -13,24 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from warpseal.chains.ids import TxID, UtxoID
-from warpseal.index import bulk, type_codes
-from warpseal.index.bulk import Row
-from warpseal.index.details import ChainRef, OutputDetail, TxDetail, decode_tx, encode
+from warpseal.index import bulk, schema
+from warpseal.index.bulk import IdTable, Row
+from warpseal.index.columns import PROPOSED, ChainRef, OutputDetail, TxDetail, decode_tx, encode, flags_of
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.ids import IdTable
 from warpseal.index.keys import chain_of, partition_of, prefix_of, to_column
-from warpseal.index.schema import (
-    ADDRESS_KIND_TXS,
-    ADDRESS_PARTITIONS,
-    ADDRESS_TXS,
-    ANY_KIND,
-    EARLY_SPENDS,
-    OUTPUTS,
-    RECENT_SPENDS,
-    SPENDS,
-    TX_IDS,
-    TXS,
-)
 from warpseal.index.unspent import UnspentOutput, UnspentOutputs
 from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.store.connection import Connection
@@ -117,7 +104,7 @@ class IndexBatch:
     _output_rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._output_rows = self.new.setdefault(OUTPUTS.name, (OUTPUTS, []))[1]
+        self._output_rows = self.new.setdefault(schema.OUTPUTS.name, (schema.OUTPUTS, []))[1]
 
     def add(self, table: Table, row: Row) -> None:
         """Add a row."""
@@ -134,8 +121,8 @@ class IndexBatch:
         """
         moved = len(detail.inputs) + len(outputs) + len(detail.released)
         columns = (tx.tx_id, height, tx.time_s, tx.kind, outcome, outputs.start, len(outputs), moved, encode(detail))
-        if outcome > type_codes.PROPOSED and tx.key not in self._txs:
-            self.change(TXS, (tx.key, *columns))
+        if outcome > PROPOSED and tx.key not in self._txs:
+            self.change(schema.TXS, (tx.key, *columns))
         else:
             self._txs[tx.key] = (tx.key, *columns)
         self.address_txs.add(tx.key, tx.kind, tx.touched)
@@ -188,10 +175,10 @@ class IndexBatch:
     def flush(self) -> None:
         """Write all rows."""
         self.outputs.write(self.connection, self.unspent, self.spent)
-        bulk.insert(self.connection, TXS, list(self._txs.values()))
+        bulk.insert(self.connection, schema.TXS, list(self._txs.values()))
         # Neighbours are written together.
         ids = sorted((partition_of(key), prefix_of(row[1]), key) for key, row in self._txs.items())
-        bulk.insert(self.connection, TX_IDS, ids)
+        bulk.insert(self.connection, schema.TX_IDS, ids)
         for table, rows in self.new.values():
             bulk.insert(self.connection, table, rows)
         for table, rows in self.changed.values():
@@ -236,7 +223,7 @@ class IndexBatch:
         tx.touched.update(addresses)
         self._add_row((key, None, None), output, asset, owner, output.tx_id)
         if output.created_on != output.held_on:
-            self.add(EARLY_SPENDS, (prefix_of(output.id), output.id[8:], key, tx.key))
+            self.add(schema.EARLY_SPENDS, (prefix_of(output.id), output.id[8:], key, tx.key))
             self.early[output.id] = SpentBeforeMade(key, tx.key, tx.kind)
         return key
 
@@ -250,7 +237,7 @@ class IndexBatch:
     ) -> None:
         """Add a row. keys: output, transaction and origin. unindexed: id of a transaction without a row."""
         numbers = self.chain_numbers
-        flags = type_codes.flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
+        flags = flags_of(output, numbers.get(output.created_on, 0), numbers.get(output.held_on, 0))
         place = (*keys, output.output_index, asset, to_column(output.amount), flags)
         detail = None
         if output.locktime or output.stakeable_locktime or output.group_id is not None or unindexed is not None:
@@ -278,10 +265,10 @@ class IndexBatch:
             detail.inputs = tuple([replaced.get(output, output) for output in detail.inputs])
             connection.run("UPDATE txs SET detail = ? WHERE key = ?", encode(detail), key)
         placeholders = list(replaced)
-        bulk.delete(connection, OUTPUTS, placeholders)
+        bulk.delete(connection, schema.OUTPUTS, placeholders)
         self.spends.replace(connection, placeholders, [(output.output, output.early.spender) for output in late])
         ids = [(prefix_of(output.utxo_id), output.utxo_id[8:]) for output in late]
-        bulk.delete_pairs(connection, EARLY_SPENDS, ids)
+        bulk.delete_pairs(connection, schema.EARLY_SPENDS, ids)
         for output in late:
             self.address_txs.add(output.early.spender, output.early.kind, output.owners)
         self.address_txs.flush(connection, is_new=False)
@@ -298,31 +285,28 @@ class AddressTxWriter:
 
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
         """Add a transaction that touches addresses."""
-        partition = partition_of(tx)
-        listed = self._listed(chain_of(tx), partition)
+        chain, partition = chain_of(tx), partition_of(tx)
+        newest, listed = self._newest.get(chain, (-1, set()))
+        if partition != newest:
+            # Older partitions are not cached.
+            listed = set()
+            if partition > newest:
+                self._newest[chain] = (partition, listed)
         for address in addresses:
             self._plain.append((partition, address, tx))
             self._by_kind.append((partition, address, kind, tx))
             if (address, kind) not in listed:
-                new = {(address, kind), (address, ANY_KIND)} - listed
+                new = {(address, kind), (address, schema.ANY_KIND)} - listed
                 listed |= new
                 self._partitions += [(*place, partition) for place in new]
 
     def flush(self, connection: Connection, *, is_new: bool = True) -> None:
         """Write the rows. is_new: no row of the transactions exists yet; else existing rows stay."""
         write = bulk.insert if is_new else bulk.insert_new
-        write(connection, ADDRESS_TXS, sorted(self._plain))
-        write(connection, ADDRESS_KIND_TXS, sorted(self._by_kind))
-        bulk.insert_new(connection, ADDRESS_PARTITIONS, sorted(self._partitions))
+        write(connection, schema.ADDRESS_TXS, sorted(self._plain))
+        write(connection, schema.ADDRESS_KIND_TXS, sorted(self._by_kind))
+        bulk.insert_new(connection, schema.ADDRESS_PARTITIONS, sorted(self._partitions))
         self._plain, self._by_kind, self._partitions = [], [], []
-
-    def _listed(self, chain: int, partition: int) -> set[tuple[int, int]]:
-        """Return the addresses and types that are known to have the partition; older partitions are not cached."""
-        newest, listed = self._newest.get(chain, (-1, set()))
-        if partition > newest:
-            listed = set()
-            self._newest[chain] = (partition, listed)
-        return listed if partition >= newest else set()
 
 
 class SpendWriter:
@@ -336,7 +320,7 @@ class SpendWriter:
         """Write new spends."""
         if self._count is None:
             self._count = int(connection.fetch("SELECT count(*) FROM recent_spends")[0][0])
-        bulk.insert(connection, RECENT_SPENDS, sorted(spends))
+        bulk.insert(connection, schema.RECENT_SPENDS, sorted(spends))
         self._count += len(spends)
         if self._count > self._capacity:
             connection.run(_MOVE)
@@ -345,8 +329,8 @@ class SpendWriter:
 
     def replace(self, connection: Connection, outputs: Sequence[int], spends: Sequence[Spend]) -> None:
         """Delete the spends of outputs, and write others in their place."""
-        bulk.delete(connection, SPENDS, outputs)
-        bulk.delete(connection, RECENT_SPENDS, outputs)
+        bulk.delete(connection, schema.SPENDS, outputs)
+        bulk.delete(connection, schema.RECENT_SPENDS, outputs)
         self.write(connection, spends)
 
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from warpseal.chains.ids import Address
-from warpseal.index import type_codes
-from warpseal.index.details import decode_proposer
-from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import CHAINS, NUMBERS, C, first_key, height_of, last_key, partition_of
+from warpseal.index.columns import BLOCK_NAMES, decode_proposer
+from warpseal.index.keys import ACCOUNT, CHAINS, NUMBERS, C, first_key, height_of, last_key, partition_of
 from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
@@ -144,7 +142,7 @@ def _block(chain: int, row: _BlockRow, parent_id: bytes, tx_ids: Mapping[int, st
         block_hash=name(bytes(row.block_id)),
         parent_hash=name(parent_id),
         block_timestamp=row.time,
-        block_type=type_codes.BLOCK_NAMES[row.kind],
+        block_type=BLOCK_NAMES[row.kind],
         tx_count=len(transactions),
         transactions=tuple(transactions),
         block_size_bytes=row.size,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from msgspec import Struct
 
 from warpseal.chains.ids import TxID
-from warpseal.index import type_codes
+from warpseal.index import columns
 from warpseal.index.batch import IndexBatch, TxInProgress
 from warpseal.index.checkpoint import Checkpoint
-from warpseal.index.details import TxDetail, decode_proposer, encode_proposer
+from warpseal.index.columns import TxDetail, decode_proposer, encode_proposer
 from warpseal.index.errors import IndexDamaged, IndexMoved
 from warpseal.index.keys import CHAINS, C, P, X, block_key, first_key
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import BLOCKS, VALIDATION_STOPS
 from warpseal.index.stakings import COMPLETED, Stakings
 from warpseal.index.tx_rows import write_c, write_p, write_x
-from warpseal.index.validator_set_writer import ValidatorSetWriter
-from warpseal.ledger.effects import TxEffects, TxOutcome
+from warpseal.index.validator_sets import ValidatorSetWriter
+from warpseal.ledger.effects import TxOutcome
 from warpseal.resources.chains import PrimaryChain
 from warpseal.store.connection import Connection
 from warpseal.warp.ids import P_CHAIN, ChainID
@@ -47,7 +47,7 @@ class BlockWriter:
             "SELECT key, tx_id, kind, time FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
         )
-        for key, tx_id, kind, time_s in connection.fetch(text, type_codes.PROPOSED):
+        for key, tx_id, kind, time_s in connection.fetch(text, columns.PROPOSED):
             self._proposal = TxInProgress(key, TxID(bytes(tx_id)), kind, time_s, time_s)
 
     def write(self, batch: IndexBatch, chains: dict[int, ChainRow], record: Record) -> None:
@@ -68,36 +68,33 @@ class BlockWriter:
         place = chain.append(block.height, block.id, block.parent_id, effects.time_s)
         if block.height == 0:
             # The outputs of the genesis belong to a transaction that no page shows.
-            genesis = TxInProgress(first_key(P), TxID(bytes(32)), type_codes.UNKNOWN, effects.time_s, effects.time_s)
-            batch.put_tx(genesis, 0, type_codes.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail())
+            genesis = TxInProgress(first_key(P), TxID(bytes(32)), columns.UNKNOWN, effects.time_s, effects.time_s)
+            batch.put_tx(genesis, 0, columns.ACCEPTED, batch.emit(genesis, effects.emitted), TxDetail())
         for started in effects.started:
             self._stakings.start(started)
         for ended in effects.ended:
             self._stakings.end(ended, COMPLETED)
-        if effects.settled is not None:
-            self._settle(batch, effects.settled, effects.time_s)
+        if (settled := effects.settled) is not None:
+            proposal, self._proposal = self._proposal, None
+            if proposal is None or proposal.tx_id != settled.tx.id:
+                raise IndexDamaged(f"transaction {settled.tx.id.hex()} is decided but was never proposed")
+            proposal.settled_s = effects.time_s
+            write_p(batch, self._stakings, settled, proposal)
         first_tx = chain.next_tx
         for tx in effects.txs:
             row = chain.next_tx_row(tx.tx.id, tx.api_type)
             if tx.outcome is TxOutcome.PROPOSED:
                 self._proposal = row
-                batch.put_tx(row, tx.height, type_codes.PROPOSED, range(0), TxDetail())
+                batch.put_tx(row, tx.height, columns.PROPOSED, range(0), TxDetail())
             else:
                 write_p(batch, self._stakings, tx, row)
         for stop in effects.l1_deactivated:
-            batch.add(VALIDATION_STOPS, (batch.ids.key(stop.validation_id), place[0], int(stop.after_transactions)))
+            batch.add(VALIDATION_STOPS, (batch.ids.keys[stop.validation_id], place[0], int(stop.after_transactions)))
         if effects.set_changes is not None and (self._sets.has_sets or not block.height):
             self._sets.write(batch, block.height, effects.set_changes)
-        columns = (type_codes.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
+        numbers = (columns.BLOCK_NUMBERS[block.kind], len(block.raw), first_tx, len(block.txs))
         state = (effects.supply, effects.l1_accrued_fees, effects.l1_active)
-        batch.add(BLOCKS, (*place, *columns, *state, encode_proposer(record.proposer), None, P))
-
-    def _settle(self, batch: IndexBatch, tx: TxEffects, time_s: int) -> None:
-        proposal, self._proposal = self._proposal, None
-        if proposal is None or proposal.tx_id != tx.tx.id:
-            raise IndexDamaged(f"transaction {tx.tx.id.hex()} is decided but was never proposed")
-        proposal.settled_s = time_s
-        write_p(batch, self._stakings, tx, proposal)
+        batch.add(BLOCKS, (*place, *numbers, *state, encode_proposer(record.proposer), None, P))
 
     def _x_pre_linearization(
         self, batch: IndexBatch, chains: dict[int, ChainRow], record: XPreLinearizationRecord
@@ -124,8 +121,8 @@ def _x(batch: IndexBatch, chains: dict[int, ChainRow], record: XRecord) -> None:
     first_tx = chain.next_tx
     for tx in effects.txs:
         write_x(batch, tx, chain.next_tx_row(tx.tx.id, tx.tx.kind), is_approximate=False)
-    columns = (type_codes.BLOCK_NUMBERS["StandardBlock"], len(block.raw), first_tx, len(block.txs))
-    batch.add(BLOCKS, (*place, *columns, *_NO_STATE, encode_proposer(record.proposer), None, X))
+    numbers = (columns.BLOCK_NUMBERS["StandardBlock"], len(block.raw), first_tx, len(block.txs))
+    batch.add(BLOCKS, (*place, *numbers, *_NO_STATE, encode_proposer(record.proposer), None, X))
 
 
 def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
@@ -137,8 +134,8 @@ def _c(batch: IndexBatch, chains: dict[int, ChainRow], record: CRecord) -> None:
         write_c(batch, tx, chain.next_tx_row(tx.tx.id, tx.tx.kind))
     repeated = b"".join(tx.tx.id for tx in effects.txs) if effects.is_repeat else None
     tx_count = 0 if effects.is_repeat else effects.tx_count
-    columns = (type_codes.BLOCK_NUMBERS["EvmBlock"], header.size_bytes, first_tx, tx_count)
-    batch.add(BLOCKS, (*place, *columns, *_NO_STATE, encode_proposer(record.proposer), repeated, C))
+    numbers = (columns.BLOCK_NUMBERS["EvmBlock"], header.size_bytes, first_tx, tx_count)
+    batch.add(BLOCKS, (*place, *numbers, *_NO_STATE, encode_proposer(record.proposer), repeated, C))
 
 
 class ChainRow(Struct):
@@ -174,7 +171,7 @@ class ChainRow(Struct):
     def next_tx_row(self, tx_id: TxID, kind: str) -> TxInProgress:
         """Return the next transaction, which is of the last block."""
         self.next_tx += 1
-        return TxInProgress(self.next_tx - 1, tx_id, type_codes.tx_number(kind), self.time, self.time)
+        return TxInProgress(self.next_tx - 1, tx_id, columns.tx_number(kind), self.time, self.time)
 
 
 def read_chain_rows(connection: Connection) -> dict[int, ChainRow]:

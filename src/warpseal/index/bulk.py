@@ -1,5 +1,7 @@
 """Many rows at once, and rows by many keys, in both databases: COPY and arrays on PostgreSQL, prepared rows on SQLite.
 
+An id that many rows name is stored once, and has a key.
+
 Source of truth: SQLite `lang_insert.html`, `json1.html`; PostgreSQL `COPY`, `unnest`. Texts are made from the tables of
 schema.py alone; values are always bound.
 """
@@ -12,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from warpseal.index.keys import prefix_of
+from warpseal.index.schema import IDS
 from warpseal.store.connection import Connection
 from warpseal.store.tables import Column, Table
 
@@ -112,9 +115,38 @@ def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) ->
     return connection.fetch(_sqlite_text(text), json.dumps(listed), *values)
 
 
+class IdTable:
+    """Keys of ids. `load` reads all ids of a batch at a time, then `keys` has them. capacity: number of cached ones."""
+
+    def __init__(self, connection: Connection, capacity: int) -> None:
+        self._capacity = capacity
+        self.keys: dict[bytes, int] = {}
+        self._new: list[tuple[int, int, bytes]] = []
+        ((last,),) = connection.fetch("SELECT max(key) FROM ids")
+        self._next = (last or 0) + 1
+
+    def load(self, connection: Connection, ids: Iterable[bytes]) -> None:
+        """Find the keys of ids, or assign new ones, which `flush` writes."""
+        keys = self.keys
+        if len(keys) > self._capacity:
+            for raw in list(keys)[: self._capacity // 2]:
+                del keys[raw]
+        missing = {raw for raw in ids if raw not in keys}
+        keys.update(fetch_by_id(connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", missing))
+        # In one order, so that equal batches give equal keys.
+        for raw in sorted(missing - keys.keys()):
+            keys[raw] = self._next
+            self._new.append((self._next, prefix_of(raw), raw))
+            self._next += 1
+
+    def flush(self, connection: Connection) -> None:
+        """Write the new ids."""
+        insert(connection, IDS, self._new)
+        self._new = []
+
+
 @lru_cache(_MOST_TEXTS)
 def _sqlite_text(text: str) -> str:
-    """Return a statement whose `{keys}` are a JSON array."""
     return text.replace("{keys}", "(SELECT value FROM json_each(?))")
 
 
@@ -134,7 +166,6 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Row], on_confli
 
 
 def _arrays(rows: Iterable[Sequence[Any]]) -> tuple[str, ...]:
-    """Return an array for each column."""
     return tuple(map(_array, zip(*rows, strict=True)))
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from warpseal.chains.ids import Address, AssetID, UtxoID
-from warpseal.index.details import decode_tx
+from warpseal.index.columns import decode_tx
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS, NUMBERS, P, block_key, first_key, from_column, last_key, prefix_of
-from warpseal.index.output_reader import OutputReader, OutputRow, TxRow
+from warpseal.index.output_reader import OutputReader, TxRow
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 from warpseal.index.validator_sets import decode_weights
@@ -120,12 +120,8 @@ def check_file(connection: Connection) -> None:
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
     session = ReadSession(connection)
-    yield from _check_unspent(session)
-    yield from _check_flows(session)
-    yield from _check_blocks(session)
-    yield from _check_stakings(session)
-    yield from _check_supply(session)
-    yield from _check_sets(session)
+    for check in (_check_unspent, _check_flows, _check_blocks, _check_stakings, _check_supply, _check_sets):
+        yield from check(session)
 
 
 def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
@@ -141,9 +137,17 @@ def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
         unspent = {row[0]: (row[1], bytes(row[2]), from_column(row[3]), row[4]) for row in columns}
         locked = _still_staked(session, keys)
         for key in keys:
+            row, listed = outputs.rows[key], unspent.get(key)
+            counted += listed is not None
+            own_id = outputs.utxo_id(row)
+            name, expected = f"output {own_id.hex()}", (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on)
             is_unspent = key not in outputs.spenders and key not in locked
-            counted += key in unspent
-            yield from _compare(outputs, outputs.rows[key], unspent.get(key), is_unspent=is_unspent)
+            if listed is None and is_unspent:
+                yield Inconsistency(name, "unspent, but not listed so")
+            elif listed is not None and not is_unspent:
+                yield Inconsistency(name, "listed as unspent, but a spend is recorded")
+            elif listed is not None and listed != expected:
+                yield Inconsistency(name, f"unspent row {listed[2:]}, output {expected[2:]}, or the ids differ")
     total = session.rows(f"SELECT count(*) FROM {ALL_UNSPENT} AS u")[0][0]
     if total != counted:
         yield Inconsistency("unspent", f"{total} rows, but {counted} of them belong to outputs")
@@ -190,21 +194,6 @@ def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetI
     asset_id = (avax[0] if avax else assets[-1]).asset_id
     flow[asset_id] = flow.get(asset_id, 0) + refunded - funded
     return flow
-
-
-def _compare(
-    outputs: OutputReader, row: OutputRow, unspent: tuple[Any, ...] | None, *, is_unspent: bool
-) -> Iterator[Inconsistency]:
-    """Compare an output with its row among the unspent ones. is_unspent: whether it must have one."""
-    own_id = outputs.utxo_id(row)
-    name = f"output {own_id.hex()}"
-    if (unspent is not None) != is_unspent:
-        reason = "listed as unspent, but a spend is recorded" if unspent is not None else "unspent, but not listed so"
-        yield Inconsistency(name, reason)
-    elif unspent is not None:
-        expected = (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on)
-        if unspent != expected:
-            yield Inconsistency(name, f"unspent row {unspent[2:]}, output {expected[2:]}, or the ids differ")
 
 
 def _still_staked(session: ReadSession, keys: Sequence[int]) -> set[int]:

@@ -18,8 +18,7 @@ from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.database import MIGRATIONS
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS
-from warpseal.index.read_session import ReadSession
-from warpseal.index.replicas import ReplicatedReader
+from warpseal.index.read_session import ReadSession, ReplicatedReader
 from warpseal.index.settings import IndexSettings
 from warpseal.index.validator_sets import ValidatorSetReader
 from warpseal.resources.blocks import Blockchain, PrimaryNetworkBlock

@@ -13,9 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from warpseal.index import type_codes
-from warpseal.index.ids import ACCOUNT
-from warpseal.index.keys import NUMBERS, X, first_key, last_key, partition_of
+from warpseal.index.columns import tx_number
+from warpseal.index.keys import ACCOUNT, NUMBERS, X, first_key, last_key, partition_of
 from warpseal.index.read_session import ReadSession
 from warpseal.index.schema import ANY_KIND
 from warpseal.resources.base import SortOrder
@@ -31,10 +30,6 @@ _OF_PARTITIONS: Final = (
     " AND t.partition = p.partition AND t.address = p.address{same_kind}"
     " AND p.partition BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.partition {order}, t.tx {order} LIMIT ?"
 )
-
-
-# Numbers of types, empty for any; keys of addresses, None for any.
-_Filters = tuple[Sequence[int], Sequence[int] | None]
 
 
 class KeyRange(Struct, frozen=True):
@@ -71,10 +66,10 @@ def transaction_keys(session: ReadSession, query: TransactionQuery, after: int |
     if key_range.low > key_range.high:
         return KeyPage(())
     ids = [*query.addresses, *(ACCOUNT + account for account in query.evm_addresses)]
-    kinds = sorted(map(type_codes.tx_number, query.kinds))
+    kinds = sorted(map(tx_number, query.kinds))
     addresses = list(session.keys_of(ids).values())
     if query.validation_id is not None:
-        return _validation_keys(session, query.validation_id, key_range, (kinds, addresses if ids else None), limit)
+        return _validation_keys(session, query.validation_id, key_range, kinds, addresses if ids else None, limit)
     if ids:
         return KeyPage(_address_keys(session, addresses, kinds, key_range, limit))
     return _chain_keys(session, kinds, key_range, limit)
@@ -155,10 +150,14 @@ def _address_keys(
 
 
 def _validation_keys(
-    session: ReadSession, validation_id: bytes, key_range: KeyRange, filters: _Filters, limit: int
+    session: ReadSession,
+    validation_id: bytes,
+    key_range: KeyRange,
+    kinds: Sequence[int],
+    addresses: Sequence[int] | None,
+    limit: int,
 ) -> KeyPage:
-    """Filter the transactions of one L1 validator; there are few."""
-    kinds, addresses = filters
+    """Filter the transactions of one L1 validator; there are few. addresses: None for any."""
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())

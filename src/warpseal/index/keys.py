@@ -17,6 +17,9 @@ NUMBERS: Final[Mapping[PrimaryChain, int]] = {chain: number for number, chain in
 # Rows at random places are stored by partitions of a chain, so that the newest partition stays in memory.
 PARTITION_BITS = 18
 
+ACCOUNT: Final = b"\x00"
+"""In front of an account of the C-Chain, which is no address of P or X."""
+
 _BITS: Final = 40
 _SEQUENCE: Final = (1 << _BITS) - 1
 _SIGN: Final = 1 << 63

@@ -11,11 +11,10 @@ from struct import Struct
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
-from warpseal.index import type_codes
-from warpseal.index.details import OutputDetail, TxDetail, decode_output, decode_owners, decode_tx
+from warpseal.index import columns
+from warpseal.index.columns import OutputDetail, OutputFlags, TxDetail, decode_output, decode_owners, parse_flags
 from warpseal.index.keys import CHAINS, P, chain_of, from_column
 from warpseal.index.read_session import ReadSession
-from warpseal.index.type_codes import OutputFlags, parse_flags
 from warpseal.ledger.outputs import OutputKind
 from warpseal.resources.base import UNSET, or_unset
 from warpseal.resources.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredential, asset_amount
@@ -89,7 +88,7 @@ class TxRow:
     def detail(self) -> TxDetail:
         """The rare fields, decoded once."""
         if self.decoded is None:
-            self.decoded = decode_tx(self.raw_detail)
+            self.decoded = columns.decode_tx(self.raw_detail)
         return self.decoded
 
     @property
@@ -101,12 +100,6 @@ class TxRow:
     def emitted(self) -> tuple[int, ...]:
         """The outputs that it releases and makes."""
         return (*self.detail.released, *self.made)
-
-    @property
-    def effective_height(self) -> int:
-        """The height at which it took effect; a proposal takes effect in the block that decided it."""
-        height = self.height or 0
-        return height + 1 if self.outcome >= type_codes.COMMITTED else height
 
 
 class OutputReader:
@@ -121,18 +114,18 @@ class OutputReader:
 
     def load_txs(self, keys: Iterable[int]) -> None:
         """Load transactions for `tx`."""
-        for columns in self._session.by_keys(_TXS, (key for key in keys if key not in self._txs)):
-            self._txs[columns[0]] = TxRow(*columns)
+        for values in self._session.by_keys(_TXS, (key for key in keys if key not in self._txs)):
+            self._txs[values[0]] = TxRow(*values)
 
     def load(self, keys: Iterable[int], more_txs: Iterable[int] = ()) -> None:
         """Load outputs and everything that they show. more_txs: keys of further transactions for `tx`."""
         session = self._session
         listed = list(keys)
         rows = self.rows
-        for columns in session.by_keys(_OUTPUTS, listed):
-            rows[columns[0]] = OutputRow(*(*columns[:6], parse_flags(columns[6]), *columns[7:]))
+        for values in session.by_keys(_OUTPUTS, listed):
+            rows[values[0]] = OutputRow(*(*values[:6], parse_flags(values[6]), *values[7:]))
         for text in _SPENDS:
-            self.spenders.update({columns[0]: columns[1] for columns in session.by_keys(text, listed)})
+            self.spenders.update({values[0]: values[1] for values in session.by_keys(text, listed)})
         txs = {*more_txs, *self.spenders.values()}
         staked: set[int] = set()
         for row in rows.values():
@@ -222,6 +215,10 @@ class OutputReader:
         """Return the fields that outputs of all chains have."""
         detail, flags, addresses, tx_id = row.detail, row.flags, self.addresses(row), self.tx_id(row)
         maker = None if row.tx is None else self._txs[row.tx]
+        height = 0 if maker is None else maker.height or 0
+        if maker is not None and maker.outcome >= columns.COMMITTED:
+            # A proposal takes effect in the block that decided it.
+            height += 1
         spender_key = self.spenders.get(row.key)
         spender = None if spender_key is None else self._txs[spender_key]
         asset = self._session.asset_of(row.asset)
@@ -237,7 +234,7 @@ class OutputReader:
             "utxo_id": id_text(utxo_id(tx_id, row.position)),
             "amount": amount.amount,
             "asset_id": amount.asset_id,
-            "block_number": "0" if maker is None else str(maker.effective_height),
+            "block_number": str(height),
             "block_timestamp": 0 if maker is None else maker.time,
             "output_index": row.position,
             "tx_hash": id_text(tx_id),

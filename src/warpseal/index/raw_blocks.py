@@ -58,6 +58,9 @@ class PreLinearizationTx(msgspec.Struct, frozen=True, array_like=True):
     time_s: int
 
 
+parse_container: Final = msgspec.msgpack.Decoder(PreLinearizationTx).decode
+
+
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
     """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format of this module."""
     return encode((*astuple(header), encode_atomic_txs(tuple(txs))))

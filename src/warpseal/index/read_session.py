@@ -1,10 +1,18 @@
-"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable rows for all reads."""
+"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable rows for all reads.
+
+If the PostgreSQL server has replicas, requests go round those that are alive and recent enough. Everything outside of
+requests reads the primary, which also answers if no replica does.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from warpseal.chains.ids import AssetID
 from warpseal.errors import WarpsealError
@@ -13,6 +21,7 @@ from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import prefix_of
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.outputs import Asset
+from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Heights
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import redacted_reason
@@ -33,6 +42,10 @@ SetMember = tuple[NodeID, bytes | None]
 """A member of a validator set: its node, and its public key if it has one."""
 
 MAX_CACHED: Final = 100_000
+RETRY_S: Final = 60.0
+"""Time after a failure during which a replica is not tried, seconds."""
+# The client has time left for the primary.
+_WAIT_S: Final = 3.0
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 _ASSETS: Final = (
     "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
@@ -73,7 +86,6 @@ class ReadSession:
         self._cache = cache or ReadCache()
         self._ids: dict[int, bytes] = {}
         self._assets: dict[int, Asset] = {}
-        self._set_members: dict[int, SetMember] = {}
 
     def keep_epoch(self, epoch: int) -> None:
         """Clear the cache if its keys are of another epoch: the database was made again."""
@@ -135,19 +147,14 @@ class ReadSession:
         """Return an asset that was loaded."""
         return self._assets[key]
 
-    def load_set_members(self, numbers: Iterable[int]) -> None:
-        """Load members of validator sets, for `set_member_of`."""
-        cached, loaded = self._cache.set_members, self._set_members
-        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, loaded)):
+    def set_members(self, numbers: Iterable[int]) -> Mapping[int, SetMember]:
+        """Return members of validator sets by number."""
+        cached = self._cache.set_members
+        members: dict[int, SetMember] = {}
+        for number, node_id, public_key in self.by_keys(_SET_MEMBERS, _copy_cached(cached, numbers, members)):
             key = None if public_key is None else bytes(public_key)
-            loaded[number] = cached[number] = NodeID(bytes(node_id)), key
-
-    def set_member_of(self, number: int) -> SetMember:
-        """Return a member of a validator set that was loaded."""
-        return self._set_members[number]
-
-
-log = logging.getLogger(__name__)
+            members[number] = cached[number] = NodeID(bytes(node_id)), key
+        return members
 
 
 class IndexReader:
@@ -211,7 +218,12 @@ class IndexReader:
         except WarpsealError:
             raise
         except database.BAD_ROWS as error:
-            raise self._contradiction(error) from None
+            # The rows of this request contradict each other; others may be right. The first is logged.
+            if not self._has_contradiction:
+                self._has_contradiction = True
+                hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
+                log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
+            raise IndexDamaged(database.BAD_ROWS_REASON) from None
 
     def _translate(self, error: BaseException) -> StoreDown:
         """Return the error for a caller, and remember damage. Later reads open the file again: it may be a new one."""
@@ -224,14 +236,6 @@ class IndexReader:
         self._engine.dispose()
         return IndexDamaged(reason)
 
-    def _contradiction(self, error: Exception) -> IndexDamaged:
-        """Return the error of a request whose rows contradict each other; others may be right. The first is logged."""
-        if not self._has_contradiction:
-            self._has_contradiction = True
-            hint = f"`warpseal index verify` shows whether it is damaged; if so, {database.rebuild_hint(self._url)}"
-            log.error("rows of the index contradict each other", exc_info=error, extra={"hint": hint})
-        return IndexDamaged(database.BAD_ROWS_REASON)
-
     def _check(self, connection: Connection) -> None:
         version = read_version(connection)
         self.is_empty = version is None
@@ -242,6 +246,109 @@ class IndexReader:
             raise StoreDown(f"the index has schema version {version}, and this program reads {head}")
         self.cache.clear()
         self._is_checked = True
+
+
+class ReplicatedReader(IndexReader):
+    """Reads of one index, whose URL may have replicas. read_heights: returns the heights of a snapshot.
+
+    A replica answers only if its client and this process have read nothing newer, so that time never goes back.
+    """
+
+    def __init__(
+        self,
+        url: StoreUrl,
+        settings: IndexSettings,
+        migrations: Migrations,
+        read_heights: Callable[[ReadSession], Heights],
+    ) -> None:
+        super().__init__(url, settings, migrations)
+        self._read_heights = read_heights
+        self._replicas = [_Replica(replica, settings, migrations) for replica in url.replicas]
+        self._heights: Heights = {}
+
+    def close(self) -> None:
+        """Cancel the waiting reads, and close the idle connections."""
+        super().close()
+        for replica in self._replicas:
+            replica.reader.close()
+
+    async def read(self, query: Callable[[ReadSession], T]) -> T:
+        """Return the result of a query. Raises StoreDown."""
+        if not self._replicas:
+            return await super().read(query)
+        is_request, client = CLIENT_HEIGHTS.get() is not None, CLIENT_HEIGHTS.get() or ClientHeights()
+        for replica in self._in_turn() if is_request else ():
+            result = await replica.read(partial(self._query_replica, replica, query, client))
+            if result is not None:
+                break
+        else:
+            result = await super().read(lambda session: (self._read_heights(session), query(session)))
+        heights, content = result
+        client.add(heights)
+        # Outside of requests lower ones also count: the index was made again.
+        own = self._heights if is_request else {}
+        self._heights = {chain: max(height, own.get(chain, -1)) for chain, height in heights.items()}
+        return content
+
+    def _in_turn(self) -> Iterator[_Replica]:
+        """Yield the replicas that may be read, each time from another one on."""
+        self._replicas.append(self._replicas.pop(0))
+        return (replica for replica in tuple(self._replicas) if replica.is_usable())
+
+    def _query_replica(
+        self, replica: _Replica, query: Callable[[ReadSession], T], client: ClientHeights, session: ReadSession
+    ) -> tuple[Heights, T] | None:
+        """Return heights and result; None if the replica is behind. It runs in a thread of the replica."""
+        heights = self._read_heights(session)
+        if _is_behind(heights, replica.heights):
+            # The index was made again: keys have another meaning now.
+            replica.reader.cache.clear()
+        replica.heights = heights
+        if not heights or _is_behind(heights, self._heights) or not client.allows(heights):
+            return None
+        return heights, query(session)
+
+
+class _Replica:
+    """One replica. After a failure it is tried by one read a minute. heights: of the last snapshot."""
+
+    def __init__(self, url: StoreUrl, settings: IndexSettings, migrations: Migrations) -> None:
+        self.reader = IndexReader(url, replace(settings, read_timeout_s=_WAIT_S), migrations)
+        self.heights: Heights = {}
+        self._url = url
+        self._most = settings.max_queued_reads
+        self._reads = 0
+        self._is_alive: bool | None = None
+        self._retry_at = float("-inf")
+
+    def is_usable(self) -> bool:
+        """Return whether to read it now: it is alive and not overloaded, or it is to be tried again, by this caller."""
+        if self._is_alive:
+            return self._reads < self._most
+        now = time.monotonic()
+        if now < self._retry_at:
+            return False
+        self._retry_at = now + RETRY_S
+        return True
+
+    async def read(self, query: Callable[[ReadSession], T]) -> T | None:
+        """Return the result of a query; None if it fails."""
+        self._reads += 1
+        try:
+            result = await self.reader.read(query)
+        except StoreDown as error:
+            if self._is_alive is not False:
+                log.warning("replica cannot be read", extra={"url": self._url.redacted, "reason": error.reason})
+            self._is_alive, self._retry_at = False, time.monotonic() + RETRY_S
+            return None
+        finally:
+            self._reads -= 1
+        self._is_alive = True
+        return result
+
+
+def _is_behind(heights: Heights, others: Heights) -> bool:
+    return any(height < others.get(chain, -1) for chain, height in heights.items())
 
 
 def _copy_cached(cached: Mapping[K, V], keys: Iterable[K], loaded: dict[K, V]) -> list[K]:

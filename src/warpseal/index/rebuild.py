@@ -18,14 +18,7 @@ from warpseal.chains.x_blocks import XBlock, parse_x_block, parse_x_genesis
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.index.database import translate_errors
 from warpseal.index.keys import CHAINS, P, X
-from warpseal.index.raw_blocks import (
-    PreLinearizationTx,
-    RecordKind,
-    Segment,
-    parse_c_block,
-    parse_output,
-    read_segments,
-)
+from warpseal.index.raw_blocks import RecordKind, Segment, parse_c_block, parse_container, parse_output, read_segments
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord, proposer_of
 from warpseal.index.writer import IndexWriter
 from warpseal.ledger.c_chain import apply_c_block
@@ -202,7 +195,7 @@ class _RecordReplay:
 
     def _x_pre_linearization(self, kind: RecordKind, first: int, entries: Sequence[bytes]) -> Iterator[Record]:
         outputs, chain_id = self._writer.outputs, self._params.x_chain_id
-        containers = [msgspec.msgpack.decode(entry, type=PreLinearizationTx) for entry in entries]
+        containers = [parse_container(entry) for entry in entries]
         if kind is RecordKind.GENESIS:
             effects = build_x_genesis_effects(parse_x_genesis(containers[0].raw), chain_id)
             outputs.follow(effects)

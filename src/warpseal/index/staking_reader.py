@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from warpseal.chains.ids import Address, TxID
-from warpseal.index.details import decode_stake
+from warpseal.index.columns import decode_stake
 from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_keys
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, Staking
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
+from warpseal.resources import transactions as resources
 from warpseal.resources.base import RewardType, SortOrder
 from warpseal.resources.queries import Page, PageRequest, RewardQuery, ValidationQuery
-from warpseal.resources.transactions import (
-    ActiveState,
-    CompletedState,
-    PendingState,
-    RemovedState,
-    Reward,
-    Rewards,
-    Validation,
-)
 from warpseal.warp.ids import NodeID, SubnetID
 
 # By the number of the state.
@@ -49,7 +41,7 @@ class _SubnetLimits(NamedTuple):
     factor: int
 
 
-def validations(session: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[Validation]:
+def validations(session: ReadSession, query: ValidationQuery, page: PageRequest) -> Page[resources.Validation]:
     """Return the validations of a node, by when they began."""
     node = session.keys_of([query.node_id]).get(query.node_id)
     if node is None:
@@ -72,7 +64,7 @@ def validations(session: ReadSession, query: ValidationQuery, page: PageRequest)
 
 def _validations(
     session: ReadSession, node_id: NodeID, stakings: Sequence[tuple[Staking, _SubnetLimits]]
-) -> tuple[Validation, ...]:
+) -> tuple[resources.Validation, ...]:
     rows = [row for row, _ in stakings]
     closing = {row.closed_by for row in rows if row.closed_by is not None}
     text = "SELECT key, tx_id FROM txs WHERE key IN {keys}"
@@ -82,7 +74,7 @@ def _validations(
     session.load_ids({row.subnet for row in rows} | owners)
     return tuple(
         [
-            Validation(
+            resources.Validation(
                 tx_id=row.tx_id,
                 node_id=node_id,
                 subnet_id=SubnetID(session.id_of(row.subnet)),
@@ -105,33 +97,33 @@ def _validations(
 
 def _state(
     row: Staking, limits: _SubnetLimits, addresses: tuple[Address, ...], closed_by: TxID | None
-) -> PendingState | ActiveState | CompletedState | RemovedState:
+) -> resources.PendingState | resources.ActiveState | resources.CompletedState | resources.RemovedState:
     if row.state == PENDING:
-        return PendingState()
+        return resources.PendingState()
     if row.state == REMOVED:
         assert closed_by is not None
         assert row.closed_at is not None
-        return RemovedState(closed_by, row.closed_at)
+        return resources.RemovedState(closed_by, row.closed_at)
     if row.state == COMPLETED:
-        return CompletedState(
+        return resources.CompletedState(
             delegator_count=row.total_count,
-            rewards=Rewards(row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None),
+            rewards=resources.Rewards(row.earned, row.fees, addresses, closed_by if row.earned or row.fees else None),
             delegated=None if row.shares is None else row.total_weight,
         )
     delegated, capacity = row.active_weight, None
     if row.shares is not None and limits.max_stake is not None:
         most = min(from_column(limits.max_stake), limits.factor * row.weight)
         capacity = max(0, most - row.weight - delegated)
-    return ActiveState(
+    return resources.ActiveState(
         delegator_count=row.active_count,
         total_stake=from_column(limits.total_stake or 0),
-        potential=Rewards(row.potential or 0, row.fees_due, addresses),
+        potential=resources.Rewards(row.potential or 0, row.fees_due, addresses),
         delegated=None if row.shares is None else delegated,
         capacity=capacity,
     )
 
 
-def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page[Reward]:
+def rewards(session: ReadSession, query: RewardQuery, page: PageRequest) -> Page[resources.Reward]:
     """Return rewards in the order in which they were paid."""
     key_range = KeyRange(0, _END, query.order is SortOrder.DESC)
     if page.after_key is not None:
@@ -167,7 +159,7 @@ def _merged(session: ReadSession, column: str, keys: Sequence[int], key_range: K
     return merged_keys(session, text, [keys], (key_range.low, key_range.high, limit), key_range)
 
 
-def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
+def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[resources.Reward, ...]:
     rows = {row[0]: row[1:] for row in session.by_keys(_REWARDS, keys)}
     outputs = OutputReader(session)
     txs = [key for _, staking, tx, *_ in rows.values() for key in (staking, tx)]
@@ -178,7 +170,7 @@ def _rewards(session: ReadSession, keys: Sequence[int]) -> tuple[Reward, ...]:
         output, staking, tx, time, node, start, end, weight = rows[key]
         row = outputs.rows[output]
         rewards.append(
-            Reward(
+            resources.Reward(
                 addresses=outputs.addresses(row),
                 tx_id=outputs.tx(staking).tx_id,
                 node_id=NodeID(session.id_of(node)),

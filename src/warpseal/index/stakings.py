@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from warpseal.chains.ids import TxID
 from warpseal.index.batch import IndexBatch
-from warpseal.index.details import StakeDetail, encode
-from warpseal.index.ids import IdTable
+from warpseal.index.bulk import IdTable
+from warpseal.index.columns import StakeDetail, encode
 from warpseal.index.keys import from_column, to_column
 from warpseal.index.schema import STAKINGS, SUBNETS
 from warpseal.ledger.effects import PeriodClosed, PeriodRenewed, PeriodStarted, StakingPeriod
@@ -95,11 +95,16 @@ class Stakings:
 
     def begin(self, ids: IdTable, period: StakingPeriod, tx: int, first_out: int, time_s: int) -> None:
         """Add a staking that a transaction opened in a block of this time."""
+        owners = (period.validation_owner, period.delegation_owner)
+        addresses = [
+            () if owner is None else tuple([ids.keys[address] for address in owner.addresses]) for owner in owners
+        ]
+        bls = b"" if period.signer is None else period.signer.public_key + period.signer.proof
         staking = Staking(
             tx_id=period.tx_id,
             tx=tx,
-            node=ids.key(period.node_id),
-            subnet=ids.key(period.subnet_id),
+            node=ids.keys[period.node_id],
+            subnet=ids.keys[period.subnet_id],
             start_s=period.start_s,
             end_s=period.end_s,
             weight=period.weight,
@@ -107,7 +112,7 @@ class Stakings:
             is_delegation=int(period.is_delegation),
             potential=period.potential_reward,
             first_out=first_out,
-            detail=_detail(ids, period),
+            detail=encode(StakeDetail(addresses[0], addresses[1], bls)),
         )
         if period.is_delegation:
             validator = self._validators.get((staking.subnet, staking.node))
@@ -225,11 +230,3 @@ def ids_of(period: StakingPeriod) -> Iterable[bytes]:
 
 def _share(staking: Staking, validator: Staking) -> int:
     return split_reward(staking.potential or 0, validator.shares)[0] if validator.shares is not None else 0
-
-
-def _detail(ids: IdTable, period: StakingPeriod) -> bytes:
-    owners = (period.validation_owner, period.delegation_owner)
-    keys = [() if owner is None else tuple(map(ids.key, owner.addresses)) for owner in owners]
-    signer = period.signer
-    bls = b"" if signer is None else signer.public_key + signer.proof
-    return encode(StakeDetail(keys[0], keys[1], bls))

@@ -6,119 +6,85 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warpseal.chains.ids import Address, BlockID
-from warpseal.index import type_codes
-from warpseal.index.details import BLS_KEY_BYTES, ChainRef, StakeDetail, TxDetail, decode_stake
+from warpseal.index.columns import BLS_KEY_BYTES, TX_NAMES, ChainRef, StakeDetail, TxDetail, decode_stake, tx_number
 from warpseal.index.key_streams import transaction_keys
 from warpseal.index.keys import CHAINS, C, P, X, block_key, chain_of
 from warpseal.index.output_reader import OutputReader, TxRow, credentials
 from warpseal.index.raw_blocks import decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import COMPLETED, Staking
-from warpseal.resources.base import (
-    C_CHAIN_TX_TYPES,
-    P_CHAIN_TX_TYPES,
-    UNSET,
-    X_CHAIN_TX_TYPES,
-    PrimaryNetworkAssetCap,
-    PrimaryNetworkTxType,
-    UnsetType,
-    or_unset,
-    tx_type,
-)
+from warpseal.resources import base
+from warpseal.resources import transactions as resources
+from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.evm_genesis import evm_genesis, genesis_text
 from warpseal.resources.outputs import AssetAmount, asset_amount
 from warpseal.resources.queries import Page, PageRequest, TransactionQuery
-from warpseal.resources.text import (
-    NetworkText,
-    account_text,
-    hex_text,
-    node_text,
-    percent_text,
-    shared_id_text,
-)
-from warpseal.resources.transactions import (
-    AssetCreated,
-    BlockchainInfo,
-    BlsCredentials,
-    CChainTransaction,
-    EvmInput,
-    EvmOutput,
-    L1ValidatorDetails,
-    L1ValidatorManagerDetails,
-    PChainTransaction,
-    SubnetOwnershipInfo,
-    Transaction,
-    XChainTransaction,
-)
+from warpseal.resources.text import NetworkText, account_text, hex_text, node_text, percent_text, shared_id_text
 from warpseal.warp.ids import ChainID, NodeID, id_text
 
 MAX_PAGE_OUTPUTS: Final = 1_000
 """The outputs of all transactions of a page; a single transaction may have more."""
+# By the number of the chain.
+_TX_TYPES: Final = (base.P_CHAIN_TX_TYPES, base.X_CHAIN_TX_TYPES, base.C_CHAIN_TX_TYPES)
+_VALIDATIONS: Final = "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
+_BLOCKCHAINS: Final = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
+_ASSETS: Final = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
 
 
 def transactions(
     session: ReadSession, text: NetworkText, query: TransactionQuery, page: PageRequest
-) -> Page[Transaction]:
+) -> Page[resources.Transaction]:
     """Return transactions in order; a page ends early when its outputs reach 1,000."""
     batch = transaction_keys(session, query, page.after_key, page.size + 1)
-    reader = _TxReader(session, text)
+    outputs = OutputReader(session)
+    outputs.load_txs(batch.keys)
     rows: list[TxRow] = []
     total = 0
-    for row in reader.load(batch.keys)[: page.size]:
+    for row in map(outputs.tx, batch.keys[: page.size]):
         total += row.moved
         if rows and total > MAX_PAGE_OUTPUTS:
             break
         rows.append(row)
     more = rows[-1].key if len(rows) < len(batch.keys) else batch.scanned_to
-    return Page(reader.transactions(rows), None if more is None else (more,))
+    items = _TxReader(session, text, outputs, rows).transactions(rows)
+    return Page(items, None if more is None else (more,))
 
 
 class _TxReader:
-    def __init__(self, session: ReadSession, text: NetworkText) -> None:
+    """Transactions as resources. outputs: has the rows of the transactions, and gets their outputs."""
+
+    def __init__(self, session: ReadSession, text: NetworkText, outputs: OutputReader, rows: Sequence[TxRow]) -> None:
         self._session = session
         self._text = text
-        self._outputs = OutputReader(session)
-        self._stakings: dict[int, Staking] = {}
-        self._block_ids: dict[int, BlockID] = {}
-        self._validations: dict[int, tuple[int, int, bytes]] = {}
-        self._blockchains: dict[int, tuple[str, bytes, bytes]] = {}
-        self._assets: dict[int, tuple[int, int]] = {}
-
-    def load(self, keys: Sequence[int]) -> list[TxRow]:
-        """Return the rows of transactions."""
-        self._outputs.load_txs(keys)
-        return [self._outputs.tx(key) for key in keys]
-
-    def transactions(self, rows: Sequence[TxRow]) -> tuple[Transaction, ...]:
-        """Return transactions."""
-        self._load(rows)
-        builders = (self._p, self._x, self._c)
-        return tuple([builders[chain_of(row.key)](row) for row in rows])
-
-    def _load(self, rows: Sequence[TxRow]) -> None:
-        session = self._session
+        self._outputs = outputs
         staking_keys = (row.key for row in rows if row.kind in _STAKING_TYPES)
-        for columns in session.by_keys("SELECT * FROM stakings WHERE tx IN {keys}", staking_keys):
-            self._stakings[columns[0]] = Staking.from_row(columns)
+        staking_rows = session.by_keys("SELECT * FROM stakings WHERE tx IN {keys}", staking_keys)
+        self._stakings = {values[0]: Staking.from_row(values) for values in staking_rows}
         more = {staking.closed_by for staking in self._stakings.values() if staking.closed_by is not None}
         more.update(row.detail.closes for row in rows if isinstance(row.detail.closes, int))
         self._outputs.load((key for row in rows for key in (*row.detail.inputs, *row.emitted)), more)
         blocks = {block_key(chain_of(row.key), row.height) for row in rows if row.height is not None}
-        for key, block_id in session.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks):
-            self._block_ids[key] = BlockID(bytes(block_id))
+        block_ids = session.by_keys("SELECT key, block_id FROM blocks WHERE key IN {keys}", blocks)
+        self._block_ids = {key: BlockID(bytes(block_id)) for key, block_id in block_ids}
         validations = {change[0] for row in rows for change in row.detail.l1}
-        text = "SELECT validation, node, subnet, bls FROM validations WHERE validation IN {keys}"
-        for key, node, subnet, bls in session.by_keys(text, validations):
-            self._validations[key] = (node, subnet, bytes(bls))
+        self._validations: dict[int, tuple[int, int, bytes]] = {
+            key: (node, subnet, bytes(bls)) for key, node, subnet, bls in session.by_keys(_VALIDATIONS, validations)
+        }
         chains = (row.detail.blockchain for row in rows if row.detail.blockchain is not None)
-        text = "SELECT chain, name, vm_id, genesis FROM blockchains WHERE chain IN {keys}"
-        for key, name, vm_id, genesis in session.by_keys(text, chains):
-            self._blockchains[key] = (name, bytes(vm_id), decompress(bytes(genesis)))
+        self._blockchains: dict[int, tuple[str, bytes, bytes]] = {
+            key: (name, bytes(vm_id), decompress(bytes(genesis)))
+            for key, name, vm_id, genesis in session.by_keys(_BLOCKCHAINS, chains)
+        }
         created = (row.detail.asset for row in rows if row.detail.asset is not None)
-        text = "SELECT asset, is_fixed, made_at FROM assets WHERE asset IN {keys}"
-        for key, is_fixed, made_at in session.by_keys(text, created):
-            self._assets[key] = (is_fixed, made_at)
+        self._assets: dict[int, tuple[int, int]] = {
+            key: (is_fixed, made_at) for key, is_fixed, made_at in session.by_keys(_ASSETS, created)
+        }
         self._load_ids(rows)
+
+    def transactions(self, rows: Sequence[TxRow]) -> tuple[resources.Transaction, ...]:
+        """Return transactions."""
+        builders = (self._p, self._x, self._c)
+        return tuple([builders[chain_of(row.key)](row) for row in rows])
 
     def _load_ids(self, rows: Sequence[TxRow]) -> None:
         ids: set[int | None] = set()
@@ -141,10 +107,10 @@ class _TxReader:
         self._session.load_ids(key for key in ids if key is not None)
         self._session.load_assets(key for key in assets if key is not None)
 
-    def _p(self, row: TxRow) -> PChainTransaction:
+    def _p(self, row: TxRow) -> resources.PChainTransaction:
         assert row.height is not None
         detail, emitted = row.detail, row.emitted
-        fields = self._common_fields(row, P_CHAIN_TX_TYPES) | {
+        fields = self._common_fields(row) | {
             "block_number": str(row.height),
             "block_hash": id_text(self._block_ids[block_key(P, row.height)]),
             "consumed_utxos": self._outputs.p_utxos(detail.inputs, self._text),
@@ -165,7 +131,7 @@ class _TxReader:
             fields["amount_staked"] = self._amounts(self._outputs.sums(emitted, staked_only=True))
             self._add_staking(row, fields)
         self._add_created(detail, fields)
-        return PChainTransaction(**fields)
+        return resources.PChainTransaction(**fields)
 
     def _add_staking(self, row: TxRow, fields: dict[str, Any]) -> None:
         fields["bls_credentials"] = bls_credentials(row.detail.bls)
@@ -176,7 +142,7 @@ class _TxReader:
         if staking.shares is not None:
             fields["delegation_fee_percent"] = percent_text(staking.shares)
         # Subnets without a token of their own pay nothing.
-        if staking.potential is not None and fields["tx_type"] is not PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR:
+        if staking.potential is not None and fields["tx_type"] is not base.PrimaryNetworkTxType.ADD_SUBNET_VALIDATOR:
             fields["estimated_reward"] = str(staking.potential)
         if staking.state == COMPLETED and staking.closed_by is not None:
             fields["reward_tx_hash"] = id_text(self._outputs.tx(staking.closed_by).tx_id)
@@ -186,28 +152,28 @@ class _TxReader:
     def _add_created(self, detail: TxDetail, fields: dict[str, Any]) -> None:
         if detail.manager is not None:
             chain_id, address = detail.manager
-            fields["l1_validator_manager_details"] = L1ValidatorManagerDetails(
+            fields["l1_validator_manager_details"] = resources.L1ValidatorManagerDetails(
                 blockchain_id=shared_id_text(chain_id), contract_address=account_text(address)
             )
         if detail.owner is not None:
             locktime, threshold, owners = detail.owner
             addresses = tuple([Address(self._session.id_of(key)) for key in owners])
-            fields["subnet_ownership_info"] = SubnetOwnershipInfo(
+            fields["subnet_ownership_info"] = resources.SubnetOwnershipInfo(
                 locktime=locktime, threshold=threshold, addresses=self._text.addresses(addresses)
             )
         if detail.blockchain is not None:
             name, vm_id, genesis = self._blockchains[detail.blockchain]
-            fields["blockchain_info"] = BlockchainInfo(
+            fields["blockchain_info"] = resources.BlockchainInfo(
                 chain_name=name,
                 vm_id=shared_id_text(vm_id),
                 genesis_data=evm_genesis(genesis) or genesis_text(genesis),
             )
         fields["l1_validator_details"] = tuple([self._l1_details(*change) for change in detail.l1]) or UNSET
 
-    def _l1_details(self, validation: int, weight: int, balance: int, change: int) -> L1ValidatorDetails:
+    def _l1_details(self, validation: int, weight: int, balance: int, change: int) -> resources.L1ValidatorDetails:
         node, subnet, bls = self._validations[validation]
         id_of = self._session.id_of
-        return L1ValidatorDetails(
+        return resources.L1ValidatorDetails(
             validation_id=id_text(id_of(validation)),
             validation_id_hex=hex_text(id_of(validation)),
             node_id=node_text(NodeID(id_of(node))),
@@ -218,12 +184,12 @@ class _TxReader:
             bls_credentials=bls_credentials(bls),
         )
 
-    def _x(self, row: TxRow) -> XChainTransaction:
+    def _x(self, row: TxRow) -> resources.XChainTransaction:
         detail = row.detail
         block_id = None if row.height is None else self._block_ids[block_key(X, row.height)]
         spent, created = self._outputs.sums(detail.inputs), self._outputs.sums(row.emitted)
-        return XChainTransaction(
-            **self._avm_fields(row, X_CHAIN_TX_TYPES, spent, created),
+        return resources.XChainTransaction(
+            **self._avm_fields(row, spent, created),
             chain_format="non-linear" if block_id is None else "linear",
             block_number=UNSET if row.height is None else str(row.height),
             block_height=or_unset(row.height),
@@ -234,20 +200,20 @@ class _TxReader:
             approximate=detail.is_approximate or UNSET,
         )
 
-    def _asset_created(self, key: int) -> AssetCreated:
+    def _asset_created(self, key: int) -> resources.AssetCreated:
         asset = self._session.asset_of(key)
         is_fixed, created_at = self._assets[key]
-        return AssetCreated(
+        return resources.AssetCreated(
             asset_id=id_text(asset.asset_id),
             name=asset.name,
             symbol=asset.symbol,
             denomination=asset.denomination,
             type=asset.type,
             created_at_timestamp=created_at,
-            cap=PrimaryNetworkAssetCap.FIXED if is_fixed else PrimaryNetworkAssetCap.VARIABLE,
+            cap=base.PrimaryNetworkAssetCap.FIXED if is_fixed else base.PrimaryNetworkAssetCap.VARIABLE,
         )
 
-    def _c(self, row: TxRow) -> CChainTransaction:
+    def _c(self, row: TxRow) -> resources.CChainTransaction:
         assert row.height is not None
         detail = row.detail
         is_export = not detail.inputs
@@ -259,13 +225,13 @@ class _TxReader:
             text, value = account_text(self._session.id_of(account)[1:]), self._amount(asset, amount)
             moved.append((text, value, signed))
         inputs = tuple(
-            EvmInput(from_address=text, asset=value, credentials=credentials(detail, signed))
+            resources.EvmInput(from_address=text, asset=value, credentials=credentials(detail, signed))
             for text, value, signed in moved
             if is_export
         )
-        outputs = tuple(EvmOutput(to_address=text, asset=value) for text, value, _ in moved if not is_export)
-        return CChainTransaction(
-            **self._avm_fields(row, C_CHAIN_TX_TYPES, spent, created),
+        outputs = tuple(resources.EvmOutput(to_address=text, asset=value) for text, value, _ in moved if not is_export)
+        return resources.CChainTransaction(
+            **self._avm_fields(row, spent, created),
             block_number=str(row.height),
             block_height=row.height,
             block_hash=hex_text(self._block_ids[block_key(C, row.height)]),
@@ -273,12 +239,12 @@ class _TxReader:
             evm_outputs=outputs or UNSET,
         )
 
-    def _common_fields(self, row: TxRow, types: frozenset[PrimaryNetworkTxType]) -> dict[str, Any]:
+    def _common_fields(self, row: TxRow) -> dict[str, Any]:
         """Return the fields of all chains' transactions; an import or export names both chains, one of them its own."""
         detail, own = row.detail, chain_of(row.key)
         fields = {
             "tx_hash": id_text(row.tx_id),
-            "tx_type": tx_type(type_codes.TX_NAMES[row.kind], types),
+            "tx_type": base.tx_type(TX_NAMES[row.kind], _TX_TYPES[own]),
             "block_timestamp": row.time,
             "amount_staked": (),
             "amount_l1_validator_balance_burned": (),
@@ -289,13 +255,11 @@ class _TxReader:
             fields["destination_chain"] = self._chain(own if detail.destination is None else detail.destination)
         return fields
 
-    def _avm_fields(
-        self, row: TxRow, types: frozenset[PrimaryNetworkTxType], spent: Mapping[int, int], created: Mapping[int, int]
-    ) -> dict[str, Any]:
+    def _avm_fields(self, row: TxRow, spent: Mapping[int, int], created: Mapping[int, int]) -> dict[str, Any]:
         """Return the fields that transactions of X and C have. spent, created: amounts by key of the asset."""
         burned = {asset: amount - created.get(asset, 0) for asset, amount in spent.items()}
         amounts = self._ordered_amounts(created)
-        return self._common_fields(row, types) | {
+        return self._common_fields(row) | {
             "timestamp": row.time,
             "consumed_utxos": self._outputs.avm_utxos(row.detail.inputs, self._text),
             "emitted_utxos": self._outputs.avm_utxos(row.emitted, self._text),
@@ -327,16 +291,18 @@ def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address
     return tuple([Address(session.id_of(key)) for key in keys])
 
 
-def bls_credentials(raw: bytes) -> BlsCredentials | UnsetType:
+def bls_credentials(raw: bytes) -> resources.BlsCredentials | UnsetType:
     """Return a BLS key and its proof of possession, which `raw` has joined; left out if it is empty."""
     if not raw:
         return UNSET
-    return BlsCredentials(public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:]))
+    return resources.BlsCredentials(
+        public_key=hex_text(raw[:BLS_KEY_BYTES]), proof_of_possession=hex_text(raw[BLS_KEY_BYTES:])
+    )
 
 
 # Only the stakings of Helicon are known among the types without a name; a row in `stakings` shows which they are.
 _STAKING_TYPES: Final = frozenset(
-    type_codes.tx_number(name)
+    tx_number(name)
     for name in (
         *("AddValidatorTx", "AddDelegatorTx", "AddSubnetValidatorTx", "AddPermissionlessValidatorTx"),
         *("AddPermissionlessDelegatorTx", "UNKNOWN"),

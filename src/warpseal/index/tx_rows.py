@@ -5,46 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from warpseal.chains import p_txs
 from warpseal.chains.c_atomic import AtomicEvmInput, AtomicEvmOutput
 from warpseal.chains.components import SignedTx
-from warpseal.chains.p_txs import (
-    AddPermissionlessValidatorTx,
-    AddSubnetValidatorTx,
-    ConvertSubnetToL1Tx,
-    CreateChainTx,
-    ProofOfPossession,
-    RegisterL1ValidatorTx,
-    RemoveSubnetValidatorTx,
-    RewardType,
-    TransformSubnetTx,
-)
-from warpseal.index import type_codes
+from warpseal.chains.p_txs import RewardType
+from warpseal.index import schema
 from warpseal.index.batch import IndexBatch, TxInProgress
-from warpseal.index.details import TxDetail
-from warpseal.index.ids import ACCOUNT, IdTable, ids_of_output
-from warpseal.index.keys import to_column
-from warpseal.index.schema import (
-    ASSETS,
-    BLOCKCHAINS,
-    REWARD_ADDRESSES,
-    REWARD_NODES,
-    REWARDS,
-    VALIDATION_TXS,
-    VALIDATIONS,
-)
+from warpseal.index.bulk import IdTable
+from warpseal.index.columns import ABORTED, ACCEPTED, COMMITTED, TxDetail
+from warpseal.index.keys import ACCOUNT, to_column
 from warpseal.index.stakings import REMOVED, Staking, Stakings, ids_of
-from warpseal.index.type_codes import ACCEPTED
+from warpseal.ledger import effects
 from warpseal.ledger.c_chain import CTxEffects
-from warpseal.ledger.effects import (
-    L1ValidatorChange,
-    SubnetConverted,
-    SubnetCreated,
-    SubnetOwnerChanged,
-    SubnetTransformed,
-    TxEffects,
-    TxOutcome,
-)
-from warpseal.ledger.outputs import Consumed
+from warpseal.ledger.effects import TxEffects
+from warpseal.ledger.outputs import Consumed, LedgerOutput
 from warpseal.ledger.utxo_flow import hash_unsigned_tx, recover_public_key
 from warpseal.ledger.x_chain import AssetCreation, Cap, XTxEffects
 from warpseal.runtime.zstd import Compressor
@@ -52,9 +26,9 @@ from warpseal.runtime.zstd import Compressor
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
 _OUTCOMES: Final = {
-    TxOutcome.ACCEPTED: ACCEPTED,
-    TxOutcome.COMMITTED: type_codes.COMMITTED,
-    TxOutcome.ABORTED: type_codes.ABORTED,
+    effects.TxOutcome.ACCEPTED: ACCEPTED,
+    effects.TxOutcome.COMMITTED: COMMITTED,
+    effects.TxOutcome.ABORTED: ABORTED,
 }
 
 
@@ -79,14 +53,14 @@ def _ids_in_p(tx: TxEffects) -> Iterator[bytes]:
         yield from (validator.validation_id, validator.node_id, validator.subnet_id)
     if tx.subnet is not None:
         yield tx.subnet.subnet_id
-        if isinstance(tx.subnet, SubnetCreated | SubnetOwnerChanged):
+        if isinstance(tx.subnet, effects.SubnetCreated | effects.SubnetOwnerChanged):
             yield from tx.subnet.owner.addresses
     if tx.chain is not None:
         yield from (tx.chain.chain_id, tx.chain.subnet_id)
     unsigned = tx.tx.unsigned
-    if isinstance(unsigned, RemoveSubnetValidatorTx):
+    if isinstance(unsigned, p_txs.RemoveSubnetValidatorTx):
         yield from (unsigned.node_id, unsigned.subnet_id)
-    elif isinstance(unsigned, AddSubnetValidatorTx):
+    elif isinstance(unsigned, p_txs.AddSubnetValidatorTx):
         yield from (unsigned.validator.subnet_id, unsigned.validator.validator.node_id)
 
 
@@ -104,6 +78,11 @@ def _ids_in_xc(tx: XTxEffects | CTxEffects) -> Iterator[bytes]:
         yield tx.asset.asset_id
 
 
+def ids_of_output(output: LedgerOutput) -> tuple[bytes, ...]:
+    """Return the ids whose keys the row of an output needs."""
+    return (output.asset_id, *output.addresses)
+
+
 def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgress) -> None:
     """Write a transaction that took effect."""
     inputs = batch.consume(row, tx.consumed)
@@ -118,67 +97,66 @@ def write_p(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgr
     if staking is not None:
         _write_rewards(batch, tx, staking, row, new_outputs)
     _move_stakings(batch, stakings, tx, row, new_outputs.start)
+    keys = batch.ids.keys
     for change in tx.l1:
-        _write_l1(batch, tx, change, row)
+        validator = change.validator
+        validation = keys[validator.validation_id]
+        batch.add(schema.VALIDATION_TXS, (validation, row.key, row.kind))
+        if change.is_new:
+            bls = validator.public_key + _proof(tx.tx.unsigned, validator.public_key)
+            batch.add(schema.VALIDATIONS, (validation, keys[validator.node_id], keys[validator.subnet_id], bls))
     if tx.chain is not None:
         unsigned = tx.tx.unsigned
-        assert isinstance(unsigned, CreateChainTx)
-        ids = batch.ids.key(tx.chain.chain_id), batch.ids.key(tx.chain.subnet_id)
+        assert isinstance(unsigned, p_txs.CreateChainTx)
+        ids = keys[tx.chain.chain_id], keys[tx.chain.subnet_id]
         genesis = Compressor().compress(unsigned.genesis)
-        batch.add(BLOCKCHAINS, (*ids, tx.chain.vm_id, tx.chain.name, row.key, genesis))
+        batch.add(schema.BLOCKCHAINS, (*ids, tx.chain.vm_id, tx.chain.name, row.key, genesis))
 
 
 def _add_fields(batch: IndexBatch, detail: TxDetail, tx: TxEffects) -> None:
     """Set the fields that do not follow from the outputs."""
     unsigned: Any = tx.tx.unsigned
-    key = batch.ids.key
+    keys = batch.ids.keys
     base = getattr(unsigned, "base", None)
     if base is not None:
         detail.memo = base.memo
     if tx.burned:
-        detail.burned = tuple([(key(asset_id), amount) for asset_id, amount in tx.burned])
+        detail.burned = tuple([(keys[asset_id], amount) for asset_id, amount in tx.burned])
     if tx.l1_balance:
         detail.l1_funded = (batch.avax, tx.l1_balance)
     detail.source, detail.destination = map(batch.chain_ref, (tx.source_chain_id, tx.destination_chain_id))
     if tx.opened is not None:
-        detail.node, detail.subnet = key(tx.opened.node_id), key(tx.opened.subnet_id)
-    if isinstance(unsigned, RemoveSubnetValidatorTx):
-        detail.node, detail.subnet = key(unsigned.node_id), key(unsigned.subnet_id)
-    elif isinstance(unsigned, AddSubnetValidatorTx):
-        detail.node, detail.subnet = key(unsigned.validator.validator.node_id), key(unsigned.validator.subnet_id)
+        detail.node, detail.subnet = keys[tx.opened.node_id], keys[tx.opened.subnet_id]
+    if isinstance(unsigned, p_txs.RemoveSubnetValidatorTx):
+        detail.node, detail.subnet = keys[unsigned.node_id], keys[unsigned.subnet_id]
+    elif isinstance(unsigned, p_txs.AddSubnetValidatorTx):
+        detail.node, detail.subnet = keys[unsigned.validator.validator.node_id], keys[unsigned.validator.subnet_id]
     if tx.subnet is not None:
-        detail.subnet = key(tx.subnet.subnet_id)
-    if isinstance(tx.subnet, SubnetCreated | SubnetOwnerChanged):
+        detail.subnet = keys[tx.subnet.subnet_id]
+    if isinstance(tx.subnet, effects.SubnetCreated | effects.SubnetOwnerChanged):
         owner = tx.subnet.owner
-        detail.owner = (owner.locktime, owner.threshold, tuple(map(key, owner.addresses)))
-    elif isinstance(tx.subnet, SubnetConverted):
+        detail.owner = (owner.locktime, owner.threshold, tuple([keys[address] for address in owner.addresses]))
+    elif isinstance(tx.subnet, effects.SubnetConverted):
         detail.manager = (tx.subnet.manager_chain_id, tx.subnet.manager_address)
     detail.l1 = tuple(
         [
-            (key(change.validator.validation_id), change.validator.weight, change.balance, change.balance_change)
+            (keys[change.validator.validation_id], change.validator.weight, change.balance, change.balance_change)
             for change in tx.l1
         ]
     )
     if tx.chain is not None:
-        detail.blockchain, detail.subnet = key(tx.chain.chain_id), key(tx.chain.subnet_id)
-    if isinstance(unsigned, AddPermissionlessValidatorTx) and isinstance(unsigned.signer, ProofOfPossession):
-        detail.bls = unsigned.signer.public_key + unsigned.signer.proof
-
-
-def _write_l1(batch: IndexBatch, tx: TxEffects, change: L1ValidatorChange, row: TxInProgress) -> None:
-    key, validator = batch.ids.key, change.validator
-    validation = key(validator.validation_id)
-    batch.add(VALIDATION_TXS, (validation, row.key, row.kind))
-    if change.is_new:
-        bls = validator.public_key + _proof(tx.tx.unsigned, validator.public_key)
-        batch.add(VALIDATIONS, (validation, key(validator.node_id), key(validator.subnet_id), bls))
+        detail.blockchain, detail.subnet = keys[tx.chain.chain_id], keys[tx.chain.subnet_id]
+    if isinstance(unsigned, p_txs.AddPermissionlessValidatorTx):
+        signer = unsigned.signer
+        if isinstance(signer, p_txs.ProofOfPossession):
+            detail.bls = signer.public_key + signer.proof
 
 
 def _proof(unsigned: object, public_key: bytes) -> bytes:
     """Return the proof of possession of the public key of a new L1 validator."""
-    if isinstance(unsigned, RegisterL1ValidatorTx):
+    if isinstance(unsigned, p_txs.RegisterL1ValidatorTx):
         return unsigned.proof_of_possession
-    validators = unsigned.validators if isinstance(unsigned, ConvertSubnetToL1Tx) else ()
+    validators = unsigned.validators if isinstance(unsigned, p_txs.ConvertSubnetToL1Tx) else ()
     return next((new.signer.proof for new in validators if new.signer.public_key == public_key), b"")
 
 
@@ -188,10 +166,10 @@ def _write_rewards(batch: IndexBatch, tx: TxEffects, staking: Staking, row: TxIn
             continue
         reward = batch.next_keys.reward
         batch.next_keys.reward += 1
-        batch.add(REWARDS, (reward, output_key, staking.tx, row.key, row.settled_s))
-        batch.add(REWARD_NODES, (staking.node, reward))
+        batch.add(schema.REWARDS, (reward, output_key, staking.tx, row.key, row.settled_s))
+        batch.add(schema.REWARD_NODES, (staking.node, reward))
         for address in dict.fromkeys(output.addresses):
-            batch.add(REWARD_ADDRESSES, (batch.ids.key(address), reward))
+            batch.add(schema.REWARD_ADDRESSES, (batch.ids.keys[address], reward))
 
 
 def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: TxInProgress, first_out: int) -> None:
@@ -207,11 +185,11 @@ def _move_stakings(batch: IndexBatch, stakings: Stakings, tx: TxEffects, row: Tx
         stakings.renew(tx.renewed, paid[RewardType.VALIDATOR], paid[RewardType.VALIDATOR_FEE])
     if tx.removed is not None:
         stakings.end(tx.removed, REMOVED, row.key, row.settled_s)
-    if isinstance(tx.subnet, SubnetTransformed):
+    if isinstance(tx.subnet, effects.SubnetTransformed):
         unsigned = tx.tx.unsigned
-        assert isinstance(unsigned, TransformSubnetTx)
+        assert isinstance(unsigned, p_txs.TransformSubnetTx)
         factor = unsigned.max_validator_weight_factor
-        stakings.set_limits(batch.ids.key(tx.subnet.subnet_id), to_column(unsigned.max_validator_stake), factor)
+        stakings.set_limits(batch.ids.keys[tx.subnet.subnet_id], to_column(unsigned.max_validator_stake), factor)
 
 
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
@@ -220,18 +198,18 @@ def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approxim
     detail.memo = tx.tx.unsigned.base.memo
     detail.is_approximate = is_approximate
     if tx.asset is not None:
-        detail.asset = batch.ids.key(tx.asset.asset_id)
-        batch.change(ASSETS, asset_row(batch.ids, tx.asset, row.time_s))
+        detail.asset = batch.ids.keys[tx.asset.asset_id]
+        batch.change(schema.ASSETS, asset_row(batch.ids, tx.asset, row.time_s))
     batch.put_tx(row, tx.height, ACCEPTED, new_outputs, detail)
 
 
 def write_c(batch: IndexBatch, tx: CTxEffects, row: TxInProgress) -> None:
     """Write an atomic transaction of the C-Chain."""
     detail, new_outputs = _move(batch, tx, row, tx.consumed or tx.evm_inputs)
-    key, accounts = batch.ids.key, _accounts(tx)
+    keys, accounts = batch.ids.keys, _accounts(tx)
     signed = detail.signed if tx.evm_inputs else ((),) * len(accounts)
     detail.accounts = tuple(
-        (key(ACCOUNT + account.address), key(account.asset_id), account.amount, signatures)
+        (keys[ACCOUNT + account.address], keys[account.asset_id], account.amount, signatures)
         for account, signatures in zip(accounts, signed, strict=True)
     )
     row.touched.update(account for account, *_ in detail.accounts)
@@ -242,7 +220,7 @@ def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ..
     """Return the row of an asset; its names without zero bytes, which a text column cannot store."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
-    return (ids.key(asset.asset_id), *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
+    return (ids.keys[asset.asset_id], *texts, asset.denomination, int(asset.is_nft), int(is_fixed), made_at)
 
 
 def _accounts(tx: CTxEffects) -> tuple[AtomicEvmInput | AtomicEvmOutput, ...]:

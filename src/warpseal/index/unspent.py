@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from warpseal.chains.ids import AssetID, UtxoID
 from warpseal.index import bulk
+from warpseal.index.columns import decode_owners
 from warpseal.index.database import translate_errors
-from warpseal.index.details import decode_owners
 from warpseal.index.keys import from_column, prefix_of, to_column
 from warpseal.index.schema import RECENT_UNSPENT, UNSPENT
 from warpseal.ledger.outputs import KnownUtxo, LedgerOutput, UtxoChanges

@@ -7,6 +7,7 @@ or in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import astuple, replace
@@ -14,25 +15,19 @@ from msgspec.structs import astuple, replace
 from warpseal.chains.ids import UtxoID
 from warpseal.index import bulk
 from warpseal.index.batch import AddressTxWriter, IndexBatch, NextKeys, SpendWriter, load_early_spends
-from warpseal.index.block_writer import (
-    BlockWriter,
-    ChainRow,
-    lock_chains,
-    read_chain_rows,
-    read_checkpoint,
-)
+from warpseal.index.block_writer import BlockWriter, ChainRow, lock_chains, read_chain_rows, read_checkpoint
+from warpseal.index.bulk import IdTable
 from warpseal.index.checkpoint import ChainStatus, Checkpoint
 from warpseal.index.database import translate_bad_rows, translate_errors
-from warpseal.index.ids import IdTable, ids_of_output
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import Entry, PreLinearizationTx, RecordKind, encode, pack_segments, read_blocks
 from warpseal.index.records import CRecord, PRecord, Record, XPreLinearizationRecord, XRecord
 from warpseal.index.schema import ASSETS, CHAIN_ORIGIN, CHAIN_STATUS, CHAINS, EARLY_SPENDS, LEDGERS, RAW_BLOCKS
 from warpseal.index.settings import IndexSettings
 from warpseal.index.stakings import Stakings
-from warpseal.index.tx_rows import asset_row, ids_in
+from warpseal.index.tx_rows import asset_row, ids_in, ids_of_output
 from warpseal.index.unspent import UnspentOutputs
-from warpseal.index.validator_set_writer import ValidatorSetWriter
+from warpseal.index.validator_sets import ValidatorSetWriter
 from warpseal.ledger.c_chain import CTxEffects
 from warpseal.ledger.effects import TxEffects
 from warpseal.ledger.p_state import PChainState
@@ -121,20 +116,23 @@ class IndexWriter:
         """
         self._open()
         chains = {number: replace(row) for number, row in self._chains.items()}
-        try:
-            with translate_errors(self._engine), self._engine.begin() as connection:
-                lock_chains(connection, self._chains)
-                batch = self._batch(connection, records)
-                self._write(batch, records, chains, is_complete=is_complete)
-                if ledger is not None:
-                    batch.change(LEDGERS, (P, chains[P].height, ledger))
-                if store_raw:
-                    self._store_blocks(batch, records)
-                batch.flush()
-        except BaseException:
-            self._is_open = False
-            self.outputs.forget()
-            raise
+        with self._transaction() as connection:
+            batch = self._batch(connection, records)
+            for record in records:
+                self._blocks.write(batch, chains, record)
+            for number, chain in chains.items():
+                if number not in self._chains:
+                    chain.is_complete = int(is_complete)
+                    batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
+            self._stakings.flush(batch)
+            self._id_table.flush(connection)
+            for chain in chains.values():
+                batch.change(CHAINS, astuple(chain))
+            if ledger is not None:
+                batch.change(LEDGERS, (P, chains[P].height, ledger))
+            if store_raw:
+                self._store_blocks(batch, records)
+            batch.flush()
         self._chains = chains
         self.outputs.on_written(batch.unspent, batch.spent)
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
@@ -149,17 +147,12 @@ class IndexWriter:
             return
         assert state.height == self._chains[P].height
         members = state.sets.members()
-        try:
-            with translate_errors(self._engine), self._engine.begin() as connection:
-                lock_chains(connection, self._chains)
-                batch = self._batch(connection, ())
-                self._id_table.load(connection, {PRIMARY_NETWORK, *(member.subnet_id for member in members)})
-                self._sets.write(batch, state.height, members)
-                self._id_table.flush(connection)
-                batch.flush()
-        except BaseException:
-            self._is_open = False
-            raise
+        with self._transaction() as connection:
+            batch = self._batch(connection, ())
+            self._id_table.load(connection, {PRIMARY_NETWORK, *(member.subnet_id for member in members)})
+            self._sets.write(batch, state.height, members)
+            self._id_table.flush(connection)
+            batch.flush()
 
     def write_status(self, status: ChainStatus) -> None:
         """Write the status of a chain."""
@@ -167,26 +160,34 @@ class IndexWriter:
         with translate_errors(self._engine), self._engine.begin() as connection:
             bulk.replace(connection, CHAIN_STATUS, [row])
 
-    def _open(self) -> None:
-        if not self._is_open:
-            with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
-                self._read(connection)
-            self._is_open = True
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """Hold a transaction in which no other process has written; after an error nothing of it is in memory."""
+        try:
+            with translate_errors(self._engine), self._engine.begin() as connection:
+                lock_chains(connection, self._chains)
+                yield connection
+        except BaseException:
+            self._is_open = False
+            self.outputs.forget()
+            raise
 
-    def _write(
-        self, batch: IndexBatch, records: Sequence[Record], chains: dict[int, ChainRow], *, is_complete: bool
-    ) -> None:
-        before = set(chains)
-        for record in records:
-            self._blocks.write(batch, chains, record)
-        for number, chain in chains.items():
-            if number not in before:
-                chain.is_complete = int(is_complete)
-                batch.change(CHAIN_ORIGIN, (number, chain.is_complete))
-        self._stakings.flush(batch)
-        self._id_table.flush(batch.connection)
-        for chain in chains.values():
-            batch.change(CHAINS, astuple(chain))
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        with translate_errors(self._engine), self._engine.begin() as connection, translate_bad_rows():
+            self._id_table = IdTable(connection, self._settings.known_addresses)
+            self._address_txs = AddressTxWriter()
+            self._spends = SpendWriter(self._settings.recent_outputs)
+            self._stakings = Stakings(connection)
+            self._sets = ValidatorSetWriter(connection, self._settings.changes_per_snapshot)
+            self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
+            self._chains = read_chain_rows(connection)
+            ((output, reward, raw),) = connection.fetch(_LAST_KEYS)
+            self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
+            self._has_early = bool(connection.fetch("SELECT 1 FROM early_spends LIMIT 1"))
+            self.outputs.forget()
+        self._is_open = True
 
     def _store_blocks(self, batch: IndexBatch, records: Sequence[Record]) -> None:
         # Before the blocks that spend them.
@@ -219,29 +220,16 @@ class IndexWriter:
         self._id_table.load(connection, ids)
         stored = self.outputs.rows(connection, [utxo_id for utxo_id in spent if utxo_id not in new_outputs])
         early = load_early_spends(connection, crossing) if self._has_early and crossing else {}
-        avax = self._id_table.key(self._params.staking_asset_id)
+        avax = self._id_table.keys[self._params.staking_asset_id]
         shared = (self._id_table, self.outputs, self._chain_numbers, self._next_keys, self._address_txs, self._spends)
         batch = IndexBatch(connection, *shared, avax, stored, early)
         # A new index has AVAX, and the bounds of the Primary Network's validators.
         if not self._chains:
             avax_asset = AssetCreation(self._params.staking_asset_id, "Avalanche", "AVAX", 9, Cap.FIXED, False)
             batch.change(ASSETS, asset_row(self._id_table, avax_asset, 0))
-        primary = self._id_table.key(PRIMARY_NETWORK)
+        primary = self._id_table.keys[PRIMARY_NETWORK]
         self._stakings.set_limits(primary, self._params.max_validator_stake, _PRIMARY_FACTOR)
         return batch
-
-    def _read(self, connection: Connection) -> None:
-        self._id_table = IdTable(connection, self._settings.known_addresses)
-        self._address_txs = AddressTxWriter()
-        self._spends = SpendWriter(self._settings.recent_outputs)
-        self._stakings = Stakings(connection)
-        self._sets = ValidatorSetWriter(connection, self._settings.changes_per_snapshot)
-        self._blocks = BlockWriter(connection, self._stakings, self._sets, self._params.x_chain_id)
-        self._chains = read_chain_rows(connection)
-        ((output, reward, raw),) = connection.fetch(_LAST_KEYS)
-        self._next_keys = NextKeys((output or 0) + 1, (reward or 0) + 1, 0 if raw is None else raw + 1)
-        self._has_early = bool(connection.fetch("SELECT 1 FROM early_spends LIMIT 1"))
-        self.outputs.forget()
 
 
 def _txs(record: Record) -> Sequence[AnyTx]:

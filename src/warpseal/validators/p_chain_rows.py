@@ -14,12 +14,11 @@ import msgspec
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.p_txs import ConvertSubnetToL1Tx, PSignedTx, SetL1ValidatorWeightTx
 from warpseal.chains.proposervm import inner_block
-from warpseal.index.details import decode_tx
+from warpseal.index.columns import ABORTED, PROPOSED, UNKNOWN, decode_tx, tx_number
 from warpseal.index.keys import P, block_key, from_column, partition_of, prefix_of
 from warpseal.index.raw_blocks import RecordKind, decompress
 from warpseal.index.read_session import ReadSession
 from warpseal.index.stakings import ACTIVE
-from warpseal.index.type_codes import ABORTED, PROPOSED, UNKNOWN, tx_number
 from warpseal.node.p_chain import (
     CurrentValidation,
     FoundTransaction,

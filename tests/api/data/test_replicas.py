@@ -22,7 +22,7 @@ from tests.index.fixtures import made_up_history, write_all
 from tests.ledger import made_up_network as made_up
 from tests.store.postgres import PostgresServer
 from warpseal.api.data import evm_context
-from warpseal.index import replicas
+from warpseal.index import read_session
 from warpseal.index.database import index_url
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
@@ -68,7 +68,7 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
     name = postgres_url.partition("@/")[2].partition("?")[0]
     # No indexer runs that could complete a page.
     monkeypatch.setattr(evm_context, "WAIT_S", 0.01)
-    monkeypatch.setattr(replicas, "_WAIT_S", 60.0)
+    monkeypatch.setattr(read_session, "_WAIT_S", 60.0)
     blocks = h.facts_of(h.CHAIN)
     write_all(postgres_url, made_up.PARAMS, [record for record, _ in made_up_history(7, 30)])
     async with AsyncExitStack() as stack:
@@ -82,7 +82,7 @@ async def test_pages_come_from_a_standby_unless_it_is_behind_what_their_client_h
             settings = IndexSettings(postgres_url, read_urls=(standby_url,))
             setups = [await stack.enter_async_context(h.indexed_setup(tmp_path, settings=settings)) for _ in range(3)]
             first, second, third = (replace(setup, key_store=setups[0].key_store) for setup in setups)
-            monkeypatch.setattr(replicas, "_WAIT_S", 0.5)
+            monkeypatch.setattr(read_session, "_WAIT_S", 0.5)
             index = await stack.enter_async_context(
                 EvmIndex(evm_index_url(settings, None, h.CHAIN.blockchain_id), settings)
             )
@@ -140,7 +140,7 @@ async def test_a_dead_replica_costs_one_attempt_a_minute(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(replicas, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(read_session, "time", SimpleNamespace(monotonic=lambda: clock.now))
     attempts = 0
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -158,7 +158,7 @@ async def test_a_dead_replica_costs_one_attempt_a_minute(
     async with server, EvmIndex(url, settings) as index:
         with request_context() as client:
             for minute in range(3):
-                clock.now = minute * replicas.RETRY_S
+                clock.now = minute * read_session.RETRY_S
                 pages = await asyncio.gather(*(index.tokens(h.DOGS, PageRequest(3)) for _ in range(20)))
                 assert [len(page.items) for page in pages] == [3] * 20
                 assert attempts == minute + 1

@@ -15,9 +15,8 @@ from warpseal.chains.evm.icm_events import ChangeKind, Outcome, message_id
 from warpseal.index.database import reading_index
 from warpseal.index.evm import consistency
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
-from warpseal.index.evm.keys import unpack
+from warpseal.index.evm.keys import IcmState, unpack
 from warpseal.index.evm.records import EvmChainIdentity, IcmOptions
-from warpseal.index.evm.rows import IcmState
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.store.connection import Connection

@@ -15,7 +15,7 @@ from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, index_url, open_engine,
 from tests.index.evm.histories import GENESIS_PARENT, MAX, START, ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import Erc20Transfer, EvmBlockFacts
 from warpseal.index import read_session
-from warpseal.index.evm import balances, export, holder_consistency, holder_queries, holders
+from warpseal.index.evm import export, holder_consistency, holder_queries, holders, ownership
 from warpseal.index.evm.consistency import find_inconsistencies
 from warpseal.index.evm.database import writing_evm_index
 from warpseal.index.evm.export import ExportSubject
@@ -37,7 +37,7 @@ ALWAYS = TimeRange()
 @pytest.fixture
 def url(any_index_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URL of an index with small partitions."""
-    monkeypatch.setattr(balances, "_PARTITION_ROWS", 7)
+    monkeypatch.setattr(ownership, "_PARTITION_ROWS", 7)
     monkeypatch.setattr(holders, "_PARTITION_ROWS", 9)
     return any_index_url
 

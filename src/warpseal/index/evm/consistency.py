@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.errors import DAY_S
 from warpseal.index import bulk
 from warpseal.index.consistency import Inconsistency
 from warpseal.index.evm.holder_consistency import find_holder_inconsistencies
@@ -26,7 +27,6 @@ from warpseal.index.evm.keys import (
     SQL_NUMBER,
     block_key,
     collection_of,
-    day_of,
     first_token,
     height_of,
     is_erc1155,
@@ -77,17 +77,11 @@ def indexed_range(connection: Connection) -> IndexedRange | None:
 
 def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     """Compare rows that must agree and yield the differences. It reads every row once."""
-    blocks = indexed_range(connection)
-    if blocks is None:
+    if indexed_range(connection) is None:
         return
-    yield from _check_blocks(connection)
-    yield from _check_references(connection)
-    yield from _check_tokens(connection)
-    yield from _check_ownership(connection, blocks)
-    yield from _check_address_transfers(connection)
-    yield from _check_address_creations(connection)
-    yield from find_holder_inconsistencies(connection)
-    yield from find_icm_inconsistencies(connection)
+    checks = (_check_blocks, _check_references, _check_tokens, _check_ownership, _check_address_transfers)
+    for check in (*checks, _check_address_creations, find_holder_inconsistencies, find_icm_inconsistencies):
+        yield from check(connection)
 
 
 def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
@@ -111,7 +105,7 @@ def _check_blocks(connection: Connection) -> Iterator[Inconsistency]:
         if before is not None and total != before + tx_count:
             yield Inconsistency(f"block {number}", f"{total} transactions up to it, not {before + tx_count}")
         before, expected = total, number + 1
-        days[day_of(time)] = (number, time, total)
+        days[time // DAY_S] = (number, time, total)
     if (expected - 1, bytes(block_hash), time, total) != (height, bytes(last_hash), last_time, last_txs):
         yield Inconsistency("checkpoint", f"it is not the last block, {expected - 1}, or its number of transactions")
     rows = connection.fetch("SELECT day, number, time, txs FROM days")
@@ -161,20 +155,23 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
             yield Inconsistency(f"token {row.number}", "its short id is of another id")
 
 
-def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[Inconsistency]:
+def _check_ownership(connection: Connection) -> Iterator[Inconsistency]:
     """Compute owners, balances and contradicting contracts from the transfers, and compare them with their rows."""
+    is_complete = connection.value("SELECT first_height FROM chain") == 0
     moves = connection.stream("SELECT token, key, sender, recipient, amount FROM transfers ORDER BY token, key")
     holdings = _Groups(connection.stream("SELECT token, owner, balance FROM holdings ORDER BY token, owner"))
     owners = _Groups(connection.stream("SELECT token, holder FROM owners ORDER BY token"))
     contradicting: set[int] = set()
     for token, transfers in groupby(moves, key=lambda row: row.token):
         model = _balances if is_erc1155(token) else _owner
-        expected, is_consistent = model(transfers, is_complete=blocks.is_complete)
+        expected, is_consistent = model(transfers, is_complete=is_complete)
         if not is_consistent:
             contradicting.add(collection_of(token))
         rows = {row.owner: 1 if row.balance is None else unpack(bytes(row.balance)) for row in holdings.take(token)}
         if rows != expected:
-            yield Inconsistency(f"token {token}", _difference(rows, expected))
+            holder = min(key for key in rows.keys() | expected if rows.get(key) != expected.get(key))
+            reason = f"the rows give holder {holder} {rows.get(holder)}, the transfers {expected.get(holder)}"
+            yield Inconsistency(f"token {token}", reason)
         holder = next((row.holder for row in owners.take(token)), 0)
         expected_holder = len(expected) if is_erc1155(token) else next(iter(expected), 0)
         if holder != expected_holder:
@@ -183,7 +180,7 @@ def _check_ownership(connection: Connection, blocks: IndexedRange) -> Iterator[I
         if rest:
             yield Inconsistency(name, f"{rest} rows of tokens without transfers")
     marked = {row[0] for row in connection.stream("SELECT collection FROM inconsistent")}
-    if blocks.is_complete and marked != contradicting:
+    if is_complete and marked != contradicting:
         yield Inconsistency("contracts whose events contradict each other", f"{marked ^ contradicting}")
 
 
@@ -211,11 +208,6 @@ def _balances(transfers: Iterable[Any], *, is_complete: bool) -> tuple[dict[int,
                 balances[holder] = min(max(balance, 0), MAX_BALANCE)
                 is_consistent = is_consistent and balances[holder] == balance
     return {holder: amount for holder, amount in balances.items() if amount or not is_complete}, is_consistent
-
-
-def _difference(rows: dict[int, int], expected: dict[int, int]) -> str:
-    holder = min(holder for holder in rows.keys() | expected if rows.get(holder) != expected.get(holder))
-    return f"the rows give holder {holder} {rows.get(holder)}, the transfers {expected.get(holder)}"
 
 
 def _check_address_transfers(connection: Connection) -> Iterator[Inconsistency]:

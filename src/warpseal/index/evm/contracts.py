@@ -1,18 +1,25 @@
-"""Contracts whose kind, name and symbol are called, and the results."""
+"""Contracts: their creations, and the calls for kind, name and symbol with the results.
+
+Receipts show some creations, and only traces show those inside of transactions. All heights are traced up to a height,
+except for gaps that no node could trace.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from warpseal.chains.evm.facts import TokenStandard
+from warpseal.chains.evm.facts import EvmBlockFacts, TokenStandard
 from warpseal.index import bulk
-from warpseal.index.evm.keys import ERC_TYPES, RequestKind, encode_text
-from warpseal.index.evm.records import ContractFacts, ContractToCall
-from warpseal.index.evm.schema import CONTRACTS, REQUESTS
+from warpseal.index.block_writer import OutOfOrder
+from warpseal.index.evm.keys import ERC_TYPES, RequestKind, block_key, encode_text
+from warpseal.index.evm.records import ContractFacts, ContractToCall, TracedBlock
+from warpseal.index.evm.rows import CreationRow
+from warpseal.index.evm.schema import ADDRESS_CREATIONS, CONTRACTS, CREATIONS, REQUESTS, TRACE_GAPS, TXS
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.store.connection import Connection
 
+_TRACED_HEIGHT: Final = "SELECT first - 1 FROM trace_gaps ORDER BY first LIMIT 1"
 _STANDARDS: Final = (
     frozenset[TokenStandard](),
     frozenset({TokenStandard.ERC721}),
@@ -57,9 +64,14 @@ class ContractWriter:
         with self._session.reading() as connection:
             requested = [row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)]
             keys = dict.fromkeys(requested)
-            for key in self._next_due(connection, 0 if only_requested else limit - len(requested)):
-                keys[key] = None
-                self._last = key
+            if (free := 0 if only_requested else limit - len(requested)) > 0:
+                # Those behind the last one, and then from the first one on.
+                due = list(connection.fetch(_DUE, self._last, _MAX_KEY, free))
+                if len(due) < free:
+                    due += connection.fetch(_DUE, 0, self._last, free - len(due))
+                for (key,) in due:
+                    keys[key] = None
+                    self._last = key
             rows = {key: (bytes(raw), standards) for key, raw, standards in bulk.run(connection, _TO_CALL, keys)}
         return [ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested) for key in keys if key in rows]
 
@@ -77,14 +89,52 @@ class ContractWriter:
             bulk.upsert(connection, CONTRACTS, sorted(rows))
             bulk.delete_pairs(connection, REQUESTS, done)
 
-    def _next_due(self, connection: Connection, limit: int) -> list[int]:
-        """Return the next contracts behind the last one, and then from the first one on."""
-        if limit <= 0:
-            return []
-        rows = list(connection.fetch(_DUE, self._last, _MAX_KEY, limit))
-        if len(rows) < limit:
-            rows += connection.fetch(_DUE, 0, self._last, limit - len(rows))
-        return [row[0] for row in rows]
+
+class TraceWriter:
+    """Writes the creations of traces, behind the blocks."""
+
+    def __init__(self, session: EvmWriteSession) -> None:
+        self._session = session
+
+    def height(self) -> int:
+        """Return the height up to which all blocks are traced or need no trace; first height - 1 for none."""
+        traced = self._session.started_row().traced
+        with self._session.reading() as connection:
+            rows = connection.fetch(_TRACED_HEIGHT)
+            return rows[0][0] if rows else traced
+
+    def next_blocks(self, limit: int) -> Sequence[tuple[int, bool]]:
+        """Return the next heights in order, and whether each needs a trace: a transaction used 26,500 gas.
+
+        They begin behind the last height of `write`, gaps included.
+        """
+        traced = self._session.started_row().traced
+        text = "SELECT number, needs_trace FROM blocks WHERE number > ? ORDER BY number LIMIT ?"
+        with self._session.reading() as connection:
+            return [(number, bool(needs_trace)) for number, needs_trace in connection.fetch(text, traced, limit)]
+
+    def gaps(self, limit: int) -> Sequence[tuple[int, int]]:
+        """Return ranges of heights, both included, that no node could trace, lowest first."""
+        text = 'SELECT first, "last" FROM trace_gaps ORDER BY first LIMIT ?'
+        with self._session.reading() as connection:
+            return [(first, last) for first, last in connection.fetch(text, limit)]
+
+    def write(self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()) -> None:
+        """Write the creations of traces, and mark the heights from `first` to `last` as traced, except for the gaps.
+
+        blocks: only blocks with creations. Creations that receipts showed may be among them. The range either follows
+        the last one, or lies in a gap. Raises OutOfOrder.
+        """
+        chain = self._session.started_row()
+        if first > chain.traced + 1 or last > chain.height:
+            raise OutOfOrder(chain.name, first, f"block {chain.traced + 1} is the next to trace")
+        with self._session.advance() as (connection, chain):
+            _mark_traced(connection, first, last, sorted(gaps))
+            rows = write_creations(connection, self._session, blocks)
+            hashes = {block_key(block.number, index): raw for block in blocks for index, raw in block.tx_hashes.items()}
+            bulk.insert_new(connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows}))
+            add_address_creations(connection, rows)
+            chain.traced = max(chain.traced, last)
 
 
 def add_new(connection: Connection, contracts: Iterable[int]) -> None:
@@ -111,9 +161,63 @@ def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
             connection.run("UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key)
 
 
+def write_creations(
+    connection: Connection, session: EvmWriteSession, blocks: Sequence[EvmBlockFacts | TracedBlock]
+) -> list[CreationRow]:
+    """Write the creations of blocks, and return their rows; existing rows stay."""
+    creations = [
+        (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
+    ]
+    if not creations:
+        return []
+    ids = {raw for _, creation in creations for raw in (creation.address, creation.sender, creation.factory)}
+    session.load_ids(connection, {raw for raw in ids if raw is not None})
+    keys = session.keys
+    rows = [
+        CreationRow(
+            tx,
+            creation.position,
+            keys[creation.address],
+            keys[creation.sender],
+            None if creation.factory is None else keys[creation.factory],
+        )
+        for tx, creation in creations
+    ]
+    bulk.insert_new(connection, CREATIONS, sorted(rows, key=lambda row: row[:2]))
+    add_new(connection, [row.contract for row in rows])
+    return rows
+
+
+def add_address_creations(connection: Connection, creations: Sequence[CreationRow]) -> None:
+    """Add the creations to the pages of their senders and factories; existing rows stay."""
+    rows = {(row.sender, row.tx, row.position) for row in creations}
+    rows |= {(row.factory, row.tx, row.position) for row in creations if row.factory is not None}
+    bulk.insert_new(connection, ADDRESS_CREATIONS, sorted(rows))
+
+
 def _result_columns(result: ContractFacts) -> tuple[int, bytes | None, bytes | None, int | None, int]:
     name = None if result.name is None else encode_text(result.name)
     symbol = None if result.symbol is None else encode_text(result.symbol)
     decimals = result.decimals
     is_known = decimals is not None and 0 <= decimals <= _MAX_DECIMALS
     return ERC_TYPES.index(result.erc_type), name, symbol, decimals if is_known else None, result.height
+
+
+def _mark_traced(connection: Connection, first: int, last: int, gaps: Sequence[int]) -> None:
+    """Mark the heights from `first` to `last` as traced, except for gaps, which are sorted."""
+    text = 'SELECT first, "last" FROM trace_gaps WHERE first <= ? AND "last" >= ? ORDER BY first'
+    # Ranges that touch the marked one are read as well, so that neighbouring gaps become one row. They are cut, not
+    # dropped, since a late trace may lie in the middle of a gap.
+    touched = [(low, high) for low, high in connection.fetch(text, last + 1, first - 1)]
+    ranges = [(low, min(high, first - 1)) for low, high in touched if low < first]
+    ranges += [(height, height) for height in gaps if first <= height <= last]
+    ranges += [(max(low, last + 1), high) for low, high in touched if high > last]
+    merged: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    if merged != touched:
+        bulk.delete(connection, TRACE_GAPS, [low for low, _ in touched])
+        bulk.insert(connection, TRACE_GAPS, merged)

@@ -5,30 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from warpseal.errors import DAY_S
 from warpseal.index import bulk
-from warpseal.index.evm.balances import read_balances
-from warpseal.index.evm.creations import add_address_creations
+from warpseal.index.evm import schema
+from warpseal.index.evm.contracts import add_address_creations
 from warpseal.index.evm.holders import Holders
 from warpseal.index.evm.icm_writer import IcmDerivedRows, read_icm_rows
-from warpseal.index.evm.keys import (
-    BLOCK_PARTITION_BITS,
-    TRANSFER_PARTITION_BITS,
-    block_key,
-    day_of,
-    height_of,
-    is_erc1155,
-)
-from warpseal.index.evm.ownership import Ownership
+from warpseal.index.evm.keys import BLOCK_PARTITION_BITS, TRANSFER_PARTITION_BITS, block_key, height_of, is_erc1155
+from warpseal.index.evm.ownership import Ownership, read_balances
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.rows import BatchRows, BlockRow, CreationRow, EvmChainRow, TransferRow
-from warpseal.index.evm.schema import (
-    ADDRESS_PARTITIONS,
-    ADDRESS_TRANSFERS,
-    BLOCK_HASHES,
-    DAYS,
-    DERIVED_STATE,
-    TRANSFER_PARTITIONS,
-)
 from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
 
@@ -45,8 +31,8 @@ class DerivedRows:
         self.height: int = rows[0][0] if rows else -1
         self._erc1155: int = rows[0][1] if rows else 0
         self._ownership = Ownership(cached, capacity)
-        self._transfers = RecentRows(ADDRESS_TRANSFERS, capacity)
-        self._directory = RecentRows(ADDRESS_PARTITIONS, capacity)
+        self._transfers = RecentRows(schema.ADDRESS_TRANSFERS, capacity)
+        self._directory = RecentRows(schema.ADDRESS_PARTITIONS, capacity)
         self.holders = Holders(connection, cached, capacity)
         self._icm = IcmDerivedRows(capacity)
         # The addresses with transfers in the newest partition.
@@ -56,16 +42,16 @@ class DerivedRows:
     def add(self, connection: Connection, rows: BatchRows, now: int) -> None:
         """Add the rows that follow from the rows of the next blocks. now: unix seconds."""
         prefixes = [(row.number >> BLOCK_PARTITION_BITS, prefix_of(row.hash), row.number) for row in rows.blocks]
-        bulk.insert(connection, BLOCK_HASHES, sorted(prefixes))
-        days = {day_of(row.time): (row.number, row.time, row.txs) for row in rows.blocks}
-        bulk.upsert(connection, DAYS, [(day, *last) for day, last in sorted(days.items())])
+        bulk.insert(connection, schema.BLOCK_HASHES, sorted(prefixes))
+        days = {row.time // DAY_S: (row.number, row.time, row.txs) for row in rows.blocks}
+        bulk.upsert(connection, schema.DAYS, [(day, *last) for day, last in sorted(days.items())])
         # Numbers of NFTs follow from the change of owners, so owners come before holders.
         self.holders.add(connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now)
         self._add_address_transfers(connection, [row for row in rows.transfers if is_erc1155(row.token)])
         add_address_creations(connection, rows.creations)
         self._icm.add(connection, rows.icm)
         self.height = rows.height
-        bulk.upsert(connection, DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
+        bulk.upsert(connection, schema.DERIVED_STATE, [(0, rows.height, self._erc1155, now)])
 
     def rebuild(self, connection: Connection, chain: EvmChainRow, now: int) -> None:
         """Derive the rows of the next stored blocks of a chain."""
@@ -119,4 +105,4 @@ class DerivedRows:
         self._erc1155 = count
         self._transfers.put(connection, sorted(rows))
         self._directory.put(connection, sorted(directory))
-        bulk.insert(connection, TRANSFER_PARTITIONS, partitions)
+        bulk.insert(connection, schema.TRANSFER_PARTITIONS, partitions)

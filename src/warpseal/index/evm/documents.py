@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -37,7 +37,7 @@ RECENT_S: Final = 86_400
 UPDATE_INTERVAL_S: Final = 600
 """Events about changed metadata count once per contract in it."""
 
-_MAX_ID: Final = 2**256 - 1
+MAX_TOKEN_ID: Final = 2**256 - 1
 _MAX_MINTED: Final = 100_000
 _SCANNED: Final = 5_000
 
@@ -114,51 +114,70 @@ class DocumentWriter:
         returned even if the token waits for another reason, and so is a token that a page shows.
         A new writer, as after a crash, returns those that have no document yet again.
         """
+        reasons = self._reindexes if reason is FetchReason.REINDEX else self._reasons
+        # Tokens that were returned before are still first in every order, so they are read again and left out below.
+        most = limit + len(reasons)
+        requested_at: Mapping[int, int] = {}
         with self._session.reading() as connection:
-            return self._to_fetch(connection, reason, limit, now, skipped)
+            hidden = {number for _, number in bulk.fetch_by_id(connection, _COLLECTIONS, skipped)}
+
+            def fetch(text: str, *values: int) -> list[int]:
+                return [row[0] for row in bulk.run(connection, text, hidden, *values)]
+
+            match reason:
+                case FetchReason.REINDEX:
+                    waiting = bulk.run(connection, _REQUESTED, hidden, int(RequestKind.REINDEX), most)
+                    requested_at = dict(waiting)
+                    tokens: Iterable[int] = requested_at
+                case FetchReason.SHOWN:
+                    tokens = fetch(_REQUESTED, int(RequestKind.SHOWN_TOKEN), most)
+                case FetchReason.DUE:
+                    tokens = due = fetch(_DUE, now, most)
+                    if len(due) < most:
+                        self._expand_update(connection, now, hidden)
+                        tokens = fetch(_DUE, now, most)
+                case FetchReason.MINTED:
+                    tokens = fetch(_MINTED, most)
+                case FetchReason.REST:
+                    tokens = self._rest(connection, limit, hidden)
+            is_shown = reason is FetchReason.SHOWN
+            free = (token for token in tokens if token not in reasons or (is_shown and reasons[token] is not reason))
+            chosen = list(islice(free, limit))
+            reasons.update(dict.fromkeys(chosen, reason))
+            return _tokens_to_fetch(connection, chosen, requested_at)
 
     def write(self, documents: Sequence[TokenDocument]) -> None:
         """Write the outcomes of attempts, after which their requests and retries are done; skip unknown tokens."""
         with self._session.adding() as connection:
-            tokens = _write_documents(connection, documents)
-        for token in tokens:
+            by_key = _by_key(connection, documents)
+            before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, by_key)}
+            rows = []
+            for key, document in sorted(by_key.items()):
+                nothing = (key, STATUSES.index(document.status), document.updated_at, b"", None)
+                _, status, updated_at, uri, fields = before.get(key, nothing)
+                if document.status is not MetadataStatus.UNINDEXED:
+                    status, updated_at = STATUSES.index(document.status), document.updated_at
+                uri = encode_text(document.uri) or bytes(uri)
+                if document.fields is not None:
+                    # Lone surrogates have no encoding.
+                    texts = {name: text for name, text in asdict(document.fields).items() if isinstance(text, str)}
+                    encodable = {name: text.encode("utf-8", "replace").decode() for name, text in texts.items()}
+                    fields = encode_fields(replace(document.fields, **encodable))
+                size = len(uri) + (0 if fields is None else len(fields))
+                rows.append((key, status, updated_at, document.attempts, document.next_attempt_at, size, uri, fields))
+            bulk.upsert(connection, DOCUMENTS, rows)
+            bulk.delete(connection, MINTED, list(by_key))
+            bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in by_key])
+            # A request that came after the attempt began is for a later outcome.
+            text = "SELECT subject, requested_at FROM requests WHERE subject IN {keys} AND kind = ?"
+            waiting = bulk.run(connection, text, by_key, int(RequestKind.REINDEX))
+            done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= by_key[key].updated_at]
+            bulk.delete_pairs(connection, REQUESTS, done)
+        for token in by_key:
             self._reasons.pop(token, None)
             self._reindexes.pop(token, None)
         outcomes = (document.status for document in documents)
         self.outcomes.update(str(status) for status in outcomes if status is not MetadataStatus.UNINDEXED)
-
-    def _to_fetch(
-        self, connection: Connection, reason: FetchReason, limit: int, now: int, skipped: frozenset[bytes]
-    ) -> Sequence[TokenToFetch]:
-        reasons = self._reindexes if reason is FetchReason.REINDEX else self._reasons
-        # Tokens that were returned before are still first in every order, so they are read again and left out below.
-        most = limit + len(reasons)
-        hidden = {number for _, number in bulk.fetch_by_id(connection, _COLLECTIONS, skipped)}
-        requested_at: Mapping[int, int] = {}
-
-        def fetch(text: str, *values: int) -> Sequence[Any]:
-            return bulk.run(connection, text, hidden, *values)
-
-        match reason:
-            case FetchReason.REINDEX:
-                requested_at = dict(fetch(_REQUESTED, int(RequestKind.REINDEX), most))
-                tokens: Iterable[int] = requested_at
-            case FetchReason.SHOWN:
-                tokens = [row[0] for row in fetch(_REQUESTED, int(RequestKind.SHOWN_TOKEN), most)]
-            case FetchReason.DUE:
-                tokens = [row[0] for row in fetch(_DUE, now, most)]
-                if len(tokens) < most:
-                    self._expand_update(connection, now, hidden)
-                    tokens = [row[0] for row in fetch(_DUE, now, most)]
-            case FetchReason.MINTED:
-                tokens = [row[0] for row in fetch(_MINTED, most)]
-            case FetchReason.REST:
-                tokens = self._rest(connection, limit, hidden)
-        is_shown = reason is FetchReason.SHOWN
-        free = (token for token in tokens if token not in reasons or (is_shown and reasons[token] is not reason))
-        chosen = list(islice(free, limit))
-        reasons.update(dict.fromkeys(chosen, reason))
-        return _tokens_to_fetch(connection, chosen, requested_at)
 
     def _rest(self, connection: Connection, limit: int, hidden: set[int]) -> Sequence[int]:
         """Return tokens without a document among the next few thousand that are held."""
@@ -200,16 +219,11 @@ def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:
             connection.run("DELETE FROM minted WHERE minted_at <= ?", row[0])
 
 
-def all_updates(upgraded: Iterable[bytes]) -> list[MetadataUpdate]:
-    """Return updates of all tokens of contracts."""
-    return [MetadataUpdate(contract, 0, _MAX_ID) for contract in upgraded]
-
-
 def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, int]]) -> None:
     """Add ranges of tokens whose metadata changed, each with the time of its block; unknown contracts are skipped."""
     ranges: dict[bytes, tuple[int, int, int]] = {}
     for update, time in updates:
-        first, last, at = ranges.get(update.contract, (_MAX_ID, 0, time))
+        first, last, at = ranges.get(update.contract, (MAX_TOKEN_ID, 0, time))
         ranges[update.contract] = (min(first, update.first_id), max(last, update.last_id), at)
     numbers = {number: ranges[raw] for raw, number in bulk.fetch_by_id(connection, _COLLECTIONS, ranges)}
     rows = []
@@ -223,32 +237,6 @@ def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, 
                 first, last, due_at = min(first, unpack(first_id)), max(last, unpack(last_id)), next_at
         rows.append((number, pack(first), pack(last), due_at, 1))
     bulk.upsert(connection, UPDATES, sorted(rows))
-
-
-def _write_documents(connection: Connection, documents: Sequence[TokenDocument]) -> Sequence[int]:
-    """Write the outcomes of attempts; return the keys of their tokens."""
-    by_key = _by_key(connection, documents)
-    before = {row[0]: row for row in bulk.run(connection, _OLD_DOCUMENTS, by_key)}
-    rows = []
-    for key, document in sorted(by_key.items()):
-        nothing = (key, STATUSES.index(document.status), document.updated_at, b"", None)
-        _, status, updated_at, uri, fields = before.get(key, nothing)
-        if document.status is not MetadataStatus.UNINDEXED:
-            status, updated_at = STATUSES.index(document.status), document.updated_at
-        uri = encode_text(document.uri) or bytes(uri)
-        if document.fields is not None:
-            fields = encode_fields(_encodable(document.fields))
-        size = len(uri) + (0 if fields is None else len(fields))
-        rows.append((key, status, updated_at, document.attempts, document.next_attempt_at, size, uri, fields))
-    bulk.upsert(connection, DOCUMENTS, rows)
-    bulk.delete(connection, MINTED, list(by_key))
-    bulk.delete_pairs(connection, REQUESTS, [(int(RequestKind.SHOWN_TOKEN), key) for key in by_key])
-    # A request that came after the attempt began is for a later outcome.
-    text = "SELECT subject, requested_at FROM requests WHERE subject IN {keys} AND kind = ?"
-    waiting = bulk.run(connection, text, by_key, int(RequestKind.REINDEX))
-    done = [(int(RequestKind.REINDEX), key) for key, at in waiting if at <= by_key[key].updated_at]
-    bulk.delete_pairs(connection, REQUESTS, done)
-    return list(by_key)
 
 
 def _by_key(connection: Connection, documents: Sequence[TokenDocument]) -> dict[int, TokenDocument]:
@@ -286,9 +274,3 @@ def _tokens_to_fetch(
         for token in tokens
         if token in ids
     ]
-
-
-def _encodable(fields: NftFields) -> NftFields:
-    """Return fields without lone surrogates, which no encoding has."""
-    texts = {name: text for name, text in asdict(fields).items() if isinstance(text, str)}
-    return replace(fields, **{name: text.encode("utf-8", "replace").decode() for name, text in texts.items()})

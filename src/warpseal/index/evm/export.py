@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final
 
-from warpseal.index.evm.keys import (
-    ERC_TYPES,
-    SQL_COLLECTION,
-    SQL_NUMBER,
-    decode_text,
-    height_of,
-    is_erc1155,
-    unpack,
-)
+from warpseal.index.evm.keys import ERC_TYPES, SQL_COLLECTION, SQL_NUMBER, decode_text, height_of, is_erc1155, unpack
 from warpseal.index.evm.resources import read_addresses
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession

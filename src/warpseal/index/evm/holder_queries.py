@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
-from warpseal.index.evm.queries import ChainState, read_state
+from warpseal.index.evm.queries import ChainState, first_block, read_state
 from warpseal.index.evm.records import HolderPage, MissingResults
-from warpseal.index.evm.resources import read_contracts
+from warpseal.index.evm.resources import ContractRow, read_contracts
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import ErcType, Holder, HolderQuery
-from warpseal.resources.queries import PageRequest, Position, TimeRange
+from warpseal.resources.queries import PageRequest, Position
 
 MAX_HOLDERS: Final = 20_000
 """Holders that one page examines."""
@@ -50,6 +51,7 @@ _FIRST_BALANCE: Final = (
     "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
 )
 _BALANCE_ROWS: Final = (16, 1_000)
+_NOT_CALLED: Final = ContractRow(True, None, None, None, None, None)
 
 
 class _Row(NamedTuple):
@@ -83,9 +85,12 @@ class _PageExhausted(Exception):
 
 
 def holders_above(
-    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None
+    session: ReadSession, _: float, query: HolderQuery, page: PageRequest, at_block: int | None = None
 ) -> HolderPage | None:
-    """Return a page of ERC-20 holders; None if the index has no balances of the block."""
+    """Return holders of an ERC-20 token as they were after a block, None for the last one; the page names it.
+
+    Returns None if the index keeps no balances, or no longer the block's. A page may be short.
+    """
     state = read_state(session)
     if state is None:
         return HolderPage(())
@@ -97,7 +102,10 @@ def holders_above(
     # A contract without results is one that was created before the index begins.
     if asset is None or (contract is not None and contract.erc_type not in (ErcType.ERC20, None)):
         return HolderPage((), block=block)
-    low, high = _blocks_of(session, state, query.times, block)
+    since, until = query.times.since, query.times.until
+    low = 0 if since is None else first_block(session, 0, block, since)
+    # The last block may be the one before the first.
+    high = block if until is None else max(first_block(session, 0, block, until + 1), low) - 1
     if high < 0:
         return HolderPage((), block=block)
     window = _Window(session, asset, query.threshold, low, high)
@@ -108,9 +116,12 @@ def holders_above(
 
 
 def nft_holders(
-    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None
+    session: ReadSession, now: float, contract: bytes, page: PageRequest, at_block: int | None = None
 ) -> HolderPage | None:
-    """Return a page of the holders of a collection; None if the index no longer has the block's."""
+    """Return holders of a collection, and their numbers of NFTs, as they were after a block, None for the last one.
+
+    Returns None if the index no longer has the block's. A page may be short.
+    """
     state = read_state(session)
     if state is None:
         return HolderPage(())
@@ -129,20 +140,19 @@ def nft_holders(
     rows = _HolderRows(session, nft_asset(number), block)
     selected, more = _select(rows, page, lambda *_: True)
     holders, tokens = rows.totals(number)
-    contract_row = read_contracts(session, [key]).get(key)
-    is_due = contract_row is None or contract_row.is_due
-    is_old = contract_row is not None and contract_row.is_old(now)
+    row = read_contracts(session, [key]).get(key, _NOT_CALLED)
+    is_old = row.is_old(now) and not row.is_due
     return HolderPage(
         _holders(session, selected),
         more,
         block,
         events_inconsistent=inconsistent is not None,
-        name=(contract_row.name if contract_row is not None else None) or "",
-        symbol=(contract_row.symbol if contract_row is not None else None) or "",
+        name=row.name or "",
+        symbol=row.symbol or "",
         total_holders=holders,
         total_tokens=tokens,
         missing=MissingResults(
-            frozenset((key,) if is_due else ()), old_contracts=frozenset((key,) if is_old and not is_due else ())
+            frozenset((key,) if row.is_due else ()), old_contracts=frozenset((key,) if is_old else ())
         ),
     )
 
@@ -260,7 +270,6 @@ class _Window:
         self._limit = rank_of(threshold)
         self._low = low
         self._high = high
-        self._partitions: list[int] | None = None
         self._histories = 0
         self._balances = 0
 
@@ -286,7 +295,7 @@ class _Window:
         session, asset = self._session, self._asset
         last, block, limit = max(self._high, self._low - 1), begin, _BALANCE_ROWS[0]
         while True:
-            partition = self._partition_of(block)
+            partition = bisect_right(self._partitions, block) - 1
             rows = session.rows(_BALANCES, partition, asset, holder, min(block, last), limit)
             for changed, raw, _ in rows:
                 if self._balances == MAX_BALANCES:
@@ -312,11 +321,9 @@ class _Window:
                 return False
             block = link
 
-    def _partition_of(self, block: int) -> int:
-        if self._partitions is None:
-            rows = self._session.rows("SELECT first FROM balance_partitions ORDER BY number")
-            self._partitions = [row[0] for row in rows]
-        return bisect_right(self._partitions, block) - 1
+    @cached_property
+    def _partitions(self) -> Sequence[int]:
+        return [row[0] for row in self._session.rows("SELECT first FROM balance_partitions ORDER BY number")]
 
 
 def _select(
@@ -346,25 +353,6 @@ def _select(
                     return selected, None if count == len(batch) and end is None else row[:3]
         limit = min(_MORE_ROWS, max(1, MAX_HOLDERS - examined))
     return selected, end
-
-
-def _blocks_of(session: ReadSession, state: ChainState, times: TimeRange, block: int) -> tuple[int, int]:
-    """Return the first and the last block of a time range up to a block; the last may be the one before the first."""
-    low = 0 if times.since is None else _first_block(session, times.since, block)
-    high = block if times.until is None else _first_block(session, times.until + 1, block) - 1
-    return low, max(high, low - 1)
-
-
-def _first_block(session: ReadSession, time: int, last: int) -> int:
-    """Return the first block at or after a time; the one behind `last` if there is none."""
-    low, high = 0, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        if session.rows("SELECT time FROM blocks WHERE number = ?", middle)[0][0] < time:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:

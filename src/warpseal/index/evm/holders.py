@@ -17,14 +17,7 @@ from warpseal.index import bulk
 from warpseal.index.evm.keys import balance_of, nft_asset, position_of, rank_of
 from warpseal.index.evm.recent_rows import RecentRows, find_held, forget_oldest
 from warpseal.index.evm.rows import BalanceRow
-from warpseal.index.evm.schema import (
-    HOLDERS,
-    NFT_TOTALS,
-    PAST_NFT_TOTALS,
-    PAST_PARTITIONS,
-    PAST_RANKS,
-    RANKS,
-)
+from warpseal.index.evm.schema import HOLDERS, NFT_TOTALS, PAST_NFT_TOTALS, PAST_PARTITIONS, PAST_RANKS, RANKS
 from warpseal.store.connection import Connection
 
 Pair = tuple[int, int]
@@ -146,7 +139,11 @@ class Holders:
         if self._partition_rows >= self._most_rows:
             self._partition += 1
             self._partition_rows = 0
-        positions = self._load_positions(connection, {holder for _, holder in after})
+        positions = self._positions
+        forget_oldest(positions, self._cached)
+        unread = {holder for _, holder in after} - positions.keys()
+        for key, prefix in bulk.fetch_by_keys(connection, _PREFIXES, unread):
+            positions[key] = position_of(prefix)
         holders: list[bulk.Row] = []
         ranks: dict[bulk.Row, bulk.Row] = {}
         past: list[bulk.Row] = []
@@ -200,10 +197,3 @@ class Holders:
         if dropped:
             _, until, written_at = dropped[0]
             bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, written_at)])
-
-    def _load_positions(self, connection: Connection, holders: set[int]) -> Mapping[int, int]:
-        positions = self._positions
-        forget_oldest(positions, self._cached)
-        for key, prefix in bulk.fetch_by_keys(connection, _PREFIXES, holders - positions.keys()):
-            positions[key] = position_of(prefix)
-        return positions

@@ -13,8 +13,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, PayloadKind, message_id
-from warpseal.index.evm.keys import block_key, height_of, tx_key_of, unpack
-from warpseal.index.evm.queries import MAX_SCANNED, ChainState, read_state
+from warpseal.index.evm.keys import IcmState, block_key, height_of, tx_key_of, unpack
+from warpseal.index.evm.queries import MAX_SCANNED, ChainState, first_block, read_state
 from warpseal.index.evm.records import (
     IcmBatch,
     IcmKey,
@@ -27,7 +27,7 @@ from warpseal.index.evm.records import (
     SentMessage,
 )
 from warpseal.index.evm.resources import read_addresses, read_contracts
-from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow, IcmState
+from warpseal.index.evm.rows import IcmReceiveRow, IcmSendRow
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
 from warpseal.resources.evm import IcmStatus
@@ -44,12 +44,6 @@ _MAX_EQUAL_PREFIXES: Final = 16
 _NO_ADDRESS: Final = bytes(20)
 _NO_KEY: Final = -1
 
-# The first block at a time or after it, by bisection: times rise with the numbers, and no index has them.
-_FIRST_BLOCK: Final = (
-    "WITH RECURSIVE s(low, high) AS (SELECT CAST(? AS BIGINT), CAST(? AS BIGINT) UNION ALL"
-    " SELECT CASE WHEN b.time < ? THEN b.number + 1 ELSE s.low END, CASE WHEN b.time < ? THEN s.high ELSE b.number END"
-    " FROM s JOIN blocks b ON b.number = (s.low + s.high) / 2 WHERE s.low < s.high) SELECT max(low) FROM s"
-)
 _CANDIDATES: Final = "SELECT {0} FROM {1} WHERE {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
 _CANDIDATES_OF: Final = "SELECT {0} FROM {1} WHERE {2} = ? AND {0} >= ? AND {0} < ? ORDER BY {0} DESC LIMIT ?"
 _NEWEST_RECEIVES: Final = "SELECT key, source FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?"
@@ -120,7 +114,10 @@ _STEPS: Final[dict[int, tuple[EventType, ...]]] = {
 
 
 def icm_page(session: ReadSession, _: float, query: IcmQuery, before: IcmPosition | None, limit: int) -> IcmKeys:
-    """Return the first `limit` messages behind a position, or fewer if there are too many candidates."""
+    """Return keys of messages behind a position, newest first; none if they are not kept. A page may be short.
+
+    before: of a message of any chain; None: from the newest one on.
+    """
     state = read_state(session)
     if state is None or state.chain.icm_first < 0:
         return IcmKeys()
@@ -272,9 +269,7 @@ def _stuck_routes(
 
 
 def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
-    """Return the first key of the first block at a time or after it."""
-    ((first,),) = session.rows(_FIRST_BLOCK, state.chain.first_height, state.height + 1, time, time)
-    return block_key(first)
+    return block_key(first_block(session, state.chain.first_height, state.height, time))
 
 
 def icm_after(session: ReadSession, now: float, position: int, limit: int) -> IcmBatch:
@@ -441,6 +436,5 @@ class _PageReader(Struct):
 
 
 def _times(session: ReadSession, keys: Iterable[int]) -> dict[int, int]:
-    """Return the times of the blocks of these keys."""
     heights = {height_of(key) for key in keys}
     return dict(session.by_keys("SELECT number, time FROM blocks WHERE number IN {keys}", heights))

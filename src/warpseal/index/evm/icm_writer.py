@@ -28,19 +28,10 @@ from warpseal.chains.evm.icm_events import (
 )
 from warpseal.index import bulk
 from warpseal.index.evm import schema
-from warpseal.index.evm.keys import block_key, pack, tx_key_of
+from warpseal.index.evm.keys import IcmState, block_key, pack, tx_key_of
 from warpseal.index.evm.recent_rows import RecentRows
 from warpseal.index.evm.records import DeliveredRow, IcmOptions, ReceivedBatch
-from warpseal.index.evm.rows import (
-    NO_ICM,
-    EvmChainRow,
-    IcmChangeRow,
-    IcmReceiveRow,
-    IcmRows,
-    IcmSendRow,
-    IcmState,
-    WarpSendRow,
-)
+from warpseal.index.evm.rows import NO_ICM, EvmChainRow, IcmChangeRow, IcmReceiveRow, IcmRows, IcmSendRow, WarpSendRow
 from warpseal.index.evm.write_session import EvmWriteSession
 from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
@@ -325,15 +316,10 @@ class IcmDerivedRows:
 def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
     """Return the stored rows between two keys from which others are derived."""
     text = "SELECT * FROM {} WHERE key >= ? AND key < ? ORDER BY key"
-    sends, receives, changes = (
-        connection.fetch(text.format(table.name), *bounds)
-        for table in (schema.ICM_SENDS, schema.ICM_RECEIVES, schema.ICM_CHANGES)
-    )
-    return IcmRows(
-        list(map(IcmSendRow._make, sends)),
-        list(map(IcmReceiveRow._make, receives)),
-        list(map(IcmChangeRow._make, changes)),
-    )
+    sends = map(IcmSendRow._make, connection.fetch(text.format("icm_sends"), *bounds))
+    receives = map(IcmReceiveRow._make, connection.fetch(text.format("icm_receives"), *bounds))
+    changes = map(IcmChangeRow._make, connection.fetch(text.format("icm_changes"), *bounds))
+    return IcmRows(list(sends), list(receives), list(changes))
 
 
 def read_received(connection: Connection, after: int, limit: int) -> ReceivedBatch | None:
@@ -380,7 +366,6 @@ def _write_deliveries(connection: Connection, deliveries: Sequence[tuple[int, in
 
 
 def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterator[_StoredSend]:
-    """Yield the sends whose ids have these prefixes."""
     for table in ("recent", "older"):
         yield from map(_StoredSend._make, bulk.fetch_by_keys(connection, _SENT.format(table), prefixes))
 

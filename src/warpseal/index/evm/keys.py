@@ -51,7 +51,6 @@ SQL_NUMBER: Final = f"({{}} >> 1 & {_NUMBERS})"
 SQL_COLLECTION: Final = f"({{}} >> {COLLECTION_BITS})"
 """The number of the contract of that token."""
 _SHORT_LIMIT: Final = 1 << 63
-_DAY_S: Final = 86_400
 _RANK_HEADS: Final = [bytes([255 - length]) for length in range(33)]
 _RANK_MASKS: Final = [(1 << 8 * length) - 1 for length in range(33)]
 
@@ -64,6 +63,14 @@ class RequestKind(IntEnum):
     REINDEX = 2
 
 
+class IcmState(IntEnum):
+    """Why a send is in `icm_open`. RECEIPT: without a delivery, but its source has the receipt."""
+
+    OPEN = 0
+    RECEIPT = 1
+    FAILED = 2
+
+
 def block_key(number: int, place: int = 0) -> int:
     """Return the key of a transfer or transaction of a block, by its position or index."""
     return number << _BLOCK_BITS | place
@@ -72,11 +79,6 @@ def block_key(number: int, place: int = 0) -> int:
 def height_of(key: int) -> int:
     """Return the block of a transfer or transaction."""
     return key >> _BLOCK_BITS
-
-
-def day_of(time: int) -> int:
-    """Return the UTC day of unix seconds, since 1970."""
-    return time // _DAY_S
 
 
 def tx_key_of(transfer: int, tx_index: int) -> int:

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from warpseal.errors import DAY_S
 from warpseal.index.checkpoint import ChainStatus, decode_status
 from warpseal.index.evm.keys import (
     BLOCK_PARTITION_BITS,
@@ -14,7 +15,6 @@ from warpseal.index.evm.keys import (
     RequestKind,
     block_key,
     collection_of,
-    day_of,
     first_token,
     number_of,
     short_id,
@@ -23,20 +23,11 @@ from warpseal.index.evm.keys import (
 from warpseal.index.evm.records import NOTHING_MISSING, MissingResults
 from warpseal.index.evm.resources import ResourceReader, block_resource
 from warpseal.index.evm.rows import BlockRow, CreationRow, EvmChainRow, HoldingRow, OwnerRow, TransferRow
+from warpseal.index.key_streams import KeyRange
 from warpseal.index.keys import prefix_of
 from warpseal.index.read_session import ReadSession
+from warpseal.resources import evm
 from warpseal.resources.base import SortOrder
-from warpseal.resources.evm import (
-    CollectibleBalance,
-    CollectibleQuery,
-    DailyTps,
-    DeployedContract,
-    Erc1155Query,
-    Erc1155Transfer,
-    EvmBlock,
-    EvmFreshness,
-    NftToken,
-)
 from warpseal.resources.queries import Heights, Page, PageRequest
 
 T_co = TypeVar("T_co", covariant=True)
@@ -56,6 +47,12 @@ _TRANSFERS: Final = (
 )
 _LAST_BLOCK_BEFORE: Final = "SELECT time, txs FROM days WHERE day < ? AND number >= ? ORDER BY day DESC LIMIT 1"
 _LAST_BLOCKS: Final = "SELECT day, time, txs FROM days WHERE day BETWEEN ? AND ? AND number >= ? ORDER BY day"
+# The first block at a time or after it, by bisection: times rise with the numbers, and no index has them.
+_FIRST_BLOCK: Final = (
+    "WITH RECURSIVE s(low, high) AS (SELECT CAST(? AS BIGINT), CAST(? AS BIGINT) UNION ALL"
+    " SELECT CASE WHEN b.time < ? THEN b.number + 1 ELSE s.low END, CASE WHEN b.time < ? THEN s.high ELSE b.number END"
+    " FROM s JOIN blocks b ON b.number = (s.low + s.high) / 2 WHERE s.low < s.high) SELECT low FROM s WHERE low = high"
+)
 _BY_HASH: Final = (
     "WITH RECURSIVE p(n) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT n - 1 FROM p WHERE n > ?) SELECT b.* FROM p"
     " JOIN block_hashes h ON h.partition = p.n AND h.prefix = ? JOIN blocks b ON b.number = h.block WHERE b.hash = ?"
@@ -104,6 +101,13 @@ def read_state(session: ReadSession) -> ChainState | None:
     return ChainState(chain, height, time, traced if traced >= chain.first_height else None, gap)
 
 
+def first_block(session: ReadSession, first: int, last: int, time: int) -> int:
+    """Return the first block at or after a time among those from `first` to `last`; the one behind `last` for none."""
+    time = min(max(time, -1), _LAST_KEY)
+    ((number,),) = session.rows(_FIRST_BLOCK, first, last + 1, time, time)
+    return int(number)
+
+
 def read_heights(session: ReadSession) -> Heights:
     """Return the height that `read_state` has, by the start of the blockchain id; empty without blocks."""
     return {bytes(raw).hex()[:_ID_DIGITS]: height for raw, height in session.rows(_HEIGHTS)}
@@ -121,12 +125,12 @@ def count_requests(session: ReadSession) -> Mapping[str, int]:
     return {kind.name.lower(): counts.get(kind, 0) for kind in RequestKind}
 
 
-def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
+def freshness(session: ReadSession, oldest: float) -> evm.EvmFreshness | None:
     """Return how far the chain is indexed; None without blocks. oldest: a node must have reported its height since."""
     state, status = read_state(session), read_status(session)
     if state is None:
         return None
-    return EvmFreshness(
+    return evm.EvmFreshness(
         unpack(state.chain.evm_chain_id),
         state.height,
         state.height if status is None else max(state.height, status.node_height),
@@ -140,7 +144,7 @@ def freshness(session: ReadSession, oldest: float) -> EvmFreshness | None:
     )
 
 
-def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
+def block(session: ReadSession, number_or_hash: int | bytes) -> evm.EvmBlock | None:
     """Return a block."""
     state = read_state(session)
     if state is None:
@@ -162,7 +166,7 @@ def block(session: ReadSession, number_or_hash: int | bytes) -> EvmBlock | None:
     return block_resource(row, parent_hash, state.chain_id_text, earlier)
 
 
-def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps | None:
+def daily_tps(session: ReadSession, first_day: int, last_day: int) -> evm.DailyTps | None:
     """Return the transactions per second of days with blocks; None before the first block.
 
     A day lasts from the last block before it to its last block. The first day lasts from block 1, since the time of
@@ -174,9 +178,9 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps |
     ((advanced_at,),) = session.rows("SELECT advanced_at FROM derived_state")
     begin = max(1, state.chain.first_height)
     if state.height < begin:
-        return DailyTps(None, day_of(state.time), {}, advanced_at)
+        return evm.DailyTps(None, state.time // DAY_S, {}, advanced_at)
     ((time, txs),) = session.rows("SELECT time, txs - tx_count FROM blocks WHERE number = ?", begin)
-    complete_from = day_of(time) + (begin > 1)
+    complete_from = time // DAY_S + (begin > 1)
     low = max(first_day, complete_from)
     for row in session.rows(_LAST_BLOCK_BEFORE, low, begin):
         time, txs = row
@@ -185,20 +189,20 @@ def daily_tps(session: ReadSession, first_day: int, last_day: int) -> DailyTps |
         seconds = day_time - time
         values[day] = max(0, day_txs - txs) / seconds if seconds > 0 else 0.0
         time, txs = day_time, day_txs
-    return DailyTps(complete_from, day_of(state.time), values, advanced_at)
+    return evm.DailyTps(complete_from, state.time // DAY_S, values, advanced_at)
 
 
 def erc1155_transfers(
-    session: ReadSession, now: float, query: Erc1155Query, page: PageRequest
-) -> EvmPage[Erc1155Transfer]:
-    """Return transfers of an address in order."""
+    session: ReadSession, now: float, query: evm.Erc1155Query, page: PageRequest
+) -> EvmPage[evm.Erc1155Transfer]:
+    """Return ERC-1155 transfers of an address by block, log index and position; one to oneself once."""
     address = _address_key(session, query.address)
     low = 0 if query.start is None else block_key(min(max(query.start, 0), MAX_HEIGHT))
     high = _LAST_KEY if query.end is None else block_key(min(max(query.end, 0), MAX_HEIGHT)) - 1
-    is_newest_first = query.order is SortOrder.DESC
+    key_range = KeyRange(low, high, query.order is SortOrder.DESC)
     if page.after_key is not None:
-        low, high = (low, page.after_key - 1) if is_newest_first else (page.after_key + 1, high)
-    if address is None or low > high:
+        key_range = key_range.behind(page.after_key)
+    if address is None or key_range.low > key_range.high:
         return EvmPage(())
     hidden = _collections(session, query.hidden)
     transfers: list[TransferRow] = []
@@ -206,7 +210,7 @@ def erc1155_transfers(
     last: int | None = None
     while len(transfers) <= page.size and scanned < MAX_SCANNED:
         limit = page.size + 1
-        keys = _transfer_keys(session, address, (low, high), is_newest_first, limit)
+        keys = _transfer_keys(session, address, key_range, limit)
         rows = {row[0]: TransferRow._make(row) for row in session.by_keys(_TRANSFERS, keys)}
         transfers += [rows[key] for key in keys if collection_of(rows[key].token) not in hidden]
         scanned += len(keys)
@@ -214,7 +218,7 @@ def erc1155_transfers(
             last = None
             break
         last = keys[-1]
-        low, high = (low, last - 1) if is_newest_first else (last + 1, high)
+        key_range = key_range.behind(last)
     reader = ResourceReader(session, now)
     first = reader.within_page(transfers, page.size)
     more = first[-1].key if len(first) < len(transfers) else last
@@ -222,9 +226,12 @@ def erc1155_transfers(
 
 
 def collectibles(
-    session: ReadSession, now: float, query: CollectibleQuery, page: PageRequest
-) -> EvmPage[CollectibleBalance]:
-    """Return what an address holds, in order."""
+    session: ReadSession, now: float, query: evm.CollectibleQuery, page: PageRequest
+) -> EvmPage[evm.CollectibleBalance]:
+    """Return what an address holds, by first appearance of the contract, then of the token.
+
+    If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a node knows.
+    """
     state, owner = read_state(session), _address_key(session, query.owner)
     low, end = page.after_key or 0, _LAST_KEY
     if query.contract is not None:
@@ -253,8 +260,8 @@ def collectibles(
     return EvmPage(reader.collectibles(state.chain_id_text, query.owner, first), more, reader.missing)
 
 
-def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[NftToken]:
-    """Return the tokens of a collection that are held, in order."""
+def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest) -> EvmPage[evm.NftToken]:
+    """Return the tokens of a collection that are held, by first appearance; none for an unknown contract."""
     low, end = _range_of(session, contract, page.after_key or 0)
     text = "SELECT token, holder FROM owners WHERE token > ? AND token < ? ORDER BY token LIMIT ?"
     rows = [OwnerRow._make(row) for row in session.rows(text, low, end, page.size + 1)] if low < end else []
@@ -264,8 +271,8 @@ def tokens(session: ReadSession, now: float, contract: bytes, page: PageRequest)
     return EvmPage(reader.tokens(first), more, reader.missing)
 
 
-def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[NftToken]:
-    """Return a token; of two with this id, the one that is held."""
+def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> EvmPage[evm.NftToken]:
+    """Return one token, held or not, of two with this id the one that is held; an empty page if it is unknown."""
     keys = token_keys(session, now, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
     rows = [OwnerRow(key, holders.get(key, 0)) for key in sorted(keys, key=lambda key: (key not in holders, key))][:1]
@@ -273,8 +280,8 @@ def token(session: ReadSession, now: float, contract: bytes, token_id: int) -> E
     return EvmPage(reader.tokens(rows), None, reader.missing)
 
 
-def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[DeployedContract]:
-    """Return creations by an address, newest first."""
+def deployments(session: ReadSession, now: float, address: bytes, page: PageRequest) -> EvmPage[evm.DeployedContract]:
+    """Return the creations by an address, as sender or as creating contract, newest first."""
     key = _address_key(session, address)
     if key is None:
         return EvmPage(())
@@ -308,11 +315,9 @@ def keep_epoch(session: ReadSession) -> None:
         session.keep_epoch(row[0])
 
 
-def _transfer_keys(
-    session: ReadSession, address: int, bounds: tuple[int, int], is_newest_first: bool, limit: int
-) -> Sequence[int]:
-    """Return the first keys of ERC-1155 transfers of an address within bounds, both included."""
-    order = "DESC" if is_newest_first else "ASC"
+def _transfer_keys(session: ReadSession, address: int, key_range: KeyRange, limit: int) -> Sequence[int]:
+    """Return the first keys of ERC-1155 transfers of an address."""
+    bounds, order = (key_range.low, key_range.high), key_range.order
     text = "SELECT number FROM transfer_partitions WHERE first <= ? ORDER BY number DESC LIMIT 1"
     low, high = (next((row[0] for row in session.rows(text, bound)), 0) for bound in bounds)
     text = (

@@ -62,18 +62,14 @@ class RecentRows:
             self._count += len(rows)
         if self._count is None or self._count > self._capacity:
             ((self._count,),) = connection.fetch(self._count_text)
-            self._count -= self._move(connection, self._count - self._capacity)
-
-    def _move(self, connection: Connection, excess: int) -> int:
-        """Move rows behind the last moved one, and then those from the first one on; return their number."""
-        if excess <= 0:
-            return 0
-        # In turns through all keys, so that old rows leave the small table and a range of neighbours moves at a time.
-        moved = self._move_next(connection, excess)
-        if moved < excess:
-            self._last = self._before
-            moved += self._move_next(connection, excess - moved)
-        return moved
+            excess = self._count - self._capacity
+            if excess > 0:
+                # In turns through all keys: old rows leave the small table, and a range of neighbours moves at a time.
+                moved = self._move_next(connection, excess)
+                if moved < excess:
+                    self._last = self._before
+                    moved += self._move_next(connection, excess - moved)
+                self._count -= moved
 
     def _move_next(self, connection: Connection, limit: int) -> int:
         """Move at most `limit` rows behind the last moved one; return their number."""

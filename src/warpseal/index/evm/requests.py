@@ -74,7 +74,19 @@ class RequestWriter:
         def write(connection: Connection) -> ReindexResult:
             if not has_writer(connection, self._url.path):
                 return ReindexResult(ReindexOutcome.NO_INDEXER)
-            return _reindex(connection, tokens, now)
+            connection.run("DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
+            if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
+                return ReindexResult(ReindexOutcome.BUSY)
+            if not connection.fetch(_ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
+                accepted_at = connection.value("SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])
+                wait_s = accepted_at + REINDEX_INTERVAL_S - now
+                return ReindexResult(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
+            bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
+            collections = {collection_of(token) for token in tokens}
+            contracts = bulk.run(connection, "SELECT contract FROM collections WHERE number IN {keys}", collections)
+            rows = [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts]
+            bulk.insert_new(connection, REQUESTS, rows)
+            return ReindexResult(ReindexOutcome.ACCEPTED)
 
         return await self._write(write)
 
@@ -86,7 +98,9 @@ class RequestWriter:
                     with connection.begin():
                         return change(connection)
                 except DriverError as error:
-                    if not _is_busy(error) or time.monotonic() >= until:
+                    code = getattr(error.cause, "sqlite_errorcode", 0) & 0xFF
+                    is_busy = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                    if not is_busy or time.monotonic() >= until:
                         raise
                     time.sleep(_PAUSE_S)
 
@@ -101,26 +115,5 @@ class RequestWriter:
         return await self._thread.read(run, _WAIT_S + 1.0)
 
 
-def _reindex(connection: Connection, tokens: Sequence[int], now: int) -> ReindexResult:
-    connection.run("DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
-    if _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES) >= MAX_WAITING_REINDEXES:
-        return ReindexResult(ReindexOutcome.BUSY)
-    if not connection.fetch(_ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
-        accepted_at = connection.fetch("SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0])[0][0]
-        wait_s = accepted_at + REINDEX_INTERVAL_S - now
-        return ReindexResult(ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S))
-    bulk.upsert(connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens])
-    collections = {collection_of(token) for token in tokens}
-    contracts = bulk.run(connection, "SELECT contract FROM collections WHERE number IN {keys}", collections)
-    bulk.insert_new(connection, REQUESTS, [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts])
-    return ReindexResult(ReindexOutcome.ACCEPTED)
-
-
 def _count_waiting(connection: Connection, kind: RequestKind, most: int) -> int:
-    count: int = connection.fetch(_WAITING, int(kind), most)[0][0]
-    return count
-
-
-def _is_busy(error: DriverError) -> bool:
-    code = getattr(error.cause, "sqlite_errorcode", 0)
-    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return int(connection.value(_WAITING, int(kind), most))

@@ -24,20 +24,8 @@ from warpseal.index.evm.records import MAX_PAGE_BYTES, MissingResults
 from warpseal.index.evm.rows import BlockRow, CreationRow, HoldingRow, OwnerRow, TransferRow
 from warpseal.index.evm.tokens import id_of_row
 from warpseal.index.read_session import ReadSession
+from warpseal.resources import evm
 from warpseal.resources.base import UNSET, or_unset
-from warpseal.resources.evm import (
-    CollectibleBalance,
-    DeployedContract,
-    DeploymentDetails,
-    Erc1155Token,
-    Erc1155Transfer,
-    ErcType,
-    EvmBlock,
-    MetadataStatus,
-    NftMetadata,
-    NftToken,
-    TokenHolder,
-)
 from warpseal.resources.text import account_text, hex_text
 
 TokenRow = TypeVar("TokenRow", TransferRow, HoldingRow, OwnerRow)
@@ -55,7 +43,7 @@ _CONTRACTS: Final = (
 )
 _EMPTY_RESULT_S: Final = 600
 _BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
-_STANDARD_TYPES: Final = (ErcType.UNKNOWN, ErcType.ERC721, ErcType.ERC1155, ErcType.UNKNOWN)
+_STANDARD_TYPES: Final = (evm.ErcType.UNKNOWN, evm.ErcType.ERC721, evm.ErcType.ERC1155, evm.ErcType.UNKNOWN)
 
 
 def read_addresses(session: ReadSession, keys: Set[int]) -> dict[int, bytes]:
@@ -68,7 +56,7 @@ class ContractRow(NamedTuple):
     """The results of calls of a contract; None without any. called_at: see `_CONTRACTS`."""
 
     is_due: bool
-    erc_type: ErcType | None
+    erc_type: evm.ErcType | None
     name: str | None
     symbol: str | None
     decimals: int | None
@@ -76,7 +64,7 @@ class ContractRow(NamedTuple):
 
     def is_old(self, now: float) -> bool:
         """Return whether the contract is called again: after ten minutes if a text is empty, else after a day."""
-        is_empty = self.erc_type is ErcType.UNKNOWN or "" in (self.name, self.symbol)
+        is_empty = self.erc_type is evm.ErcType.UNKNOWN or "" in (self.name, self.symbol)
         return self.called_at is not None and now - self.called_at > (_EMPTY_RESULT_S if is_empty else RECENT_S)
 
 
@@ -84,7 +72,7 @@ _UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
 
 
 class _DocumentRow(NamedTuple):
-    status: MetadataStatus
+    status: evm.MetadataStatus
     updated_at: int
     uri: str
     fields: NftFields
@@ -142,13 +130,15 @@ class ResourceReader:
                 return first[:count]
         return first
 
-    def collectibles(self, chain_id: str, owner: bytes, rows: Sequence[HoldingRow]) -> tuple[CollectibleBalance, ...]:
+    def collectibles(
+        self, chain_id: str, owner: bytes, rows: Sequence[HoldingRow]
+    ) -> tuple[evm.CollectibleBalance, ...]:
         """Return what an address holds."""
         self._load_tokens([row.token for row in rows])
         owner_text = account_text(owner)
         return tuple(
             [
-                CollectibleBalance(
+                evm.CollectibleBalance(
                     chain_id=chain_id,
                     balance=UNSET if row.balance is None else str(unpack(row.balance)),
                     owner_address=owner_text,
@@ -158,13 +148,13 @@ class ResourceReader:
             ]
         )
 
-    def tokens(self, rows: Sequence[OwnerRow]) -> tuple[NftToken, ...]:
+    def tokens(self, rows: Sequence[OwnerRow]) -> tuple[evm.NftToken, ...]:
         """Return tokens with their owners."""
         self._load_tokens([row.token for row in rows])
         self._session.load_ids(row.holder for row in rows if row.holder and not is_erc1155(row.token))
         return tuple(
             [
-                NftToken(
+                evm.NftToken(
                     owner_address=UNSET if is_erc1155(row.token) or not row.holder else self._address_text(row.holder),
                     **self._token_fields(row.token),
                 )
@@ -172,7 +162,7 @@ class ResourceReader:
             ]
         )
 
-    def transfers(self, rows: Sequence[TransferRow]) -> tuple[Erc1155Transfer, ...]:
+    def transfers(self, rows: Sequence[TransferRow]) -> tuple[evm.Erc1155Transfer, ...]:
         """Return ERC-1155 transfers."""
         session = self._session
         self._load_tokens([row.token for row in rows])
@@ -186,7 +176,7 @@ class ResourceReader:
             number = height_of(row.key)
             block_hash, time = blocks[number]
             transfers.append(
-                Erc1155Transfer(
+                evm.Erc1155Transfer(
                     block_number=str(number),
                     block_timestamp=time,
                     block_hash=hex_text(block_hash),
@@ -200,7 +190,7 @@ class ResourceReader:
             )
         return tuple(transfers)
 
-    def deployments(self, rows: Sequence[CreationRow]) -> tuple[DeployedContract, ...]:
+    def deployments(self, rows: Sequence[CreationRow]) -> tuple[evm.DeployedContract, ...]:
         """Return created contracts."""
         session = self._session
         session.load_ids({key for row in rows for key in (row.contract, row.sender, row.factory) if key})
@@ -212,13 +202,13 @@ class ResourceReader:
         deployments = []
         for row in rows:
             contract = self._contract(row.contract)
-            details = DeploymentDetails(
+            details = evm.DeploymentDetails(
                 tx_hash=hashes[row.tx],
                 deployer_address=self._address_text(row.sender),
                 deployer_contract_address=UNSET if row.factory is None else self._address_text(row.factory),
             )
             deployments.append(
-                DeployedContract(
+                evm.DeployedContract(
                     address=self._address_text(row.contract),
                     erc_type=contract.erc_type or _STANDARD_TYPES[standards.get(row.contract, 0)],
                     name=or_unset(contract.name),
@@ -247,7 +237,7 @@ class ResourceReader:
             self._documents[key] = _DocumentRow(STATUSES[status], updated_at, decode_text(uri), decoded)
             if updated_at < self._now - RECENT_S:
                 self._old_tokens.add(key)
-        fetched = {key for key, row in self._documents.items() if row.status is not MetadataStatus.UNINDEXED}
+        fetched = {key for key, row in self._documents.items() if row.status is not evm.MetadataStatus.UNINDEXED}
         self._missing_tokens = keys - fetched
         text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
         self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
@@ -273,29 +263,29 @@ class ResourceReader:
             "address": self._address_text(contract),
             "name": row.name or "",
             "symbol": row.symbol or "",
-            "erc_type": ErcType.ERC1155 if is_1155 else ErcType.ERC721,
+            "erc_type": evm.ErcType.ERC1155 if is_1155 else evm.ErcType.ERC721,
             "token_id": str(self._token_ids[token]),
             "token_uri": "" if document is None else document.uri,
             "metadata": _metadata(document, has_attributes=True, is_1155=is_1155),
             "events_inconsistent": True if number in self._inconsistent else UNSET,
         }
 
-    def _transferred(self, token: int) -> Erc1155Token:
+    def _transferred(self, token: int) -> evm.Erc1155Token:
         contract, _ = self._collections[collection_of(token)]
         document = self._documents.get(token)
-        return Erc1155Token(
+        return evm.Erc1155Token(
             address=self._address_text(contract),
-            erc_type=ErcType.ERC1155,
+            erc_type=evm.ErcType.ERC1155,
             token_id=str(self._token_ids[token]),
             token_uri="" if document is None else document.uri,
             metadata=_metadata(document, has_attributes=False, is_1155=True),
         )
 
-    def _holder(self, key: int) -> TokenHolder:
+    def _holder(self, key: int) -> evm.TokenHolder:
         row = self._contracts.get(key, _UNKNOWN_CONTRACT)
-        if row.erc_type in (None, ErcType.UNKNOWN):
-            return TokenHolder(address=self._address_text(key))
-        return TokenHolder(
+        if row.erc_type in (None, evm.ErcType.UNKNOWN):
+            return evm.TokenHolder(address=self._address_text(key))
+        return evm.TokenHolder(
             address=self._address_text(key),
             name=or_unset(row.name),
             symbol=or_unset(row.symbol),
@@ -306,9 +296,9 @@ class ResourceReader:
         return account_text(self._session.id_of(key) if key else _ZERO_ADDRESS)
 
 
-def block_resource(row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> EvmBlock:
+def block_resource(row: BlockRow, parent_hash: bytes, chain_id: str, earlier_txs: int | None) -> evm.EvmBlock:
     """Return a block. earlier_txs: transactions before the first indexed block, None if they are not counted."""
-    return EvmBlock(
+    return evm.EvmBlock(
         chain_id=chain_id,
         block_number=str(row.number),
         block_hash=hex_text(row.hash),
@@ -328,13 +318,13 @@ def _tx_hashes(session: ReadSession, keys: Iterable[int]) -> dict[int, str]:
     return {key: hex_text(raw) for key, raw in session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", keys)}
 
 
-def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool) -> NftMetadata:
+def _metadata(document: _DocumentRow | None, *, has_attributes: bool, is_1155: bool) -> evm.NftMetadata:
     if document is None:
-        return NftMetadata(index_status=MetadataStatus.UNINDEXED)
+        return evm.NftMetadata(index_status=evm.MetadataStatus.UNINDEXED)
     fields = {name: or_unset(value) for name, value in asdict(document.fields).items()}
     if not has_attributes:
         del fields["attributes"]
     if not is_1155:
         del fields["decimals"], fields["properties"]
     updated_at = document.updated_at or UNSET
-    return NftMetadata(index_status=document.status, metadata_last_updated_timestamp=updated_at, **fields)
+    return evm.NftMetadata(index_status=document.status, metadata_last_updated_timestamp=updated_at, **fields)

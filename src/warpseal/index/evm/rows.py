@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from enum import IntEnum
 from secrets import randbits
 from typing import Final, NamedTuple
 
@@ -140,14 +139,6 @@ class WarpSendRow(NamedTuple):
     sender: int
     kind: int
     message: bytes
-
-
-class IcmState(IntEnum):
-    """Why a send is in `icm_open`. RECEIPT: without a delivery, but its source has the receipt."""
-
-    OPEN = 0
-    RECEIPT = 1
-    FAILED = 2
 
 
 class IcmRows(Struct, frozen=True):

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from warpseal.index.bulk import IdTable
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.evm.rows import EvmChainRow, lock_chain, read_chain_row
-from warpseal.index.ids import IdTable
 from warpseal.store.connection import Connection, Engine
 
 ZERO_ADDRESS: Final = bytes(20)

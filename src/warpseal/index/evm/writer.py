@@ -13,17 +13,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer, TokenStandard
+from warpseal.chains.evm.facts import EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.columns import encode
 from warpseal.index.database import translate_errors
-from warpseal.index.details import encode
-from warpseal.index.evm import contracts, creations, documents
-from warpseal.index.evm.balances import Balances
+from warpseal.index.evm import contracts, documents
 from warpseal.index.evm.derived import DerivedRows
 from warpseal.index.evm.icm_writer import IcmWriter
 from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
+from warpseal.index.evm.ownership import Balances
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint, IcmOptions
 from warpseal.index.evm.rows import BalanceRow, BatchRows, BlockRow, CreationRow, EvmChainRow, IcmRows, TransferRow
 from warpseal.index.evm.schema import BLOCKS, CHAIN_STATUS, INTERFACES, TRANSFERS, TXS, create_all_tables
@@ -70,7 +70,7 @@ class EvmIndexWriter:
         self._derived: DerivedRows
         self._balances: Balances
         self._interfaces: dict[bytes, bool] = {}
-        self.traces = creations.TraceWriter(self._session)
+        self.traces = contracts.TraceWriter(self._session)
         self.contracts = contracts.ContractWriter(self._session)
         self.documents = documents.DocumentWriter(self._session)
         self.earlier_txs = EarlierTransactionWriter(self._session)
@@ -154,15 +154,12 @@ class EvmIndexWriter:
         Raises OutOfOrder for a gap, another parent, or a candidate transfer of a contract without interfaces.
         """
         transfers = self._accepted_transfers(blocks)
-        block_creations = [
-            (block_key(block.number, creation.tx_index), creation) for block in blocks for creation in block.creations
-        ]
         with self._session.advance() as (connection, chain):
             block_rows = _append(chain, blocks)
             bulk.insert(connection, BLOCKS, block_rows)
             # Addresses, contracts and tokens get their numbers here, by first appearance. All rows below name them.
             transfer_rows, new_tokens = self._write_transfers(connection, blocks, transfers)
-            creation_rows = creations.write_creations(connection, self._session, block_creations)
+            creation_rows = contracts.write_creations(connection, self._session, blocks)
             icm_rows = self.icm.write(connection, chain, blocks)
             _write_txs(connection, blocks, transfer_rows, creation_rows, icm_rows)
             self._tokens.flush(connection)
@@ -311,7 +308,8 @@ def _mark_changes(connection: Connection, blocks: Sequence[EvmBlockFacts]) -> No
     for block in blocks:
         if block.upgraded:
             upgraded.update(dict.fromkeys(block.upgraded, block.number))
-            updates += [(update, block.time) for update in documents.all_updates(block.upgraded)]
+            all_tokens = [MetadataUpdate(contract, 0, documents.MAX_TOKEN_ID) for contract in block.upgraded]
+            updates += [(update, block.time) for update in all_tokens]
     if upgraded:
         contracts.mark_upgraded(connection, upgraded)
     if updates:
