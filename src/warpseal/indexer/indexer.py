@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.x_blocks import parse_x_block
@@ -29,8 +29,6 @@ from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
-
-_ALIASES: Final = {PrimaryChain.P: "P", PrimaryChain.X: "X", PrimaryChain.C: "C"}
 
 
 class Indexer:
@@ -62,12 +60,17 @@ class Indexer:
                 if str(error) != failure:
                     log.warning("index write failed", extra={"reason": str(error)})
                     if isinstance(error, IndexDamaged):
-                        await self._report_damage(error)
+                        # The status may be in a part of the file that is not damaged.
+                        reason = StopReason.INDEX_DAMAGED.value
+                        stops = (ChainStatus(name, 0, False, reason, detail=error.reason) for name in self.chains)
+                        await self._write_statuses(stops)
                 failure = str(error)
                 await asyncio.sleep(delays.next())
                 continue
             except RebuildFailed as error:
-                await self._report_failed_rebuild(error)
+                log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
+                reason = StopReason.CONTRADICTION.value
+                await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
                 await asyncio.sleep(settings.retry_stopped_s)
                 continue
             if progress is None:
@@ -85,16 +88,6 @@ class Indexer:
         # No node has been called, so nothing proves that the index is not behind.
         now = int(time.time())
         await self._write_statuses(ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains)
-
-    async def _report_failed_rebuild(self, error: RebuildFailed) -> None:
-        reason = StopReason.CONTRADICTION.value
-        log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
-        await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
-
-    async def _report_damage(self, damage: IndexDamaged) -> None:
-        """Write that every chain is stopped: the status may be in a part of the file that is not damaged."""
-        reason = StopReason.INDEX_DAMAGED.value
-        await self._write_statuses(ChainStatus(name, 0, False, reason, detail=damage.reason) for name in self.chains)
 
     async def _write_statuses(self, statuses: Iterable[ChainStatus]) -> None:
         for status in statuses:
@@ -121,6 +114,7 @@ class Indexer:
             sync = XChainSync(source, upstream.x_chain, upstream.containers, worker, retrier)
         else:
             sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
-        is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])
+        # The members are named like the aliases of the chains.
+        is_bootstrapped = partial(upstream.info.is_bootstrapped, chain.name)
         first_height = settings.first_heights.get(chain, 0)
         return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings, first_height)

@@ -251,8 +251,14 @@ class XChainProcessor:
 
     def prepare_pre_linearization(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
         """Decode transactions from before the first block; return what `prepare` returns. Raises IndexingStopped."""
-        self._prepared_txs = tuple(_parse_tx(container) for container in containers)
-        return self._find_unknown(self._prepared_txs)
+        txs: list[XTx] = []
+        for container in containers:
+            try:
+                txs.append(parse_x_tx(container.raw))
+            except MalformedChainBytes as error:
+                raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None
+        self._prepared_txs = tuple(txs)
+        return self._find_unknown(txs)
 
     def write_pre_linearization(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
         """Write the prepared transactions. Raises IndexingStopped.
@@ -312,13 +318,6 @@ def _own_spent(tx: XTx) -> Iterator[tuple[UtxoID, TxID]]:
     yield from ((spent.utxo_id, spent.tx_id) for spent in unsigned.base.inputs)
     for operation in unsigned.operations if isinstance(unsigned, OperationTx) else ():
         yield from ((reference.utxo_id, reference.tx_id) for reference in operation.consumed)
-
-
-def _parse_tx(container: Container) -> XTx:
-    try:
-        return parse_x_tx(container.raw)
-    except MalformedChainBytes as error:
-        raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None
 
 
 _DecodedBlock = tuple[CChainBlock, tuple[AtomicTx, ...]]

@@ -26,7 +26,7 @@ from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
-from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
 from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
 
@@ -353,7 +353,7 @@ def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
     if not isinstance(data, msgspec.Raw) or memoryview(data).nbytes > _MAX_ERROR_DATA:
         return b""
     try:
-        return decode_hex(msgspec.json.decode(data, type=str))
+        return decode_bytes(data)
     except ValueError:
         return b""
 

@@ -426,8 +426,7 @@ class NodePool(Generic[IdentityT]):
         try:
             return await self.call(call)
         except RpcRefusal:
-            pass
-        raise NodeUnavailable(call.method)
+            raise NodeUnavailable(call.method) from None
 
     async def try_each(
         self,

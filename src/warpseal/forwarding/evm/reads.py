@@ -13,8 +13,6 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from warpseal.chains.evm.blocks import MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
 from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
@@ -32,7 +30,7 @@ from warpseal.upstream.evm_blocks import (
     read_receipts,
     result_bytes,
 )
-from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
 from warpseal.upstream.node import run_decoder
 from warpseal.upstream.pool import PoolNode
@@ -111,7 +109,7 @@ class EvmChainReader:
         if memoryview(response.result).nbytes > 2 * _WORD_DIGITS * (2 + len(token_ids)):
             return None
         try:
-            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+            return decode_numbers(decode_bytes(response.result), len(token_ids))
         except ValueError:
             return None
 

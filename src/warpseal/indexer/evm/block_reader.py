@@ -59,7 +59,6 @@ _MAX_PROBED_BLOCKS: Final = 512
 _PATIENCE_S: Final = 300.0
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_EVENTS: Final = 20_000
-_REASONS: Final = {BlockMismatch.NUMBER: StopReason.WRONG_HEIGHT}
 
 
 class BlocksMissing(NodeUnavailable):
@@ -312,7 +311,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
 def stop_at(error: BlockContradiction) -> IndexingStopped:
     """Return the stop of a chain at a block that is not accepted."""
-    reason = _REASONS.get(error.reason) or StopReason(error.reason.value)
+    reason = StopReason.WRONG_HEIGHT if error.reason is BlockMismatch.NUMBER else error.reason
     return IndexingStopped(reason, error.number, error.detail)
 
 

@@ -12,7 +12,6 @@ from copy import copy
 from enum import StrEnum
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from warpseal.indexer.evm.nodes import ChainNodes
@@ -20,7 +19,7 @@ from warpseal.runtime.settings import MEBIBYTE
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import contract_call
-from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RESPONSE_TOO_LARGE, UNREADABLE, RpcError, RpcResponse
 
 _TIMEOUT_S: Final = 5.0
@@ -49,17 +48,11 @@ HAS_NO_STATE: Final = re.compile(
 
 
 class NoResult(StrEnum):
-    """Why a call of a contract has no result."""
+    """Why a contract that was called returned nothing usable; another node would say the same."""
 
     REVERTED = "reverted"
     TOO_LARGE = "too_large"
     TOO_SLOW = "too_slow"
-
-
-class Reverted(Struct, frozen=True):
-    """The contract was called and returned nothing usable; another node would say the same."""
-
-    reason: NoResult = NoResult.REVERTED
 
 
 class ContractCall(Struct, frozen=True):
@@ -69,7 +62,7 @@ class ContractCall(Struct, frozen=True):
     data: bytes
 
 
-CallResult = bytes | Reverted | None
+CallResult = bytes | NoResult | None
 """What a contract returned; None if no node answered."""
 
 
@@ -113,7 +106,8 @@ class EvmCaller:
             return list(map(_read, await self._post(node, calls, _LATEST)))
         responses = await self._post(node, calls, hex(height))
         results = list(map(_read, responses))
-        stateless = [index for index, response in enumerate(responses) if _lacks_state(response)]
+        errors = [(index, response.error) for index, response in enumerate(responses) if response.error is not None]
+        stateless = [index for index, error in errors if not _is_revert(error) and HAS_NO_STATE.search(error.message)]
         if stateless:
             node.note_missing(NodeResource.STATE, max(height, (node.head or 0) - _PRUNED_BLOCKS))
             latest = await self._post(node, [calls[index] for index in stateless], _LATEST)
@@ -135,11 +129,6 @@ class EvmCaller:
             return [UNREADABLE] * len(calls)
 
 
-def _lacks_state(response: RpcResponse) -> bool:
-    error = response.error
-    return error is not None and not _is_revert(error) and HAS_NO_STATE.search(error.message) is not None
-
-
 def _is_revert(error: RpcError) -> bool:
     return error.code == _REVERTED or _IS_REVERT.match(error.message) is not None
 
@@ -147,22 +136,17 @@ def _is_revert(error: RpcError) -> bool:
 def _read(response: RpcResponse) -> CallResult:
     """Return what a response says of the contract; None if it says nothing."""
     error = response.error
-    if error is None:
-        return _read_result(response.result)
-    if _is_revert(error):
-        return Reverted()
-    if error.code == RESPONSE_TOO_LARGE:
-        return Reverted(NoResult.TOO_LARGE)
-    if error.code == REQUEST_TIMED_OUT or _IS_SLOW.match(error.message):
-        return Reverted(NoResult.TOO_SLOW)
-    return None
-
-
-def _read_result(result: msgspec.Raw | None) -> CallResult:
-    if result is None:
+    if error is not None:
+        if _is_revert(error):
+            return NoResult.REVERTED
+        if error.code == RESPONSE_TOO_LARGE:
+            return NoResult.TOO_LARGE
+        is_slow = error.code == REQUEST_TIMED_OUT or _IS_SLOW.match(error.message)
+        return NoResult.TOO_SLOW if is_slow else None
+    if response.result is None:
         return None
     try:
-        output = decode_hex(msgspec.json.decode(result, type=str))
+        output = decode_bytes(response.result)
     except (ValueError, RecursionError):
         return None
-    return output if len(output) <= _MAX_RESULT_BYTES else Reverted(NoResult.TOO_LARGE)
+    return output if len(output) <= _MAX_RESULT_BYTES else NoResult.TOO_LARGE

@@ -19,7 +19,7 @@ from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
+from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, NoResult
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.fetcher import (
@@ -258,7 +258,7 @@ class MetadataFetcher:
         """Return the URIs of tokens, in their order."""
         calls = [ContractCall(token.contract, _uri_call(token)) for token in tokens]
         outputs = await caller.call_all(calls, self._chain.height) if calls else []
-        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, Reverted)]
+        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, NoResult)]
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
         owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
@@ -337,4 +337,4 @@ def _status_without_uri(output: CallResult, owner: CallResult) -> MetadataStatus
     """Return the status of a token whose contract returned no URI. owner: the result of `ownerOf`, after a revert."""
     if output is None or owner is None:
         return MetadataStatus.UNKNOWN
-    return MetadataStatus.MISSING_TOKEN if isinstance(owner, Reverted) else MetadataStatus.INVALID_TOKEN_URI
+    return MetadataStatus.MISSING_TOKEN if isinstance(owner, NoResult) else MetadataStatus.INVALID_TOKEN_URI

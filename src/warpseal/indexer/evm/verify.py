@@ -37,7 +37,7 @@ from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.evm.icm_consistency import SampledMessage
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
+from warpseal.indexer.evm.caller import ContractCall, EvmCaller, NoResult
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.indexer.verify import IndexFinding, SnapshotReader
 from warpseal.resources.text import account_text
@@ -102,7 +102,7 @@ class _StateCheck(Struct, frozen=True):
     subject: str
     call: ContractCall
     read: Callable[[Connection], Any]
-    judge: Callable[[Any, bytes | Reverted, IndexedRange], Awaitable[IndexFinding]]
+    judge: Callable[[Any, bytes | NoResult, IndexedRange], Awaitable[IndexFinding]]
 
 
 class EvmIndexVerifier:
@@ -278,7 +278,7 @@ class EvmIndexVerifier:
         else:
             call = balance_of_batch_call([token.holder], [token.token_id])
 
-        async def judge(current: SampledToken, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
+        async def judge(current: SampledToken, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
             difference = _token_difference(current, result)
             return await self._explain(subject, current, difference, blocks.first_height, blocks.height)
 
@@ -290,8 +290,8 @@ class EvmIndexVerifier:
         """Return the comparison of an ERC-20 balance."""
         subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
 
-        async def judge(current: SampledBalance, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
-            balance = None if isinstance(result, Reverted) else decode_number(result)
+        async def judge(current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
+            balance = None if isinstance(result, NoResult) else decode_number(result)
             if balance == current.balance:
                 return self._finding(subject)
             difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
@@ -315,11 +315,11 @@ class EvmIndexVerifier:
         return checks
 
     async def _judge_message(
-        self, subject: str, name: str, message: SampledMessage, result: bytes | Reverted, blocks: IndexedRange
+        self, subject: str, name: str, message: SampledMessage, result: bytes | NoResult, blocks: IndexedRange
     ) -> IndexFinding:
         """Return the finding for what a function of a messenger returned."""
         _, low, high, size = message.results[name]
-        if isinstance(result, Reverted):
+        if isinstance(result, NoResult):
             return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
         if len(result) == size and low <= int.from_bytes(result) <= high:
             return self._finding(subject)
@@ -447,10 +447,10 @@ def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tupl
     return blocks, [check.read(connection) for check in checks]
 
 
-def _token_difference(token: SampledToken, result: bytes | Reverted) -> str:
+def _token_difference(token: SampledToken, result: bytes | NoResult) -> str:
     """Return how the contract contradicts a holding, "" if it does not."""
-    if isinstance(result, Reverted):
-        return f"the contract does not answer: {result.reason.value}"
+    if isinstance(result, NoResult):
+        return f"the contract does not answer: {result.value}"
     if token.standard is TokenStandard.ERC721:
         owner = decode_account(result)
         if owner is None:
