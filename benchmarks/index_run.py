@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from warpseal.index.settings import IndexSettings
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import fork_worker_process, open_index, open_worker
+from warpseal.indexer.worker import IndexOpener, fork_worker_process, open_worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import connect_upstream
 from warpseal.resources.chains import PrimaryChain
@@ -112,7 +111,7 @@ async def _index(url: str, chain: PrimaryChain, count: int, folder: Path, proces
         genesis = index_chain.genesis()
         network = await fetch_network(upstream, index_chain.NETWORK_ID, genesis)
         index = IndexSettings()
-        opener = partial(open_index, index_url(index, folder), index, settings, network.params, genesis.raw)
+        opener = IndexOpener(index_url(index, folder), index, settings, network.params, genesis.raw)
         worker = await stack.enter_async_context(open_worker(process, lambda: None))
         await worker.start(opener)
         indexer = Indexer(upstream, worker, settings)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +23,7 @@ from warpseal.index.writer import IndexWriter
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import IndexedNetwork, fetch_network, indexer_node_settings
 from warpseal.indexer.settings import IndexerSettings
-from warpseal.indexer.worker import Processors, Worker, open_index
+from warpseal.indexer.worker import IndexOpener, Processors, Worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
@@ -103,17 +102,17 @@ async def indexing(
         network = change(await fetch_network(upstream, nodes[0].network_id, genesis))
         index = IndexSettings()
         raw_genesis = None if network.genesis is None else network.genesis.raw
-        opener = partial(open_index, index_url(index, folder), index, settings, network.params, raw_genesis)
+        opener = IndexOpener(index_url(index, folder), index, settings, network.params, raw_genesis)
         opened: list[IndexWriter] = []
 
-        def open_and_keep() -> tuple[IndexWriter, Processors, RowRebuilder]:
+        def open_index() -> tuple[IndexWriter, Processors, RowRebuilder]:
             writer, processors, rebuilder = opener()
             opened.append(writer)
             return writer, processors, rebuilder
 
         with ThreadPoolExecutor(1) as thread:
             worker = Worker(thread, lambda: None)
-            await worker.start(open_and_keep)
+            await worker.start(open_index)
             indexer = Indexer(upstream, worker, settings)
             task = asyncio.create_task(indexer.run())
             try:

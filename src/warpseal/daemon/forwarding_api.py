@@ -109,7 +109,7 @@ class EvmApi:
             while True:
                 chain = await self._added.get()
                 health.register(evm_check(chain))
-                tasks.create_task(chain.run())
+                tasks.create_task(forwarder.run_chain(chain))
                 tasks.create_task(_report_chain_id(chain, on_chain_id))
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:

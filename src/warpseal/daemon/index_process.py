@@ -25,17 +25,17 @@ from warpseal.index.database import index_url, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
 from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.metadata import MetadataFetcher
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis
 from warpseal.indexer.subprocess import send_heartbeats
-from warpseal.indexer.worker import OpenIndex, Worker, open_index, open_worker
+from warpseal.indexer.worker import IndexOpener, Worker, open_worker
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.peers.data_dir import InUse, lock_descriptor
@@ -156,7 +156,7 @@ class _IndexProcess:
             network = await _new_retrier().call(lambda: fetch_network(upstream, network_id, genesis))
             url = index_url(config.index, folder)
             raw_genesis = None if genesis is None else genesis.raw
-            opener = partial(open_index, url, config.index, config.indexer, network.params, raw_genesis)
+            opener = IndexOpener(url, config.index, config.indexer, network.params, raw_genesis)
             worker = await stack.enter_async_context(open_worker(worker_process, self._on_worker_exit))
             await _open_index(worker, opener, url)
             # Only now: the processes that the worker has started ignore SIGHUP, as this one did until here.
@@ -236,7 +236,7 @@ async def read_block_rules(upstream: Upstream, network_id: int, chain_id: ChainI
     return c_chain_rules(network_id, await upstream.info.upgrades())
 
 
-async def _open_index(worker: Worker, opener: OpenIndex, url: StoreUrl) -> None:
+async def _open_index(worker: Worker, opener: IndexOpener, url: StoreUrl) -> None:
     """Open the index in the worker, a damaged one as soon as the operator has replaced it. Raises StartupError."""
     logged = set[str]()
 

@@ -143,7 +143,16 @@ class PChainProcessor:
 
     def _restore_state(self, checkpoint: Checkpoint) -> PChainState:
         """Return the state after the last written block: apply the blocks behind the last dump, or all blocks."""
-        state = self._load_state() or self._initial_state(checkpoint)
+        state: PChainState | None = None
+        if (stored := self._index.ledger()) is not None:
+            # If another version of this program wrote it, the blocks give the same state.
+            with suppress(UnusableCheckpoint):
+                state = decode_checkpoint(stored[1], self._params)
+        if state is None and checkpoint.first_height == 0 and self._genesis is not None:
+            state = state_from_genesis(self._genesis, self._params)[0]
+        elif state is None:
+            raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
+            state = state_without_genesis(self._params, parse_p_block(inner_block(raw)))
         for raw in self._index.raw_blocks(self.chain, state.height + 1, checkpoint.height):
             try:
                 apply_p_block(state, parse_p_block(inner_block(raw)), None)
@@ -154,22 +163,6 @@ class PChainProcessor:
             detail = f"the stored blocks end at {state.height}"
             raise IndexingStopped(StopReason.CONTRADICTION, checkpoint.height, detail)
         return state
-
-    def _load_state(self) -> PChainState | None:
-        stored = self._index.ledger()
-        if stored is None:
-            return None
-        try:
-            return decode_checkpoint(stored[1], self._params)
-        except UnusableCheckpoint:
-            # Another version of this program wrote it. The blocks give the same state.
-            return None
-
-    def _initial_state(self, checkpoint: Checkpoint) -> PChainState:
-        if checkpoint.first_height == 0 and self._genesis is not None:
-            return state_from_genesis(self._genesis, self._params)[0]
-        raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
-        return state_without_genesis(self._params, parse_p_block(inner_block(raw)))
 
 
 GENESIS_NUMBER = -1

@@ -21,6 +21,8 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from msgspec import Struct
+
 from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
@@ -122,14 +124,21 @@ async def open_worker(process: Executor, on_exit: Callable[[], None]) -> AsyncIt
         await asyncio.get_running_loop().run_in_executor(None, shutdown)
 
 
-def open_index(
-    url: StoreUrl, index: IndexSettings, indexer: IndexerSettings, params: Parameters, raw_genesis: bytes | None
-) -> tuple[IndexWriter, Processors, RowRebuilder]:
-    """Open the index in the worker, and build its processors and its rebuilder. Raises StartupError, StoreDown."""
-    genesis = None if raw_genesis is None else parse_p_genesis(raw_genesis)
-    writer = IndexWriter(writing_index(url, index), params, index)
-    rebuilder = RowRebuilder(writer, reading_index(url, index), params)
-    return writer, build_processors(writer, IndexedNetwork(params, genesis), indexer), rebuilder
+class IndexOpener(Struct, frozen=True):
+    """Opens the index in the worker, which may be another process. genesis: raw bytes; None: not known."""
+
+    url: StoreUrl
+    index: IndexSettings
+    indexer: IndexerSettings
+    params: Parameters
+    genesis: bytes | None
+
+    def __call__(self) -> tuple[IndexWriter, Processors, RowRebuilder]:
+        """Open the index, and build its processors and its rebuilder. Raises StartupError, StoreDown."""
+        genesis = None if self.genesis is None else parse_p_genesis(self.genesis)
+        writer = IndexWriter(writing_index(self.url, self.index), self.params, self.index)
+        rebuilder = RowRebuilder(writer, reading_index(self.url, self.index), self.params)
+        return writer, build_processors(writer, IndexedNetwork(self.params, genesis), self.indexer), rebuilder
 
 
 def build_processors(index: IndexWriter, network: IndexedNetwork, settings: IndexerSettings) -> Processors:

@@ -21,7 +21,7 @@ from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
-from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import NUMBER, field_decoder, u64
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, NodeResult
@@ -209,17 +209,14 @@ class _Peer(msgspec.Struct):
     version: str = ""
 
 
-def _hint(peer: _Peer) -> PeerHint | None:
-    """Return a usable entry: a peer may not have claimed an address yet."""
-    try:
-        host, port = _address(peer.public_ip)
-        return PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
-    except (MalformedID, ValueError):
-        return None
-
-
-def _decode_hints(result: bytes) -> tuple[PeerHint, ...]:
-    return tuple(hint for hint in _decode_peers(result) if hint is not None)
+def _usable_hints(peers: list[_Peer] | None) -> tuple[PeerHint, ...]:
+    hints: list[PeerHint] = []
+    for peer in peers or ():
+        # A peer may not have claimed an address yet.
+        with suppress(MalformedID, ValueError):
+            host, port = _address(peer.public_ip)
+            hints.append(PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH]))
+    return tuple(hints)
 
 
 def _protocol_version(version: str | int) -> int | None:
@@ -289,7 +286,7 @@ _BUILTIN_TIMES: Final = {
     "fortuna": (_at(2025, 4, 8, 15), _at(2025, 3, 13, 15)),
     "granite": (_at(2025, 11, 19, 16), _at(2025, 10, 29, 15)),
 }
-_decode_peers: Final = list_decoder("peers", _Peer, _hint)
+_decode_hints: Final = field_decoder("peers", list[_Peer] | None, _usable_hints, default=None)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
 _decode_node_ip: Final = field_decoder("ip", str, _address)
 _decode_node_version: Final = field_decoder("rpcProtocolVersion", NUMBER, _protocol_version, default="")

@@ -114,8 +114,12 @@ class NodeViewClient:
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
         validations = await self._validations(node_id, PRIMARY_NETWORK)
-        for subnet_id in await self._subnets_of(node_id) if validations else ():
-            validations += await self._validations(node_id, subnet_id)
+        if validations:
+            # They are fetched for all nodes together.
+            cached = self._memberships.get(None)
+            subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
+            for subnet_id in subnets.get(node_id, ()):
+                validations += await self._validations(node_id, subnet_id)
         return validations
 
     async def _validations(self, node_id: NodeID, subnet_id: SubnetID) -> tuple[Validation, ...]:
@@ -127,13 +131,8 @@ class NodeViewClient:
         total = await self._p_chain.require_checked(call, compare_amounts)
         return tuple(listed.with_total_stake(total) for listed in current)
 
-    async def _subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
-        """Return the subnets and L1s that a node validates, at most 64; they are fetched for all nodes together."""
-        cached = self._memberships.get(None)
-        subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
-        return subnets.get(node_id, ())
-
     async def _fetch_memberships(self) -> _SubnetsByNode:
+        """Return the subnets and L1s that each node validates, at most 64."""
         try:
             sets = await self._platform.all_validators_at(await self._platform.height())
         except RpcRefusal:  # The node is too old to have the method.
@@ -206,10 +205,7 @@ class NodeValidation(NamedTuple):
 
 def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeValidation]) -> Difference:
     """Compare validations of a node at two nodes, each of which has observed an uptime of its own."""
-    before, after = _states(first), _states(second)
-    if before.keys() != after.keys():
-        return Difference.HEIGHT
-    return Difference.NONE if before == after else Difference.HEIGHT
+    return compare_amounts(_states(first), _states(second))
 
 
 def _states(listed: Sequence[NodeValidation]) -> Mapping[tuple[Any, ...], ActiveState]:

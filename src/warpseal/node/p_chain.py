@@ -334,11 +334,8 @@ def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Differe
     before, after = first.state, second.state
     if before == after:
         return Difference.NONE
-    if before is None or after is None:
-        return Difference.HEIGHT
-    if before.subnet_id != after.subnet_id:
-        return Difference.CONFLICT
-    return Difference.HEIGHT
+    is_other_l1 = before is not None and after is not None and before.subnet_id != after.subnet_id
+    return Difference.CONFLICT if is_other_l1 else Difference.HEIGHT
 
 
 def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:

@@ -107,9 +107,6 @@ class ProposedHeight:
         else:
             self._record(height, self._now())
         self._polled.set()
-        self._notify_watchers()
-
-    def _notify_watchers(self) -> None:
         before, self._watched = self._watched, (self._height, self.is_fresh)
         if self._watched != before:
             for changed in self._watchers:

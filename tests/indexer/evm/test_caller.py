@@ -12,7 +12,7 @@ from tests.forwarding.evm.evm import HANGS, Node, serve_node
 from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, NoResult
+from warpseal.indexer.evm.nodes import CallResult, ContractCall, EvmCaller, NoResult
 
 CONTRACT: Final = bytes([1]) * 20
 BLOCKS: Final = 100

@@ -294,13 +294,6 @@ class ForwardedChain(Struct, frozen=True):
         """Its nodes."""
         return self.forwarder.pool
 
-    async def run(self) -> None:
-        """Check the nodes until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.pool.run())
-            if self.sockets.is_configured:
-                tasks.create_task(self.sockets.run())
-
 
 def forward_chain(
     chain: EvmChain,
@@ -319,6 +312,14 @@ def forward_chain(
     forwarder = EvmForwarder(id_text(chain.blockchain_id), pool, denied, settings, load_config, observer)
     sockets = EvmSockets(chain.ws, sessions.websockets, pool, settings)
     return ForwardedChain(chain.blockchain_id, forwarder, sockets)
+
+
+async def run_chain(chain: ForwardedChain) -> None:
+    """Check the nodes of a chain until cancelled."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(chain.pool.run())
+        if chain.sockets.is_configured:
+            tasks.create_task(chain.sockets.run())
 
 
 def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int, RpcResponse]:

@@ -27,8 +27,8 @@ from warpseal.chains.evm.contract_calls import (
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index.evm.records import ContractFacts, ContractToCall
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.indexer.evm.caller import ContractCall, EvmCaller, NoResult
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.nodes import ContractCall, EvmCaller, NoResult
 from warpseal.resources.evm import ErcType
 from warpseal.runtime.process import ungrouped
 from warpseal.runtime.retry import Backoff, RetryDelays

@@ -21,7 +21,7 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.locks import AsyncSemaphore

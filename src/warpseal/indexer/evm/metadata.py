@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,7 +20,6 @@ from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, NoResult
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.fetcher import (
@@ -29,7 +29,8 @@ from warpseal.indexer.evm.fetcher import (
     read_inline,
     read_remote,
 )
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.evm.nodes import CallResult, ContractCall, EvmCaller, NoResult
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
@@ -129,8 +130,8 @@ class MetadataFetcher:
 
     async def _reindex(self, token: TokenToFetch) -> None:
         """Fetch the metadata of one token, and write an outcome in time, whatever came of it."""
-        requested_at = self._chain.now() if token.requested_at is None else token.requested_at
-        left_s = min(max(requested_at + self._settings.reindex_s - self._chain.now(), 1.0), self._settings.reindex_s)
+        requested_at = time.time() if token.requested_at is None else token.requested_at
+        left_s = min(max(requested_at + self._settings.reindex_s - time.time(), 1.0), self._settings.reindex_s)
         deadline = asyncio.get_running_loop().time() + left_s
         uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
         try:
@@ -142,7 +143,7 @@ class MetadataFetcher:
         except TimeoutError:
             log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
         # Not before the request, which may be later than the second in which it was made.
-        await self._outcomes.put(self._outcome(token, uri, result, math.ceil(self._chain.now())))
+        await self._outcomes.put(self._outcome(token, uri, result, math.ceil(time.time())))
 
     # Everything else
 
@@ -224,12 +225,12 @@ class MetadataFetcher:
             self._queue_changed.set()
 
     async def _finish(self, token_uri: _TokenUri, result: DocumentResult) -> None:
-        await self._outcomes.put(self._outcome(token_uri.token, token_uri.uri, result, int(self._chain.now())))
+        await self._outcomes.put(self._outcome(token_uri.token, token_uri.uri, result, int(time.time())))
 
     async def _postpone(self, token_uri: _TokenUri) -> None:
         """Return a token to the index, since too many documents of its host wait."""
         token = token_uri.token
-        next_attempt_at = int(self._chain.now() + self._settings.postponed_s)
+        next_attempt_at = int(time.time() + self._settings.postponed_s)
         await self._outcomes.put(
             TokenDocument(
                 token.contract,
@@ -247,7 +248,7 @@ class MetadataFetcher:
     async def _tokens_to_fetch(
         self, reason: FetchReason, limit: int, skip: frozenset[bytes] = frozenset()
     ) -> Sequence[TokenToFetch]:
-        now = int(self._chain.now())
+        now = int(time.time())
 
         async def read() -> Sequence[TokenToFetch]:
             return await self._chain.write(lambda writer: writer.documents.to_fetch(reason, limit, now, skip))
@@ -256,7 +257,10 @@ class MetadataFetcher:
 
     async def _read_uris(self, caller: EvmCaller, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
         """Return the URIs of tokens, in their order."""
-        calls = [ContractCall(token.contract, _uri_call(token)) for token in tokens]
+        calls: list[ContractCall] = []
+        for token in tokens:
+            make_call = uri_call if token.standard is TokenStandard.ERC1155 else token_uri_call
+            calls.append(ContractCall(token.contract, make_call(token.token_id)))
         outputs = await caller.call_all(calls, self._chain.height) if calls else []
         reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, NoResult)]
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
@@ -327,10 +331,6 @@ class MetadataFetcher:
                 await self._chain.write(lambda writer: writer.documents.write(documents))
 
             await self._retrier.call(write)
-
-
-def _uri_call(token: TokenToFetch) -> bytes:
-    return uri_call(token.token_id) if token.standard is TokenStandard.ERC1155 else token_uri_call(token.token_id)
 
 
 def _status_without_uri(output: CallResult, owner: CallResult) -> MetadataStatus:

@@ -37,8 +37,7 @@ from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.evm.icm_consistency import SampledMessage
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import ContractCall, EvmCaller, NoResult
-from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes, ContractCall, EvmCaller, NoResult
 from warpseal.indexer.verify import IndexFinding, SnapshotReader
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
