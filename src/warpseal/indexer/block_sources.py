@@ -29,6 +29,7 @@ from warpseal.node.blocks import (
 from warpseal.node.containers import CChainBlock, Container
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
 
 T = TypeVar("T")
@@ -115,12 +116,12 @@ class ContainerSource:
     @property
     def per_call(self) -> int:
         """The number of containers of one call; 0 if no node has containers."""
-        return self._per_call if self._retry_at <= _now() else 0
+        return self._per_call if self._retry_at <= loop_time() else 0
 
     def pause(self) -> None:
         """Do not use the index API for a while."""
         self._first_height = None
-        self._retry_at = _now() + _INDEX_API_RETRY_S
+        self._retry_at = loop_time() + _INDEX_API_RETRY_S
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         """Return at most `count` blocks from height `first` on; none if no node has them."""
@@ -339,7 +340,3 @@ def _parent_in(raw: bytes) -> bytes | None:
 
 def _is_range_too_large(error: NodeUnavailable) -> bool:
     return any(attempt.failure in _TOO_LARGE_FAILURES for attempt in error.attempts)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

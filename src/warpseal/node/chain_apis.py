@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import CallRefused
 from warpseal.node.p_chain import decode_height
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.agreement import make_reply_classes
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import (
@@ -293,7 +294,7 @@ class ChainValidatorsClient:
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
         self._nodes = list(nodes)
-        timer = now or (lambda: asyncio.get_running_loop().time())
+        timer = now or loop_time
         self._not_serving: TTLCache[UpstreamNode, bool] = TTLCache(1 + len(nodes), NOT_SERVED_S, timer)
         self.has_answered = False
 

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.runtime.ttl_cache import TtlCache, loop_time
 from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID
@@ -49,7 +49,7 @@ class ProposedHeight:
         self._read_index = read_index
         self._poll_s = poll_s
         self._stale_after_s = stale_after_s
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._height: int | None = None
         self._succeeded_at = float("-inf")
         self._lower_since: float | None = None

@@ -18,6 +18,7 @@ from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.errors import HeightTooNew
@@ -106,7 +107,7 @@ class SubnetTracker:
         self._info = info
         self._peers = peers
         self._settings = settings
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
         self._tracked = TrackedSubnets(
             pinned,

@@ -18,6 +18,7 @@ from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_fac
 from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
+from warpseal.resources.text import hex_text
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
@@ -88,7 +89,9 @@ class EvmChainReader:
 
     async def has_code(self, address: bytes) -> bool:
         """Return whether a contract is at an address now. Raises NodeUnavailable."""
-        response = await self._forwarder.read(rpc_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        response = await self._forwarder.read(
+            rpc_call("eth_getCode", hex_text(address), "latest"), None, self._timeout_s
+        )
         if response.result is None:
             raise NodeUnavailable("eth_getCode")
         return bytes(response.result) not in (_NULL, _NO_CODE)
@@ -125,7 +128,7 @@ class EvmChainReader:
     async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
         """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
         call_node = partial(self._call_node, node)
-        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", _hex(block))
+        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", hex_text(block))
         responses = await call_node([rpc_call(method, name, False)])
         read_headers = partial(decode_headers, responses)
         headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
@@ -166,7 +169,3 @@ def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRul
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """
     return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
-
-
-def _hex(raw: bytes) -> str:
-    return "0x" + raw.hex()

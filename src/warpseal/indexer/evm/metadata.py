@@ -143,7 +143,7 @@ class MetadataFetcher:
         except TimeoutError:
             log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
         # Not before the request, which may be later than the second in which it was made.
-        await self._outcomes.put(self._outcome(token, uri, result, math.ceil(time.time())))
+        await self._finish(token, uri, result, math.ceil(time.time()))
 
     # Everything else
 
@@ -193,7 +193,7 @@ class MetadataFetcher:
         """Queue a document that is on a server; finish a token without such a document."""
         if token_uri.document is None:
             assert token_uri.result is not None
-            await self._finish(token_uri, token_uri.result)
+            await self._finish(token_uri.token, token_uri.uri, token_uri.result, int(time.time()))
             return
         host = next((url.raw_host or "" for url in token_uri.document.urls), "")
         await self._add(level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri))
@@ -218,14 +218,12 @@ class MetadataFetcher:
         key = fetch.job.token.key
         self._fetching.add(key)
         try:
-            await self._finish(fetch.job, await self._read_document(fetch.job, FetchLane.BACKGROUND))
+            result = await self._read_document(fetch.job, FetchLane.BACKGROUND)
+            await self._finish(fetch.job.token, fetch.job.uri, result, int(time.time()))
         finally:
             self._fetching.discard(key)
             self._queue.finish(fetch)
             self._queue_changed.set()
-
-    async def _finish(self, token_uri: _TokenUri, result: DocumentResult) -> None:
-        await self._outcomes.put(self._outcome(token_uri.token, token_uri.uri, result, int(time.time())))
 
     async def _postpone(self, token_uri: _TokenUri) -> None:
         """Return a token to the index, since too many documents of its host wait."""
@@ -303,22 +301,24 @@ class MetadataFetcher:
             log.exception("metadata fetch failed", extra={"chain": self._chain.name})
             return DocumentResult(MetadataStatus.UNKNOWN)
 
-    def _outcome(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> TokenDocument:
+    async def _finish(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> None:
         attempts = 0 if result.status is MetadataStatus.INDEXED else token.attempts + 1
         delays = self._settings.retry_delays_s
         next_attempt_at = None
         if 0 < attempts <= len(delays):
             next_attempt_at = updated_at + math.ceil(max(delays[attempts - 1], result.retry_after_s or 0.0))
-        return TokenDocument(
-            token.contract,
-            token.token_id,
-            result.status,
-            updated_at,
-            uri,
-            result.fields,
-            next_attempt_at,
-            attempts,
-            token.standard,
+        await self._outcomes.put(
+            TokenDocument(
+                token.contract,
+                token.token_id,
+                result.status,
+                updated_at,
+                uri,
+                result.fields,
+                next_attempt_at,
+                attempts,
+                token.standard,
+            )
         )
 
     async def _write_outcomes(self) -> None:
