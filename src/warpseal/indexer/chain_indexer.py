@@ -118,15 +118,12 @@ class ChainIndexer(Generic[T]):
     async def run(self) -> None:
         """Index until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_status_fresh())
             tasks.create_task(self._keep_indexing())
-
-    async def _keep_status_fresh(self) -> None:
-        """Write the status also while a call waits for a node."""
-        while True:
-            await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
-            with suppress(StoreDown):
-                await self._update_status(force=False)
+            # The status is written also while a call waits for a node.
+            while True:
+                await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
+                with suppress(StoreDown):
+                    await self._update_status(force=False)
 
     async def _keep_indexing(self) -> None:
         delays, failure = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)), ""

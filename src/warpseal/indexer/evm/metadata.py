@@ -79,23 +79,18 @@ class MetadataFetcher:
         self._reasons = [FetchReason.SHOWN, FetchReason.DUE, FetchReason.MINTED]
         if chain.settings.metadata is MetadataMode.ALL:
             self._reasons.append(FetchReason.REST)
-        self._queue = self._new_queue()
         self._queue_changed = asyncio.Event()
-        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
-        self._reading: set[int] = set()
-        self._fetching: set[int] = set()
         self._blocks_written = chain.subscribe()
         self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
-        self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
         self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
+        self._reset()
 
     async def run(self) -> None:
         """Fetch until cancelled; return at once if the chain's metadata is not fetched."""
         if self._chain.settings.metadata is MetadataMode.OFF:
             return
         await self._chain.write(lambda writer: writer.documents.forget())
-        self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
-        self._reading, self._fetching = set(), set()
+        self._reset()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._serve_reindex_requests())
             tasks.create_task(self._collect([FetchReason.SHOWN], self._chain.tokens_requested))
@@ -103,15 +98,16 @@ class MetadataFetcher:
             tasks.create_task(self._dispatch())
             tasks.create_task(self._write_outcomes())
 
-    def _new_queue(self) -> DocumentQueue[_TokenUri]:
-        settings = self._settings
-        return DocumentQueue(
-            len(self._reasons),
-            settings.max_queued,
-            _MAX_QUEUED_BYTES,
-            settings.max_queued_per_contract,
-            settings.requests_per_host,
+    def _reset(self) -> None:
+        """Forget what an earlier run had in memory."""
+        settings, levels = self._settings, len(self._reasons)
+        self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
+            levels, settings.max_queued, _MAX_QUEUED_BYTES, settings.max_queued_per_contract, settings.requests_per_host
         )
+        self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
+        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
+        self._reading: set[int] = set()
+        self._fetching: set[int] = set()
 
     # Reindex requests
 
