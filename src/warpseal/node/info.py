@@ -137,19 +137,16 @@ class InfoClient:
     async def peers(self) -> InfoPeers:
         """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
         lists = await self._pool.values(_PEERS)
-        own = await self._own_addresses()
-        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
-
-    async def _own_addresses(self) -> list[PeerHint]:
-        """Return the addresses of the configured nodes: no node lists itself among its peers."""
         node_ids = await self._pool.call_all(_NODE_ID)
         addresses = await self._pool.call_all(_NODE_IP)
-        return [
+        # No node lists itself among its peers.
+        own = [
             PeerHint(node_id.value, *address.value)
             for node_id, address in zip(node_ids, addresses, strict=True)
             if node_id.value is not None and address.value is not None
         ]
+        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
+        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
 
 
 class UpgradeWatch:
