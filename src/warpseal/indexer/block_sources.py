@@ -186,7 +186,6 @@ class LinearSource(BlockSource[RawBlock]):
         self._containers = containers
         self._span = _FIRST_SPAN
         self._single_lock = AsyncLock()
-        self._last_found: tuple[int, bytes] | None = None
 
     @property
     def span(self) -> int:
@@ -209,7 +208,7 @@ class LinearSource(BlockSource[RawBlock]):
 
     async def has(self, height: int) -> bool:
         try:
-            self._last_found = (height, await self._single_blocks.block_at(height))
+            await self._single_blocks.block_at(height)
         except NodeUnavailable as error:
             if error.attempts and all(attempt.failure is not PublicFailure.BAD_ANSWER for attempt in error.attempts):
                 raise
@@ -218,7 +217,6 @@ class LinearSource(BlockSource[RawBlock]):
 
     def use_fallback(self) -> None:
         """Read single blocks for a while."""
-        self._last_found = None
         if self._containers is not None:
             self._containers.pause()
 
@@ -228,21 +226,14 @@ class LinearSource(BlockSource[RawBlock]):
     async def _read_single_blocks(self, low: int, end: int) -> list[RawBlock]:
         if low >= end:
             return []
-        # One span after another, so that no call for this span waits behind the calls for a later one.
-        async with self._single_lock:
-            return await self._fetch_blocks(low, end)
-
-    async def _fetch_blocks(self, low: int, end: int) -> list[RawBlock]:
-        # `has` fetched this block a moment ago.
-        blocks = {} if self._last_found is None else dict((self._last_found,))
-        self._last_found = None
-        heights = iter([height for height in range(low, end) if height not in blocks])
+        heights, blocks = iter(range(low, end)), dict[int, bytes]()
 
         async def work() -> None:
             for height in heights:
                 blocks[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
 
-        async with asyncio.TaskGroup() as tasks:
+        # One span after another, so that no call for this span waits behind the calls for a later one.
+        async with self._single_lock, asyncio.TaskGroup() as tasks:
             for _ in range(min(self._single_blocks.max_concurrency, end - low)):
                 tasks.create_task(work())
         return [RawBlock(blocks[height], False) for height in range(low, end)]

@@ -69,9 +69,7 @@ class Worker:
 
     async def start(self, open_index: OpenIndex) -> None:
         """Open the index. Raises StartupError, IndexDamaged."""
-        refusal = await self.call(_open, open_index)
-        if refusal:
-            raise StartupError(refusal)
+        await self.call(_open, open_index)
 
     async def run(
         self, key: PrimaryChain | type[Any], method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
@@ -162,19 +160,15 @@ def _initialize_process() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _open(open_index: OpenIndex) -> str:
-    """Open the index; return the error as text, since not every error can be pickled. "": no error.
-
-    Raises IndexDamaged, which can.
-    """
+def _open(open_index: OpenIndex) -> None:
+    """Open the index. Raises StartupError or IndexDamaged, since not every error can be pickled."""
     try:
         index, processors, rebuilder = open_index()
-    except IndexDamaged:
+    except (StartupError, IndexDamaged):
         raise
-    except (StartupError, StoreDown) as error:
-        return str(error)
+    except StoreDown as error:
+        raise StartupError(str(error)) from None
     _state.objects = {**processors, IndexWriter: index, RowRebuilder: rebuilder}
-    return ""
 
 
 def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:
