@@ -250,8 +250,7 @@ def decode_upgrades(result: bytes) -> Mapping[str, int]:
     fields = msgspec.json.decode(result, type=dict[str, Any])
     if len(fields) > _MAX_NAMES:
         raise ValueError(f"{len(fields)} upgrades are more than there are")
-    times = {name.removesuffix(_SUFFIX): value for name, value in fields.items() if name.endswith(_SUFFIX)}
-    return {name: _unix_s(value) for name, value in times.items()}
+    return {name.removesuffix(_SUFFIX): _unix_s(value) for name, value in fields.items() if name.endswith(_SUFFIX)}
 
 
 def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:

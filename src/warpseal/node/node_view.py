@@ -8,7 +8,8 @@ getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/rew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -188,33 +189,19 @@ class NodeViewClient:
 
 
 class NodeValidation(NamedTuple):
-    """A current validation at a node. state: that of `validation`, the total stake is not known yet.
-
-    uptime: percent, as the node sees it.
-    """
+    """An active validation at a node, whose total stake is not known yet. uptime: percent, as the node sees it."""
 
     validation: Validation
-    state: ActiveState
     uptime: float | None
 
     def with_total_stake(self, total_stake: int) -> Validation:
         """Return it as the Data API describes it. total_stake: of the subnet."""
-        state = msgspec.structs.replace(self.state, total_stake=total_stake)
-        return msgspec.structs.replace(self.validation, state=state)
+        return replace(self.validation, state=replace(self.validation.state, total_stake=total_stake))
 
 
 def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeValidation]) -> Difference:
-    """Compare validations of a node at two nodes, each of which has observed an uptime of its own."""
-    return compare_amounts(_states(first), _states(second))
-
-
-def _states(listed: Sequence[NodeValidation]) -> Mapping[tuple[Any, ...], ActiveState]:
-    """Return the states, with their amounts, by what else is known of the validations."""
-    return {
-        (stake.tx_id, stake.node_id, stake.staked, stake.start, stake.end, stake.fee_shares, stake.bls): entry.state
-        for entry in listed
-        for stake in (entry.validation,)
-    }
+    """Compare validations of a node at two nodes, in any order; each node has observed an uptime of its own."""
+    return compare_amounts({entry.validation for entry in first}, {entry.validation for entry in second})
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
@@ -324,7 +311,7 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
         bls=_bls(validator.signer),
         state=state,
     )
-    return NodeValidation(validation, state, None if validator.uptime is None else float(_percent(validator.uptime)))
+    return NodeValidation(validation, None if validator.uptime is None else float(_percent(validator.uptime)))
 
 
 def _shares(percent: str) -> int:
@@ -333,13 +320,11 @@ def _shares(percent: str) -> int:
 
 def _percent(text: str) -> Decimal:
     """Return a percentage of 0..100. Raises ValueError."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}") from None
-    if not number.is_finite() or not 0 <= number <= 100:
-        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
-    return number
+    # Raised for text without a number, and by the comparison of a NaN.
+    with suppress(InvalidOperation):
+        if 0 <= (number := Decimal(text)) <= 100:
+            return number
+    raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
 
 
 def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:

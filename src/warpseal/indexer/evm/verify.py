@@ -271,7 +271,6 @@ class EvmIndexVerifier:
         return [(findings | missing)[number] for number in range(len(checks))]
 
     def _token_check(self, token: SampledToken) -> _StateCheck:
-        """Return the comparison of a holding of an NFT contract."""
         subject = (
             f"{token.standard} token {token.token_id} of {account_text(token.contract)}"
             f" held by {account_text(token.holder)}"
@@ -289,7 +288,6 @@ class EvmIndexVerifier:
         )
 
     def _balance_check(self, sampled: SampledBalance) -> _StateCheck:
-        """Return the comparison of an ERC-20 balance."""
         subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
 
         async def judge(current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
@@ -315,7 +313,6 @@ class EvmIndexVerifier:
     async def _judge_message(
         self, subject: str, name: str, message: SampledMessage, result: bytes | NoResult, blocks: IndexedRange
     ) -> IndexFinding:
-        """Return the finding for what a function of a messenger returned."""
         _, low, high, size = message.results[name]
         if isinstance(result, NoResult):
             return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
