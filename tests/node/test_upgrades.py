@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.node.recorded_node import RecordedNode, open_upstream, recorded_result
-from warpseal.node.upgrades import AHEAD_S, TESTED_UPGRADES, UpgradeWatch, parse_release
+from warpseal.node.info import AHEAD_S, TESTED_UPGRADES, UpgradeWatch, parse_release
 from warpseal.protocol.handshake import Version
 
 MOVED = "2027-03-01T15:00:00Z"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from aiohttp import web
@@ -18,6 +18,7 @@ from tests.eventually import until
 from tests.node.recorded_node import L1, L1_CHAIN, RecordedNode, build_settings, serve_nodes
 from tests.validators.fixtures import HEIGHT, SET, Clock, made_up_set, nth_key, nth_node
 from warpseal.chains.proposervm import Epoch
+from warpseal.index.index import Index
 from warpseal.index.read_session import ReadSession
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.store.errors import StoreDown
@@ -102,7 +103,8 @@ async def started(
         settings = build_settings(node.uri, call_timeout_s=2.0, retry_failed_after_s=0.01)
         upstream = connect_upstream(settings, session, build_platform=build)
         assert isinstance(upstream.platform, IndexedPlatform)
-        index = upstream.platform.index = MemoryIndex(sets)
+        index = MemoryIndex(sets)
+        upstream.platform.index = cast(Index, index)
         yield Services(node, upstream, upstream.platform, index, counts)
 
 

@@ -16,8 +16,7 @@ from warpseal.api.node.settings import NodeApiSettings
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.forwarding.settings import EvmRpcSettings, GatewaySettings
 from warpseal.index.settings import INDEX_PARTS, PRIMARY_INDEX, IndexPlace, IndexSettings
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
-from warpseal.indexer.settings import IndexerSettings
+from warpseal.indexer.settings import IndexerSettings, MetadataSettings
 from warpseal.l1.settings import FollowerSettings, L1Settings
 from warpseal.node.settings import NodeSettings
 from warpseal.ops.settings import HealthSettings, LogSettings, PluginSettings

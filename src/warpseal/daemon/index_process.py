@@ -25,12 +25,12 @@ from warpseal.index.database import index_url, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
 from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
 from warpseal.indexer.evm.metadata import MetadataFetcher
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.indexer.indexer import Indexer
 from warpseal.indexer.network import fetch_network, indexer_node_settings, load_genesis

@@ -35,7 +35,7 @@ from warpseal.metrics.samples import (
     SubnetSample,
     ValidatorSample,
 )
-from warpseal.node.upgrades import UpgradeWatch
+from warpseal.node.info import UpgradeWatch
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity
 from warpseal.peers.network import PeerNetwork

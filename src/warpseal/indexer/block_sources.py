@@ -29,6 +29,7 @@ from warpseal.node.blocks import (
 from warpseal.node.containers import CChainBlock, Container
 from warpseal.runtime.locks import AsyncLock
 from warpseal.runtime.retry import Retrier
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, PublicFailure, RpcRefusal
 
 T = TypeVar("T")
@@ -115,12 +116,12 @@ class ContainerSource:
     @property
     def per_call(self) -> int:
         """The number of containers of one call; 0 if no node has containers."""
-        return self._per_call if self._retry_at <= _now() else 0
+        return self._per_call if self._retry_at <= loop_time() else 0
 
     def pause(self) -> None:
         """Do not use the index API for a while."""
         self._first_height = None
-        self._retry_at = _now() + _INDEX_API_RETRY_S
+        self._retry_at = loop_time() + _INDEX_API_RETRY_S
 
     async def read(self, first: int, count: int) -> tuple[RawBlock, ...]:
         """Return at most `count` blocks from height `first` on; none if no node has them."""
@@ -185,7 +186,6 @@ class LinearSource(BlockSource[RawBlock]):
         self._containers = containers
         self._span = _FIRST_SPAN
         self._single_lock = AsyncLock()
-        self._last_found: tuple[int, bytes] | None = None
 
     @property
     def span(self) -> int:
@@ -208,7 +208,7 @@ class LinearSource(BlockSource[RawBlock]):
 
     async def has(self, height: int) -> bool:
         try:
-            self._last_found = (height, await self._single_blocks.block_at(height))
+            await self._single_blocks.block_at(height)
         except NodeUnavailable as error:
             if error.attempts and all(attempt.failure is not PublicFailure.BAD_ANSWER for attempt in error.attempts):
                 raise
@@ -217,7 +217,6 @@ class LinearSource(BlockSource[RawBlock]):
 
     def use_fallback(self) -> None:
         """Read single blocks for a while."""
-        self._last_found = None
         if self._containers is not None:
             self._containers.pause()
 
@@ -227,21 +226,14 @@ class LinearSource(BlockSource[RawBlock]):
     async def _read_single_blocks(self, low: int, end: int) -> list[RawBlock]:
         if low >= end:
             return []
-        # One span after another, so that no call for this span waits behind the calls for a later one.
-        async with self._single_lock:
-            return await self._fetch_blocks(low, end)
-
-    async def _fetch_blocks(self, low: int, end: int) -> list[RawBlock]:
-        # `has` fetched this block a moment ago.
-        blocks = {} if self._last_found is None else dict((self._last_found,))
-        self._last_found = None
-        heights = iter([height for height in range(low, end) if height not in blocks])
+        heights, blocks = iter(range(low, end)), dict[int, bytes]()
 
         async def work() -> None:
             for height in heights:
                 blocks[height] = await self._retrier.call(partial(self._single_blocks.block_at, height))
 
-        async with asyncio.TaskGroup() as tasks:
+        # One span after another, so that no call for this span waits behind the calls for a later one.
+        async with self._single_lock, asyncio.TaskGroup() as tasks:
             for _ in range(min(self._single_blocks.max_concurrency, end - low)):
                 tasks.create_task(work())
         return [RawBlock(blocks[height], False) for height in range(low, end)]
@@ -339,7 +331,3 @@ def _parent_in(raw: bytes) -> bytes | None:
 
 def _is_range_too_large(error: NodeUnavailable) -> bool:
     return any(attempt.failure in _TOO_LARGE_FAILURES for attempt in error.attempts)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,9 +16,12 @@ from warpseal.chains.proposervm import recognize_proposervm_block
 from warpseal.index.records import proposer_of
 from warpseal.resources.blocks import Proposer
 
+if TYPE_CHECKING:
+    from warpseal.chains.evm.checks import BlockMismatch
+
 
 class StopReason(StrEnum):
-    """The reason; docs/operations.md says what to do about each."""
+    """The reason; docs/operations.md says what to do about each. EVM chains stop for a BlockMismatch as well."""
 
     UNKNOWN_TYPE = "unknown_type"
     UNDECODABLE_BLOCK = "undecodable_block"
@@ -29,32 +32,23 @@ class StopReason(StrEnum):
     WRONG_GENESIS = "wrong_genesis"
     INTERNAL_ERROR = "internal_error"
     INDEX_DAMAGED = "index_damaged"
-    # EVM chains also have the reasons of chains/evm/checks.py.
     ANOTHER_HASH = "another_hash"
     NODES_DISAGREE = "nodes_disagree"
     ANSWER_TOO_LARGE = "answer_too_large"
     WRONG_TIME = "wrong_time"
-    WRONG_RECEIPT_COUNT = "wrong_receipt_count"
-    RECEIPT_OF_ANOTHER_BLOCK = "receipt_of_another_block"
-    RECEIPT_OF_ANOTHER_TRANSACTION = "receipt_of_another_transaction"
-    WRONG_RECEIPT_ORDER = "wrong_receipt_order"
-    WRONG_LOG_INDEX = "wrong_log_index"
-    WRONG_GAS = "wrong_gas"
-    WRONG_BLOOM = "wrong_bloom"
-    WRONG_RECEIPTS_ROOT = "wrong_receipts_root"
 
 
 class IndexingStopped(Exception):
     """A block cannot follow the indexed ones. raw: its bytes, empty if they are not the reason."""
 
-    def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
+    def __init__(self, reason: StopReason | BlockMismatch, height: int, detail: str, raw: bytes = b"") -> None:
         super().__init__(f"{reason} at block {height}: {detail}")
         self.reason = reason
         self.height = height
         self.detail = detail
         self.raw = raw
 
-    def __reduce__(self) -> tuple[type[IndexingStopped], tuple[StopReason, int, str, bytes]]:
+    def __reduce__(self) -> tuple[type[IndexingStopped], tuple[StopReason | BlockMismatch, int, str, bytes]]:
         """Make the exception picklable, since the worker raises it in another process."""
         return IndexingStopped, (self.reason, self.height, self.detail, self.raw)
 

@@ -23,6 +23,7 @@ from warpseal.indexer.chain_sync import ChainSync
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.retry import Backoff, Retrier, RetryDelays
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 
@@ -117,15 +118,12 @@ class ChainIndexer(Generic[T]):
     async def run(self) -> None:
         """Index until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_status_fresh())
             tasks.create_task(self._keep_indexing())
-
-    async def _keep_status_fresh(self) -> None:
-        """Write the status also while a call waits for a node."""
-        while True:
-            await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
-            with suppress(StoreDown):
-                await self._update_status(force=False)
+            # The status is written also while a call waits for a node.
+            while True:
+                await asyncio.sleep(_MIN_STATUS_INTERVAL_S)
+                with suppress(StoreDown):
+                    await self._update_status(force=False)
 
     async def _keep_indexing(self) -> None:
         delays, failure = RetryDelays(Backoff(self._settings.retry_first_s, self._settings.retry_cap_s)), ""
@@ -173,8 +171,8 @@ class ChainIndexer(Generic[T]):
         """Return the height of the node in use."""
         self._tips = await self._retrier.call(self._sync.source.tip_heights)
         self._tips_reported_at = int(time.time())
-        if _now() - self._bootstrap_checked_at >= _BOOTSTRAP_CHECK_INTERVAL_S:
-            self._bootstrap_checked_at = _now()
+        if loop_time() - self._bootstrap_checked_at >= _BOOTSTRAP_CHECK_INTERVAL_S:
+            self._bootstrap_checked_at = loop_time()
             with suppress(NodeUnavailable):
                 self._is_bootstrapped = await self._check_bootstrapped()
         return self._tips[0]
@@ -233,7 +231,7 @@ class ChainIndexer(Generic[T]):
             self._next = stop.height
             raise
         self._next = first + len(blocks)
-        self._rate_meter.add(_now(), len(blocks))
+        self._rate_meter.add(loop_time(), len(blocks))
         await self._update_status(force=False)
 
     async def _try_alternatives(self, stop: IndexingStopped) -> None:
@@ -270,12 +268,12 @@ class ChainIndexer(Generic[T]):
         has_rate = self._rate_and_eta()[0] is not None
         status = (self._tips, self._is_bootstrapped, stop, self._waiting(), has_rate)
         longest_s = _MAX_STATUS_INTERVAL_S if self.is_caught_up else _CATCHING_UP_STATUS_INTERVAL_S
-        is_soon = _now() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
-        is_old = _now() - self._status_written_at >= longest_s
+        is_soon = loop_time() - self._status_written_at < _MIN_STATUS_INTERVAL_S and not self.is_caught_up
+        is_old = loop_time() - self._status_written_at >= longest_s
         if not force and (is_soon or (status == self._written_status and not is_old)):
             return
         await self._write_status(self._status())
-        self._written_status, self._status_written_at = status, _now()
+        self._written_status, self._status_written_at = status, loop_time()
 
     def _waiting(self) -> str:
         """Return what the chain waits for, after its notice until it is caught up; empty if for nothing."""
@@ -316,9 +314,5 @@ class ChainIndexer(Generic[T]):
     def _rate_and_eta(self) -> tuple[float | None, float | None]:
         if self._next is None or not self._tips or self.is_caught_up:
             return None, None
-        rate = self._rate_meter.rate(_now())
+        rate = self._rate_meter.rate(loop_time())
         return rate, (max(self._tips) + 1 - self._next) / rate if rate else None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -116,29 +116,25 @@ class XChainSync(PrimarySync[RawBlock]):
 
     async def begin(self, min_height: int, tip: int) -> int:
         """Begin with the genesis and the transactions from before the first block, as far as the index API has them."""
-        first = await super().begin(min_height, tip)
-        if first == 0:
-            await self._worker.run(self.chain, XChainProcessor.begin)
-            await self._read_pre_linearization_txs()
-        else:
+        first_block = await super().begin(min_height, tip)
+        if first_block:
             await self._worker.run(self.chain, XChainProcessor.begin_late)
-        return first
-
-    async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks; the transactions of unknown outputs that they spend are fetched first."""
-        unknown = await self._worker.run(self.chain, XChainProcessor.prepare, first_height, blocks)
-        await self._worker.run(self.chain, XChainProcessor.write, await self._fetch_txs(unknown))
-
-    async def _read_pre_linearization_txs(self) -> None:
+            return first_block
+        await self._worker.run(self.chain, XChainProcessor.begin)
         while True:
             first = max(0, await self._worker.run(self.chain, XChainProcessor.pre_linearization_count))
             read = partial(self._containers.range, Stream.X_TXS, first, MAX_CONTAINERS // 4)
             containers = await self._retrier.call(read)
             if not containers:
-                return
+                return first_block
             unknown = await self._worker.run(self.chain, XChainProcessor.prepare_pre_linearization, containers)
             fetched = await self._fetch_txs(unknown)
             await self._worker.run(self.chain, XChainProcessor.write_pre_linearization, containers, fetched)
+
+    async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
+        """Write the next blocks; the transactions of unknown outputs that they spend are fetched first."""
+        unknown = await self._worker.run(self.chain, XChainProcessor.prepare, first_height, blocks)
+        await self._worker.run(self.chain, XChainProcessor.write, await self._fetch_txs(unknown))
 
     async def _fetch_txs(self, tx_ids: Sequence[TxID]) -> tuple[bytes, ...]:
         """Return the bytes of the transactions that a node has."""

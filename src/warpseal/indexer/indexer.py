@@ -14,7 +14,8 @@ from warpseal.chains.p_blocks import parse_p_block
 from warpseal.chains.x_blocks import parse_x_block
 from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.rebuild import RebuildFailed
+from warpseal.index.rebuild import RebuildFailed, RowRebuilder
+from warpseal.index.writer import IndexWriter
 from warpseal.indexer.block_sources import CChainSource, ContainerSource, LinearSource, PChainSource
 from warpseal.indexer.blocks import StopReason
 from warpseal.indexer.chain_indexer import ChainIndexer
@@ -30,7 +31,7 @@ from warpseal.upstream.errors import NodeUnavailable
 
 log = logging.getLogger(__name__)
 
-_ALIASES: Final = {PrimaryChain.P: "P", PrimaryChain.X: "X", PrimaryChain.C: "C"}
+_REBUILD_STEP_S: Final = 1.0
 
 
 class Indexer:
@@ -48,7 +49,11 @@ class Indexer:
         async with asyncio.TaskGroup() as tasks:
             for chain in self.chains.values():
                 tasks.create_task(chain.run())
-            tasks.create_task(self._log_progress())
+            while True:
+                await asyncio.sleep(self._settings.log_every_s)
+                for chain in self.chains.values():
+                    if not chain.is_caught_up:
+                        log.info("indexing", extra=chain.as_fields())
 
     async def _rebuild(self) -> None:
         """Rebuild rows from stored blocks, before any block is read from a node."""
@@ -57,17 +62,22 @@ class Indexer:
         delays = RetryDelays(Backoff(settings.retry_first_s, settings.retry_stopped_s))
         while True:
             try:
-                progress = await self._worker.rebuild()
+                progress = await self._worker.run(RowRebuilder, RowRebuilder.step, _REBUILD_STEP_S)
             except StoreDown as error:
                 if str(error) != failure:
                     log.warning("index write failed", extra={"reason": str(error)})
                     if isinstance(error, IndexDamaged):
-                        await self._report_damage(error)
+                        # The status may be in a part of the file that is not damaged.
+                        reason = StopReason.INDEX_DAMAGED.value
+                        stops = (ChainStatus(name, 0, False, reason, detail=error.reason) for name in self.chains)
+                        await self._write_statuses(stops)
                 failure = str(error)
                 await asyncio.sleep(delays.next())
                 continue
             except RebuildFailed as error:
-                await self._report_failed_rebuild(error)
+                log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
+                reason = StopReason.CONTRADICTION.value
+                await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
                 await asyncio.sleep(settings.retry_stopped_s)
                 continue
             if progress is None:
@@ -86,27 +96,13 @@ class Indexer:
         now = int(time.time())
         await self._write_statuses(ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains)
 
-    async def _report_failed_rebuild(self, error: RebuildFailed) -> None:
-        reason = StopReason.CONTRADICTION.value
-        log.error("index rebuild failed", extra={"chain": error.chain.value, "reason": str(error)})
-        await self._write_statuses([ChainStatus(error.chain, 0, False, reason, error.height, str(error))])
-
-    async def _report_damage(self, damage: IndexDamaged) -> None:
-        """Write that every chain is stopped: the status may be in a part of the file that is not damaged."""
-        reason = StopReason.INDEX_DAMAGED.value
-        await self._write_statuses(ChainStatus(name, 0, False, reason, detail=damage.reason) for name in self.chains)
+    async def _write_status(self, status: ChainStatus) -> None:
+        await self._worker.run(IndexWriter, IndexWriter.write_status, status)
 
     async def _write_statuses(self, statuses: Iterable[ChainStatus]) -> None:
         for status in statuses:
             with suppress(StoreDown):
-                await self._worker.write_status(status)
-
-    async def _log_progress(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.log_every_s)
-            for chain in self.chains.values():
-                if not chain.is_caught_up:
-                    log.info("indexing", extra=chain.as_fields())
+                await self._write_status(status)
 
     def _build_chain_indexer(self, chain: PrimaryChain) -> ChainIndexer[Any]:
         upstream, worker, settings = self._upstream, self._worker, self._settings
@@ -121,6 +117,7 @@ class Indexer:
             sync = XChainSync(source, upstream.x_chain, upstream.containers, worker, retrier)
         else:
             sync = CChainSync(CChainSource(upstream.c_blocks, retrier), worker, retrier)
-        is_bootstrapped = partial(upstream.info.is_bootstrapped, _ALIASES[chain])
+        # The members are named like the aliases of the chains.
+        is_bootstrapped = partial(upstream.info.is_bootstrapped, chain.name)
         first_height = settings.first_heights.get(chain, 0)
-        return ChainIndexer(sync, worker.write_status, is_bootstrapped, retrier, settings, first_height)
+        return ChainIndexer(sync, self._write_status, is_bootstrapped, retrier, settings, first_height)

@@ -82,27 +82,21 @@ def load_genesis(network_id: int, file: Path | None) -> PGenesis | None:
 
     Raises StartupError for a file that holds no genesis.
     """
-    if file is not None:
-        return _read_genesis(file)
-    name = _PUBLIC_NETWORKS.get(network_id)
-    if name is None:
-        return None
-    packed = files("warpseal.indexer").joinpath("genesis_data", f"{name}.bin.zst").read_bytes()
-    return parse_p_genesis(_decompress(packed))
-
-
-def _read_genesis(file: Path) -> PGenesis:
+    if file is None:
+        name = _PUBLIC_NETWORKS.get(network_id)
+        if name is None:
+            return None
+        packed = files("warpseal.indexer").joinpath("genesis_data", f"{name}.bin.zst").read_bytes()
+        return parse_p_genesis(Decompressor(MAX_GENESIS_BYTES).decompress(packed))
     try:
         with file.open("rb") as opened:
             raw = opened.read(MAX_GENESIS_BYTES + 1)
         if len(raw) > MAX_GENESIS_BYTES:
             raise StartupError(f"genesis-file {file}: more than {MAX_GENESIS_BYTES} bytes")
-        return parse_p_genesis(_decompress(raw) if raw.startswith(_ZSTD_MAGIC) else raw)
+        if raw.startswith(_ZSTD_MAGIC):
+            raw = Decompressor(MAX_GENESIS_BYTES).decompress(raw)
+        return parse_p_genesis(raw)
     except OSError as error:
         raise StartupError(f"genesis-file {file} cannot be read: {os_error_text(error)}") from None
     except (MalformedChainBytes, ZstdError) as error:
         raise StartupError(f"genesis-file {file} is no P-Chain genesis: {error}") from None
-
-
-def _decompress(packed: bytes) -> bytes:
-    return Decompressor(MAX_GENESIS_BYTES).decompress(packed)

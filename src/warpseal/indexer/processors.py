@@ -143,7 +143,16 @@ class PChainProcessor:
 
     def _restore_state(self, checkpoint: Checkpoint) -> PChainState:
         """Return the state after the last written block: apply the blocks behind the last dump, or all blocks."""
-        state = self._load_state() or self._initial_state(checkpoint)
+        state: PChainState | None = None
+        if (stored := self._index.ledger()) is not None:
+            # If another version of this program wrote it, the blocks give the same state.
+            with suppress(UnusableCheckpoint):
+                state = decode_checkpoint(stored[1], self._params)
+        if state is None and checkpoint.first_height == 0 and self._genesis is not None:
+            state = state_from_genesis(self._genesis, self._params)[0]
+        elif state is None:
+            raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
+            state = state_without_genesis(self._params, parse_p_block(inner_block(raw)))
         for raw in self._index.raw_blocks(self.chain, state.height + 1, checkpoint.height):
             try:
                 apply_p_block(state, parse_p_block(inner_block(raw)), None)
@@ -154,22 +163,6 @@ class PChainProcessor:
             detail = f"the stored blocks end at {state.height}"
             raise IndexingStopped(StopReason.CONTRADICTION, checkpoint.height, detail)
         return state
-
-    def _load_state(self) -> PChainState | None:
-        stored = self._index.ledger()
-        if stored is None:
-            return None
-        try:
-            return decode_checkpoint(stored[1], self._params)
-        except UnusableCheckpoint:
-            # Another version of this program wrote it. The blocks give the same state.
-            return None
-
-    def _initial_state(self, checkpoint: Checkpoint) -> PChainState:
-        if checkpoint.first_height == 0 and self._genesis is not None:
-            return state_from_genesis(self._genesis, self._params)[0]
-        raw = next(self._index.raw_blocks(self.chain, checkpoint.first_height, checkpoint.first_height))
-        return state_without_genesis(self._params, parse_p_block(inner_block(raw)))
 
 
 GENESIS_NUMBER = -1
@@ -251,8 +244,14 @@ class XChainProcessor:
 
     def prepare_pre_linearization(self, containers: Sequence[Container]) -> tuple[TxID, ...]:
         """Decode transactions from before the first block; return what `prepare` returns. Raises IndexingStopped."""
-        self._prepared_txs = tuple(_parse_tx(container) for container in containers)
-        return self._find_unknown(self._prepared_txs)
+        txs: list[XTx] = []
+        for container in containers:
+            try:
+                txs.append(parse_x_tx(container.raw))
+            except MalformedChainBytes as error:
+                raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None
+        self._prepared_txs = tuple(txs)
+        return self._find_unknown(txs)
 
     def write_pre_linearization(self, containers: Sequence[Container], fetched: Iterable[bytes]) -> None:
         """Write the prepared transactions. Raises IndexingStopped.
@@ -312,13 +311,6 @@ def _own_spent(tx: XTx) -> Iterator[tuple[UtxoID, TxID]]:
     yield from ((spent.utxo_id, spent.tx_id) for spent in unsigned.base.inputs)
     for operation in unsigned.operations if isinstance(unsigned, OperationTx) else ():
         yield from ((reference.utxo_id, reference.tx_id) for reference in operation.consumed)
-
-
-def _parse_tx(container: Container) -> XTx:
-    try:
-        return parse_x_tx(container.raw)
-    except MalformedChainBytes as error:
-        raise undecodable(error, 0, container.raw, f"container {container.index}: ") from None
 
 
 _DecodedBlock = tuple[CChainBlock, tuple[AtomicTx, ...]]

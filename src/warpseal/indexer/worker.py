@@ -27,10 +27,9 @@ from warpseal.chains.p_blocks import parse_p_genesis
 from warpseal.chains.p_txs import CreateChainTx
 from warpseal.chains.x_blocks import parse_x_genesis
 from warpseal.errors import StartupError
-from warpseal.index.checkpoint import ChainStatus
 from warpseal.index.database import reading_index, writing_index
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.rebuild import RebuildFailed, RebuildProgress, RowRebuilder
+from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
 from warpseal.indexer.blocks import IndexingStopped
@@ -55,7 +54,6 @@ OpenIndex = Callable[[], tuple[IndexWriter, Processors, RowRebuilder]]
 
 # The garbage collector runs only between two calls.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-_REBUILD_STEP_S: Final = 1.0
 
 
 class Worker:
@@ -71,26 +69,16 @@ class Worker:
 
     async def start(self, open_index: OpenIndex) -> None:
         """Open the index. Raises StartupError, IndexDamaged."""
-        refusal = await self.call(_open, open_index)
-        if refusal:
-            raise StartupError(refusal)
+        await self.call(_open, open_index)
 
     async def run(
-        self, chain: PrimaryChain, method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
+        self, key: PrimaryChain | type[Any], method: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a method of a chain's processor, such as `PChainProcessor.write`; arguments and result are picklable."""
-        return await self.call(_run, chain, method, args, kwargs)
+        """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result are picklable.
 
-    async def write_status(self, status: ChainStatus) -> None:
-        """Write the status of a chain."""
-        await self.call(_run, IndexWriter, IndexWriter.write_status, (status,), {})
-
-    async def rebuild(self) -> RebuildProgress | None:
-        """Rebuild rows from stored blocks that have none, for a second; return the progress, None at the end.
-
-        Raises StoreDown, RebuildFailed.
+        key: the chain of a processor; IndexWriter or RowRebuilder. Raises IndexingStopped, StoreDown, RebuildFailed.
         """
-        return await self.call(_run, RowRebuilder, RowRebuilder.step, (_REBUILD_STEP_S,), {})
+        return await self.call(_run, key, method, args, kwargs)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function of a module returns there, called between two calls of `run`."""
@@ -172,19 +160,15 @@ def _initialize_process() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _open(open_index: OpenIndex) -> str:
-    """Open the index; return the error as text, since not every error can be pickled. "": no error.
-
-    Raises IndexDamaged, which can.
-    """
+def _open(open_index: OpenIndex) -> None:
+    """Open the index. Raises StartupError or IndexDamaged, since not every error can be pickled."""
     try:
         index, processors, rebuilder = open_index()
-    except IndexDamaged:
+    except (StartupError, IndexDamaged):
         raise
-    except (StartupError, StoreDown) as error:
-        return str(error)
+    except StoreDown as error:
+        raise StartupError(str(error)) from None
     _state.objects = {**processors, IndexWriter: index, RowRebuilder: rebuilder}
-    return ""
 
 
 def _x_chain_origin(network: IndexedNetwork) -> XChainOrigin | None:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from warpseal.chains.proposervm import Epoch
 from warpseal.errors import CallRefused
 from warpseal.node.p_chain import decode_height
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.agreement import make_reply_classes
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import (
@@ -31,7 +32,7 @@ from warpseal.upstream.errors import (
     NodeUnavailable,
     RpcRefusal,
 )
-from warpseal.upstream.json_values import decode_hex, decode_quantity, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import decode_bytes, decode_quantity, field_decoder, list_decoder, u64
 from warpseal.upstream.node import NodeCall, UpstreamNode
 from warpseal.upstream.pool import NodePool, PoolNode, attempt_of
 from warpseal.upstream.replies import HeightClaims, Reply, compare_fixed, find_agreement, find_quorum_height
@@ -101,24 +102,36 @@ class ChainApiClient:
                 has_failed = True
                 continue
             for node in nodes:
-                try:
-                    result = await node.call(call)
-                except MethodMissing:
-                    continue
-                except RpcRefusal as refusal:
-                    if is_refusal_final:
-                        raise CallRefused(refusal.text, refusal.data) from None
-                    attempts.append(attempt_of(node, refusal))
-                except CallFailure as error:
-                    if error.status not in self.absent or error.failure is NodeFailure.BUSY:
-                        attempts.append(attempt_of(node, error))
-                else:
+                result = await self.call_node(node, call, is_refusal_final=is_refusal_final)
+                if isinstance(result, Reply):
                     # The list that has the chain is called first from now on.
                     (self._own_first.discard if pool is self._shared else self._own_first.add)(chain_id)
-                    return result
+                    return result.value
+                if result is not None:
+                    attempts.append(result)
         if has_failed or attempts:
             raise NodeUnavailable(method, attempts)
         return None
+
+    async def call_node(
+        self, node: PoolNode, call: NodeCall[T], *, first: int = 0, is_refusal_final: bool = False
+    ) -> Reply[T] | NodeAttempt | None:
+        """Return the reply of a node, or its failure; None if it does not run the chain, or lacks the method.
+
+        first: position of node 0 of the list, for the reply. is_refusal_final: as in `call`.
+        """
+        try:
+            value: T = await node.call(call)
+            return Reply(first + node.position, value)
+        except MethodMissing:
+            return None
+        except RpcRefusal as refusal:
+            if is_refusal_final:
+                raise CallRefused(refusal.text, refusal.data) from None
+            return attempt_of(node, refusal)
+        except CallFailure as error:
+            is_absent = error.status in self.absent and error.failure is not NodeFailure.BUSY
+            return None if is_absent else attempt_of(node, error)
 
     def is_shared(self, chain_id: ChainID) -> bool:
         """Return whether the last result for a chain came from a node of all chains."""
@@ -160,7 +173,7 @@ class ChainRpcClient(ChainApiClient):
         transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
         """
         params = [dict(transaction), _LATEST]
-        return await self.call(chain_id, "eth_call", params, _decode_bytes, is_refusal_final=True)
+        return await self.call(chain_id, "eth_call", params, decode_bytes, is_refusal_final=True)
 
 
 class ProposerVMClient(ChainApiClient):
@@ -249,26 +262,13 @@ class ProposerVMClient(ChainApiClient):
             call = NodeCall(method, {}, paths, decode, optional=True)
             # The chain's own nodes are counted behind those of all chains.
             first = 0 if pool is self._shared else len(self._shared)
-            tries += [self._try(node, first, call) for node in await pool.candidates(call.origin)]
+            tries += [self.call_node(node, call, first=first) for node in await pool.candidates(call.origin)]
         results = await asyncio.gather(*tries)
         replies = [result for result in results if isinstance(result, Reply)]
         attempts = [result for result in results if isinstance(result, NodeAttempt)]
         if attempts and len(replies) < self._quorum:
             raise NodeUnavailable(method, attempts)
         return replies, min(self._quorum, len(replies))
-
-    async def _try(self, node: PoolNode, first: int, call: NodeCall[T]) -> Reply[T] | NodeAttempt | None:
-        """Return the reply of a node, or its failure; None if it does not run the chain. first: position of node 0."""
-        try:
-            value: T = await node.call(call)
-            return Reply(first + node.position, value)
-        except MethodMissing:
-            return None
-        except RpcRefusal as refusal:
-            return attempt_of(node, refusal)
-        except CallFailure as error:
-            is_absent = error.status in self.absent and error.failure is not NodeFailure.BUSY
-            return None if is_absent else attempt_of(node, error)
 
 
 class ListedValidator(msgspec.Struct, frozen=True):
@@ -294,7 +294,7 @@ class ChainValidatorsClient:
 
     def __init__(self, nodes: Sequence[UpstreamNode], now: Callable[[], float] | None = None) -> None:
         self._nodes = list(nodes)
-        timer = now or (lambda: asyncio.get_running_loop().time())
+        timer = now or loop_time
         self._not_serving: TTLCache[UpstreamNode, bool] = TTLCache(1 + len(nodes), NOT_SERVED_S, timer)
         self.has_answered = False
 
@@ -344,7 +344,6 @@ class _Epoch(msgspec.Struct, rename="camel"):
 
 
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
-_HEX: Final = msgspec.json.Decoder(str)
 _decode_validators: Final = list_decoder("validators", ListedValidator, lambda validator: validator)
 _decode_block_time: Final = field_decoder("timestamp", str, decode_quantity)
 
@@ -352,7 +351,3 @@ _decode_block_time: Final = field_decoder("timestamp", str, decode_quantity)
 def _decode_epoch(result: bytes) -> Epoch:
     epoch = _EPOCH.decode(result)
     return Epoch(u64(epoch.p_chain_height), u64(epoch.number), u64(epoch.start_time))
-
-
-def _decode_bytes(result: bytes) -> bytes:
-    return decode_hex(_HEX.decode(result))

@@ -5,24 +5,43 @@ Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
-from warpseal.upstream.json_values import NUMBER, field_decoder, list_decoder, u64
+from warpseal.upstream.json_values import NUMBER, field_decoder, u64
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import NodeCall
 from warpseal.upstream.pool import NodePool, NodeResult
 from warpseal.warp.ids import ChainID, MalformedID, NodeID, parse_id, parse_node_id
 
+if TYPE_CHECKING:
+    from warpseal.protocol.handshake import Version
+
+TESTED_UPGRADES: Final = frozenset(
+    {
+        *(f"apricotPhase{phase}" for phase in ("1", "2", "3", "4", "5", "6", "Pre6", "Post6")),
+        *("banff", "cortina", "durango", "etna", "fortuna", "granite", "helicon"),
+    }
+)
+"""The upgrades that this version of Warpseal was tested with, in the node's spelling."""
+
+AHEAD_S: Final = 30 * 86_400
+_INTERVAL_S: Final = 3_600.0
+_RETRY_S: Final = 60.0
+_RELEASE: Final = re.compile(r"[\w-]+/(\d{1,5})\.(\d{1,5})\.(\d{1,5})", re.ASCII)
 _MAX_VERSION_LENGTH: Final = 64
 _MAX_PROTOCOL_DIGITS: Final = 9
 
@@ -118,19 +137,67 @@ class InfoClient:
     async def peers(self) -> InfoPeers:
         """Return the configured nodes and the peers that they know. Raises NodeUnavailable."""
         lists = await self._pool.values(_PEERS)
-        own = await self._own_addresses()
-        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
-
-    async def _own_addresses(self) -> list[PeerHint]:
-        """Return the addresses of the configured nodes: no node lists itself among its peers."""
         node_ids = await self._pool.call_all(_NODE_ID)
         addresses = await self._pool.call_all(_NODE_IP)
-        return [
+        # No node lists itself among its peers.
+        own = [
             PeerHint(node_id.value, *address.value)
             for node_id, address in zip(node_ids, addresses, strict=True)
             if node_id.value is not None and address.value is not None
         ]
+        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
+        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
+
+
+class UpgradeWatch:
+    """Asks the nodes every hour which releases they run, and which upgrades of the network they know.
+
+    on_releases: gets the releases of the nodes, and the time of the latest upgrade.
+    """
+
+    def __init__(
+        self,
+        info: InfoClient,
+        on_releases: Callable[[tuple[Version, ...], int], None],
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._info = info
+        self._on_releases = on_releases
+        self._unix_clock = unix_clock
+        self._times: Mapping[str, int] = {}
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            is_current = await self.ask()
+            await asyncio.sleep(_INTERVAL_S if is_current else _RETRY_S)
+
+    async def ask(self) -> bool:
+        """Ask once; return whether a node answered."""
+        try:
+            times = await self._info.upgrades()
+        except NodeUnavailable:
+            return False
+        # A node that refuses the call knows none.
+        self._times = {**self._times, **times}
+        versions = [result.value for result in await self._info.versions()]
+        releases = tuple(filter(None, (parse_release(text) for text in versions if text is not None)))
+        scheduled = (unix_s for unix_s in self._times.values() if unix_s < UNSCHEDULED_S)
+        self._on_releases(releases, max(scheduled, default=0))
+        return True
+
+    def untested(self) -> Mapping[str, int]:
+        """Return the times of the upgrades that were not tested, past ones and those of the next 30 days, by name."""
+        until_s = self._unix_clock() + AHEAD_S
+        return {
+            name: unix_s for name, unix_s in self._times.items() if name not in TESTED_UPGRADES and unix_s <= until_s
+        }
+
+
+def parse_release(text: str) -> Version | None:
+    """Return the numbers of a release, such as "avalanchego/1.15.0"; None of any other text."""
+    release = _RELEASE.match(text)
+    return None if release is None else (int(release[1]), int(release[2]), int(release[3]))
 
 
 class _Peer(msgspec.Struct):
@@ -139,17 +206,14 @@ class _Peer(msgspec.Struct):
     version: str = ""
 
 
-def _hint(peer: _Peer) -> PeerHint | None:
-    """Return a usable entry: a peer may not have claimed an address yet."""
-    try:
-        host, port = _address(peer.public_ip)
-        return PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH])
-    except (MalformedID, ValueError):
-        return None
-
-
-def _decode_hints(result: bytes) -> tuple[PeerHint, ...]:
-    return tuple(hint for hint in _decode_peers(result) if hint is not None)
+def _usable_hints(peers: list[_Peer] | None) -> tuple[PeerHint, ...]:
+    hints: list[PeerHint] = []
+    for peer in peers or ():
+        # A peer may not have claimed an address yet.
+        with suppress(MalformedID, ValueError):
+            host, port = _address(peer.public_ip)
+            hints.append(PeerHint(parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH]))
+    return tuple(hints)
 
 
 def _protocol_version(version: str | int) -> int | None:
@@ -186,8 +250,7 @@ def decode_upgrades(result: bytes) -> Mapping[str, int]:
     fields = msgspec.json.decode(result, type=dict[str, Any])
     if len(fields) > _MAX_NAMES:
         raise ValueError(f"{len(fields)} upgrades are more than there are")
-    times = {name.removesuffix(_SUFFIX): value for name, value in fields.items() if name.endswith(_SUFFIX)}
-    return {name: _unix_s(value) for name, value in times.items()}
+    return {name.removesuffix(_SUFFIX): _unix_s(value) for name, value in fields.items() if name.endswith(_SUFFIX)}
 
 
 def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:
@@ -219,7 +282,7 @@ _BUILTIN_TIMES: Final = {
     "fortuna": (_at(2025, 4, 8, 15), _at(2025, 3, 13, 15)),
     "granite": (_at(2025, 11, 19, 16), _at(2025, 10, 29, 15)),
 }
-_decode_peers: Final = list_decoder("peers", _Peer, _hint)
+_decode_hints: Final = field_decoder("peers", list[_Peer] | None, _usable_hints, default=None)
 _decode_node_id: Final = field_decoder("nodeID", str, parse_node_id)
 _decode_node_ip: Final = field_decoder("ip", str, _address)
 _decode_node_version: Final = field_decoder("rpcProtocolVersion", NUMBER, _protocol_version, default="")

@@ -8,7 +8,8 @@ getAllValidatorsAt), `vms/platformvm/api/static_service.go`, `vms/platformvm/rew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -114,8 +115,12 @@ class NodeViewClient:
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
         """Return the current validations of a node: the Primary Network's and, if it has one, those of subnets."""
         validations = await self._validations(node_id, PRIMARY_NETWORK)
-        for subnet_id in await self._subnets_of(node_id) if validations else ():
-            validations += await self._validations(node_id, subnet_id)
+        if validations:
+            # They are fetched for all nodes together.
+            cached = self._memberships.get(None)
+            subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
+            for subnet_id in subnets.get(node_id, ()):
+                validations += await self._validations(node_id, subnet_id)
         return validations
 
     async def _validations(self, node_id: NodeID, subnet_id: SubnetID) -> tuple[Validation, ...]:
@@ -127,13 +132,8 @@ class NodeViewClient:
         total = await self._p_chain.require_checked(call, compare_amounts)
         return tuple(listed.with_total_stake(total) for listed in current)
 
-    async def _subnets_of(self, node_id: NodeID) -> tuple[SubnetID, ...]:
-        """Return the subnets and L1s that a node validates, at most 64; they are fetched for all nodes together."""
-        cached = self._memberships.get(None)
-        subnets = cached.value if cached else await self._membership_flights.run(None, self._fetch_memberships)
-        return subnets.get(node_id, ())
-
     async def _fetch_memberships(self) -> _SubnetsByNode:
+        """Return the subnets and L1s that each node validates, at most 64."""
         try:
             sets = await self._platform.all_validators_at(await self._platform.height())
         except RpcRefusal:  # The node is too old to have the method.
@@ -189,36 +189,19 @@ class NodeViewClient:
 
 
 class NodeValidation(NamedTuple):
-    """A current validation at a node. state: that of `validation`, the total stake is not known yet.
-
-    uptime: percent, as the node sees it.
-    """
+    """An active validation at a node, whose total stake is not known yet. uptime: percent, as the node sees it."""
 
     validation: Validation
-    state: ActiveState
     uptime: float | None
 
     def with_total_stake(self, total_stake: int) -> Validation:
         """Return it as the Data API describes it. total_stake: of the subnet."""
-        state = msgspec.structs.replace(self.state, total_stake=total_stake)
-        return msgspec.structs.replace(self.validation, state=state)
+        return replace(self.validation, state=replace(self.validation.state, total_stake=total_stake))
 
 
 def _compare_validations(first: Sequence[NodeValidation], second: Sequence[NodeValidation]) -> Difference:
-    """Compare validations of a node at two nodes, each of which has observed an uptime of its own."""
-    before, after = _states(first), _states(second)
-    if before.keys() != after.keys():
-        return Difference.HEIGHT
-    return Difference.NONE if before == after else Difference.HEIGHT
-
-
-def _states(listed: Sequence[NodeValidation]) -> Mapping[tuple[Any, ...], ActiveState]:
-    """Return the states, with their amounts, by what else is known of the validations."""
-    return {
-        (stake.tx_id, stake.node_id, stake.staked, stake.start, stake.end, stake.fee_shares, stake.bls): entry.state
-        for entry in listed
-        for stake in (entry.validation,)
-    }
+    """Compare validations of a node at two nodes, in any order; each node has observed an uptime of its own."""
+    return compare_amounts({entry.validation for entry in first}, {entry.validation for entry in second})
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
@@ -328,7 +311,7 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
         bls=_bls(validator.signer),
         state=state,
     )
-    return NodeValidation(validation, state, None if validator.uptime is None else float(_percent(validator.uptime)))
+    return NodeValidation(validation, None if validator.uptime is None else float(_percent(validator.uptime)))
 
 
 def _shares(percent: str) -> int:
@@ -337,13 +320,11 @@ def _shares(percent: str) -> int:
 
 def _percent(text: str) -> Decimal:
     """Return a percentage of 0..100. Raises ValueError."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}") from None
-    if not number.is_finite() or not 0 <= number <= 100:
-        raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
-    return number
+    # Raised for text without a number, and by the comparison of a NaN.
+    with suppress(InvalidOperation):
+        if 0 <= (number := Decimal(text)) <= 100:
+            return number
+    raise ValueError(f"no percentage: {text[:_MAX_TEXT]!r}")
 
 
 def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:

@@ -7,7 +7,7 @@ are accepted. Every decoder raises ValueError for JSON of another shape.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -321,12 +321,13 @@ def compare_subnets(first: Subnet, second: Subnet) -> Difference:
 
 def compare_validations(first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]) -> Difference:
     """Compare the current validations of a subnet, in any order."""
-    before, after = _by_id(first), _by_id(second)
+    before, after = ({validation.validation_id: validation for validation in listed} for listed in (first, second))
     if before == after:
         return Difference.NONE
-    if any(_fixed(before[name]) != _fixed(after[name]) for name in before.keys() & after.keys()):
-        return Difference.CONFLICT
-    return Difference.HEIGHT
+    pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]
+    # The node and the kind of a validation never change.
+    is_conflict = any((old.node_id, old.is_l1) != (new.node_id, new.is_l1) for old, new in pairs)
+    return Difference.CONFLICT if is_conflict else Difference.HEIGHT
 
 
 def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
@@ -334,16 +335,5 @@ def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Differe
     before, after = first.state, second.state
     if before == after:
         return Difference.NONE
-    if before is None or after is None:
-        return Difference.HEIGHT
-    if before.subnet_id != after.subnet_id:
-        return Difference.CONFLICT
-    return Difference.HEIGHT
-
-
-def _by_id(validations: Iterable[CurrentValidation]) -> Mapping[bytes, CurrentValidation]:
-    return {validation.validation_id: validation for validation in validations}
-
-
-def _fixed(validation: CurrentValidation) -> tuple[object, ...]:
-    return validation.node_id, validation.is_l1
+    is_other_l1 = before is not None and after is not None and before.subnet_id != after.subnet_id
+    return Difference.CONFLICT if is_other_l1 else Difference.HEIGHT

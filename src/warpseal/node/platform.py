@@ -19,32 +19,8 @@ from typing import Any, Final, TypeVar
 from cachetools import LRUCache
 
 from warpseal.ledger.params import L1FeeConfig
-from warpseal.node.p_chain import (
-    P_CHAIN_PATHS,
-    CurrentValidation,
-    FoundTransaction,
-    L1FeeState,
-    Subnet,
-    TxStatus,
-    ValidationAt,
-    compare_l1_validations,
-    compare_subnets,
-    compare_validations,
-    decode_all_sets,
-    decode_current_validations,
-    decode_fee_config,
-    decode_fee_state,
-    decode_height,
-    decode_l1_validator,
-    decode_subnet,
-    decode_subnets,
-    decode_timestamp,
-    decode_tx,
-    decode_tx_status,
-    decode_validated_by,
-    decode_validates,
-    decode_validators_at,
-)
+from warpseal.node import p_chain
+from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, TxStatus, ValidationAt
 from warpseal.runtime.locks import ThreadLock
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import CallFailure, HeightAhead, NodeUnavailable, NotFoundByNode, RpcRefusal
@@ -86,7 +62,7 @@ class PlatformClient:
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height that the node would propose for a new block; it lags the tip by design."""
-        return await self._agreement.height(_call("platform.getProposedHeight", {}, decode_height, origin))
+        return await self._agreement.height(_call("platform.getProposedHeight", {}, p_chain.decode_height, origin))
 
     async def height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
         """Return the height of the last accepted block."""
@@ -95,7 +71,7 @@ class PlatformClient:
     async def chain_time_s(self) -> int:
         """Return the time of the last accepted block, Unix seconds."""
         return await self._agreement.require_checked(
-            _call("platform.getTimestamp", {}, decode_timestamp), compare_amounts
+            _call("platform.getTimestamp", {}, p_chain.decode_timestamp), compare_amounts
         )
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
@@ -130,27 +106,29 @@ class PlatformClient:
         the empty node id. Raises MethodMissing if no node has the method (older ones), HeightAhead.
         """
         method, params = "platform.getAllValidatorsAt", {"height": height}
-        return await self._agreement.call(_call(method, params, decode_all_sets, origin, large=True, optional=True))
+        return await self._agreement.call(
+            _call(method, params, p_chain.decode_all_sets, origin, large=True, optional=True)
+        )
 
     async def validated_by(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        return await self._agreement.find(_call("platform.validatedBy", params, decode_validated_by))
+        return await self._agreement.find(_call("platform.validatedBy", params, p_chain.decode_validated_by))
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
         params = {"subnetID": id_text(subnet_id)}
-        call = _call("platform.validates", params, decode_validates)
+        call = _call("platform.validates", params, p_chain.decode_validates)
         return await self._agreement.find(call, compare_grown) or ()
 
     async def subnet(self, subnet_id: SubnetID) -> Subnet | None:
         """Return the record of a subnet other than the Primary Network, or None if there is none."""
-        params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
-        return await self._agreement.find(_call("platform.getSubnet", params, decode), compare_subnets)
+        params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
+        return await self._agreement.find(_call("platform.getSubnet", params, decode), p_chain.compare_subnets)
 
     async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
         """Return the record of a subnet from each configured node, or its failure; for the operator."""
-        params, decode = {"subnetID": id_text(subnet_id)}, partial(decode_subnet, subnet_id)
+        params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
         return await self._pool.call_all(_call("platform.getSubnet", params, decode, CallOrigin.DAEMON))
 
     async def current_validations(
@@ -158,22 +136,22 @@ class PlatformClient:
     ) -> tuple[CurrentValidation, ...]:
         """Return the validations of a subnet now, with ids and start times; an unknown subnet has none."""
         method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
-        call = _call(method, params, decode_current_validations, origin, large=True)
-        return await self._agreement.require_checked(call, compare_validations)
+        call = _call(method, params, p_chain.decode_current_validations, origin, large=True)
+        return await self._agreement.require_checked(call, p_chain.compare_validations)
 
     async def fee_config(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeConfig:
         """Return the fee parameters of active L1 validators."""
-        call = _call("platform.getValidatorFeeConfig", {}, decode_fee_config, origin)
+        call = _call("platform.getValidatorFeeConfig", {}, p_chain.decode_fee_config, origin)
         return await self._agreement.require_checked(call, compare_fixed)
 
     async def fee_state(self, origin: CallOrigin = CallOrigin.CALLER) -> L1FeeState:
         """Return the state of the fee of active L1 validators after the last accepted block."""
-        call = _call("platform.getValidatorFeeState", {}, decode_fee_state, origin)
+        call = _call("platform.getValidatorFeeState", {}, p_chain.decode_fee_state, origin)
         return await self._agreement.require_checked(call, compare_amounts)
 
     async def subnets(self) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them."""
-        call = _call("platform.getSubnets", {}, decode_subnets, large=True)
+        call = _call("platform.getSubnets", {}, p_chain.decode_subnets, large=True)
         if self._agreement.quorum == 1:
             return await self._pool.require(call)
         return await self._agreement.find(call, compare_grown) or ()
@@ -201,7 +179,7 @@ class PlatformClient:
             return validation
 
         try:
-            return await self._agreement.read_checked(method, attempt_at_least, compare_l1_validations)
+            return await self._agreement.read_checked(method, attempt_at_least, p_chain.compare_l1_validations)
         except HeightAhead:
             return None
 
@@ -231,7 +209,7 @@ class PlatformClient:
             recent_digest, recent_entries = self._recent_sets.get(subnet_id, (b"", None))
         if recent_entries is not None and recent_digest == digest:
             return recent_entries
-        entries = decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
+        entries = p_chain.decode_validators_at(result) if self._agreement.quorum == 1 else _decode_sorted_set(result)
         # Nodes that order a set differently return equal entries.
         if self._agreement.quorum > 1 and recent_entries == entries:
             return recent_entries
@@ -254,27 +232,27 @@ class PlatformClient:
 
 def height_call(origin: CallOrigin = CallOrigin.CALLER) -> NodeCall[int]:
     """Return the call of the height of a node's last accepted block."""
-    return NodeCall("platform.getHeight", {}, P_CHAIN_PATHS, decode_height, origin)
+    return NodeCall("platform.getHeight", {}, p_chain.P_CHAIN_PATHS, p_chain.decode_height, origin)
 
 
 def _decode_sorted_set(result: bytes) -> tuple[ValidatorEntry, ...]:
-    return tuple(sorted(decode_validators_at(result), key=itemgetter(0)))
+    return tuple(sorted(p_chain.decode_validators_at(result), key=itemgetter(0)))
 
 
 async def _transaction_at(tx_id: bytes, node: PoolNode) -> FoundTransaction | None:
     params = {"txID": id_text(tx_id)}
-    hex_params, decode = {**params, "encoding": "hex"}, partial(decode_tx, tx_id)
+    hex_params, decode = {**params, "encoding": "hex"}, partial(p_chain.decode_tx, tx_id)
     try:
         raw = await node.call(_call("platform.getTx", hex_params, decode, large=True))
     except NotFoundByNode:
         return None
-    status = await node.call(_call("platform.getTxStatus", params, decode_tx_status))
+    status = await node.call(_call("platform.getTxStatus", params, p_chain.decode_tx_status))
     # The height comes last: a transaction that was committed by then is at or below it.
     return FoundTransaction(raw, status, await node.call(height_call()))
 
 
 async def _validation_at(validation_id: ValidationID, node: PoolNode) -> ValidationAt:
-    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, decode_l1_validator)
+    call = _call("platform.getL1Validator", {"validationID": id_text(validation_id)}, p_chain.decode_l1_validator)
     try:
         return await node.call(call)
     except NotFoundByNode:
@@ -295,4 +273,4 @@ def _call(
     large: bool = False,
     optional: bool = False,
 ) -> NodeCall[T]:
-    return NodeCall(method, params, P_CHAIN_PATHS, decode, origin, large, optional)
+    return NodeCall(method, params, p_chain.P_CHAIN_PATHS, decode, origin, large, optional)

@@ -13,6 +13,11 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+def loop_time() -> float:
+    """Return the time of the running event loop, seconds."""
+    return asyncio.get_running_loop().time()
+
+
 class CachedValue(Struct, Generic[V], frozen=True):
     """A value in the cache, which may be None."""
 
@@ -27,8 +32,7 @@ class TtlCache(Generic[K, V]):
     """
 
     def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
-        timer = now or (lambda: asyncio.get_running_loop().time())
-        self._entries: TLRUCache[K, CachedValue[V]] = TLRUCache(max_entries, _expiry, timer)
+        self._entries: TLRUCache[K, CachedValue[V]] = TLRUCache(max_entries, _expiry, now or loop_time)
 
     def get(self, key: K) -> CachedValue[V] | None:
         """Return the value of a key; None if there is none, or it has expired."""

@@ -48,10 +48,11 @@ _FRESH_PAUSE_S: Final = 0.2
 _FRESH_TIMEOUT_S: Final = 10.0
 
 
-class _Question(Struct, Generic[T], frozen=True):
-    """One question to several nodes. attempt: returns the reply of a node, None if it has no such record.
+class _Question(Struct, Generic[T]):
+    """One question to several nodes, and their results so far, in the order in which they were asked.
 
-    quorum: how many equal answers end the question. optional: as in NodeCall.
+    attempt: returns the reply of a node, None if it has no such record.
+    quorum: how many equal replies end the question. optional: as in NodeCall.
     """
 
     method: str
@@ -60,15 +61,43 @@ class _Question(Struct, Generic[T], frozen=True):
     compare: Compare[T]
     quorum: int
     optional: bool = False
-
-
-class _Results(Struct, Generic[T]):
-    """The results of nodes so far, in the order in which they were asked."""
-
     nodes: dict[int, PoolNode] = field(default_factory=dict)
     replies: list[Reply[T]] = field(default_factory=list)
     attempts: list[NodeAttempt] = field(default_factory=list)
     refusals: list[RpcRefusal] = field(default_factory=list)
+
+    async def ask(self, nodes: Sequence[PoolNode]) -> None:
+        """Ask nodes at once and add what they return."""
+
+        async def ask(node: PoolNode) -> Reply[T] | CallFailure | RpcRefusal:
+            try:
+                return Reply(node.position, await self.attempt(node))
+            except (CallFailure, RpcRefusal) as error:
+                return error
+
+        for node, result in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
+            self.nodes[node.position] = node
+            if isinstance(result, Reply):
+                self.replies.append(result)
+                continue
+            self.attempts.append(attempt_of(node, result))
+            if (refusal := refusal_of(result, is_optional=self.optional)) is not None:
+                self.refusals.append(refusal)
+
+    def contradicts_all(self, other: Reply[T], agreed: Sequence[Reply[T]]) -> bool:
+        return all(contradict(reply, other, self.compare) for reply in agreed)
+
+    def error(self) -> WarpsealError | RpcRefusal:
+        """Return the error of a question on whose reply too few nodes agree."""
+        if len(classes := make_reply_classes(self.replies, self.compare)) > 1:
+            return NodesDisagree(self.method, self.quorum, classes, self.attempts)
+        if not self.replies:
+            return find_final_error(self.method, self.attempts, self.refusals, is_optional=self.optional)
+        # Nodes that lag may agree later: the height is known once enough of them reach it.
+        ahead = [refusal for refusal in self.refusals if isinstance(refusal, HeightAhead)]
+        ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
+        missing = self.quorum - len(self.replies)
+        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(self.method, self.attempts)
 
 
 class NodeAgreement:
@@ -132,19 +161,18 @@ class NodeAgreement:
         if self.quorum == 1:
             return await self._pool.call(call)
         question = _Question(call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum)
-        results: _Results[int] = _Results()
         nodes = await self._pool.candidates(call.origin)
         in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
-        await _ask(in_service, question, results)
-        if len(results.replies) < self.quorum:
-            await _ask([node for node in nodes if node not in in_service], question, results)
-        heights = {reply.position: reply.value for reply in results.replies if reply.value is not None}
+        await question.ask(in_service)
+        if len(question.replies) < self.quorum:
+            await question.ask([node for node in nodes if node not in in_service])
+        heights = {reply.position: reply.value for reply in question.replies if reply.value is not None}
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:
-            raise NodeUnavailable(call.method, results.attempts)
+            raise NodeUnavailable(call.method, question.attempts)
         for position in self._claims.update(call.method, heights, agreed, asyncio.get_running_loop().time()):
             detail = f"reports height {heights[position]}, the others are at {agreed} and do not reach what it reported"
-            self._pool.note_contradiction(results.nodes[position], call.method, detail)
+            self._pool.note_contradiction(question.nodes[position], call.method, detail)
         return agreed
 
     async def _call(self, call: NodeCall[T], compare: Compare[T], quorum: int) -> T:
@@ -155,57 +183,50 @@ class NodeAgreement:
 
     async def _read(self, question: _Question[T]) -> T | None:
         """Return what enough nodes say. If they do not, read the differing replies again with the heights of nodes."""
-        results: _Results[T] = _Results()
         unasked = list(await self._pool.candidates(question.origin))
-        while count := count_lacking(results.replies, question.quorum, len(unasked), question.compare):
-            await _ask(unasked[:count], question, results)
+        while count := count_lacking(question.replies, question.quorum, len(unasked), question.compare):
+            await question.ask(unasked[:count])
             del unasked[:count]
-        agreed: Sequence[Reply[T]] | None = find_agreement(results.replies, question.quorum, question.compare)
-        if agreed is None and are_explicable(results.replies, question.compare):
-            agreed = await self._read_again(question, results)
+        agreed: Sequence[Reply[T]] | None = find_agreement(question.replies, question.quorum, question.compare)
+        if agreed is None and are_explicable(question.replies, question.compare):
+            agreed = await self._read_again(question)
         if agreed is None:
-            raise self._error(question, results)
-        await self._cool_down_others(question, results, agreed)
+            raise question.error()
+        positions = {reply.position for reply in agreed}
+        for reply in question.replies:
+            if reply.position not in positions and await self._contradicts(question, agreed, reply):
+                detail = f"{make_digest(reply.value)}; the others agree on {make_digest(agreed[0].value)}"
+                self._pool.note_contradiction(question.nodes[reply.position], question.method, detail)
         return agreed[0].value
 
-    async def _read_again(self, question: _Question[T], results: _Results[T]) -> Sequence[Reply[T]] | None:
+    async def _read_again(self, question: _Question[T]) -> Sequence[Reply[T]] | None:
         """Read the replies again until enough agree, or no heights explain the difference any more.
 
         Nodes that are up to date accept a block at slightly different times, so that the readings have pauses.
         """
-        nodes = [results.nodes[reply.position] for reply in results.replies]
+        nodes = [question.nodes[reply.position] for reply in question.replies]
         for reading in range(_FRESH_READINGS):
             await asyncio.sleep(_FRESH_PAUSE_S if reading else 0.0)
             replies = await self._read_at_heights(nodes, question)
             if len(replies) > 1:
-                results.replies = replies
+                question.replies = replies
             agreed = find_agreement(replies, question.quorum, question.compare)
             if agreed is not None or (len(replies) > 1 and not are_explicable(replies, question.compare)):
                 return agreed
         return None
 
-    async def _cool_down_others(self, question: _Question[T], results: _Results[T], agreed: Sequence[Reply[T]]) -> None:
-        """Put nodes that contradict the agreed reply on cooldown."""
-        positions = {reply.position for reply in agreed}
-        for reply in results.replies:
-            if reply.position not in positions and await self._contradicts(question, results, agreed, reply):
-                detail = f"{make_digest(reply.value)}; the others agree on {make_digest(agreed[0].value)}"
-                self._pool.note_contradiction(results.nodes[reply.position], question.method, detail)
-
-    async def _contradicts(
-        self, question: _Question[T], results: _Results[T], agreed: Sequence[Reply[T]], other: Reply[T]
-    ) -> bool:
+    async def _contradicts(self, question: _Question[T], agreed: Sequence[Reply[T]], other: Reply[T]) -> bool:
         """Return whether no heights explain the difference; unknown ones are read, with fresh replies.
 
         The node must contradict all that agree, since one of these may lie about its height.
         """
-        if _contradicts_all(other, agreed, question):
+        if question.contradicts_all(other, agreed):
             return True
         if other.height is not None:
             return False
-        nodes = [results.nodes[reply.position] for reply in (*agreed, other)]
+        nodes = [question.nodes[reply.position] for reply in (*agreed, other)]
         fresh = await self._read_at_heights(nodes, question)
-        return len(fresh) == len(nodes) and _contradicts_all(fresh[-1], fresh[:-1], question)
+        return len(fresh) == len(nodes) and question.contradicts_all(fresh[-1], fresh[:-1])
 
     async def _read_at_heights(self, nodes: Sequence[PoolNode], question: _Question[T]) -> list[Reply[T]]:
         """Return the replies of the nodes that reply, with their heights."""
@@ -223,17 +244,6 @@ class NodeAgreement:
 
         return [reply for reply in await asyncio.gather(*map(read, nodes)) if reply is not None]
 
-    def _error(self, question: _Question[T], results: _Results[T]) -> WarpsealError | RpcRefusal:
-        if len(classes := make_reply_classes(results.replies, question.compare)) > 1:
-            return NodesDisagree(question.method, question.quorum, classes, results.attempts)
-        if not results.replies:
-            return find_final_error(question.method, results.attempts, results.refusals, is_optional=question.optional)
-        # Nodes that lag may agree later: the height is known once enough of them reach it.
-        ahead = [refusal for refusal in results.refusals if isinstance(refusal, HeightAhead)]
-        ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
-        missing = question.quorum - len(results.replies)
-        return ahead[missing - 1] if len(ahead) >= missing else NodeUnavailable(question.method, results.attempts)
-
 
 def make_reply_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[AnswerClass]:
     """Return the classes of equal replies, as NodesDisagree names them."""
@@ -241,26 +251,3 @@ def make_reply_classes(replies: Iterable[Reply[T]], compare: Compare[T]) -> list
         AnswerClass(tuple(reply.position for reply in members), make_digest(members[0].value))
         for members in classify_replies(replies, compare)
     ]
-
-
-def _contradicts_all(other: Reply[T], agreed: Sequence[Reply[T]], question: _Question[T]) -> bool:
-    return all(contradict(reply, other, question.compare) for reply in agreed)
-
-
-async def _ask(nodes: Sequence[PoolNode], question: _Question[T], results: _Results[T]) -> None:
-    """Ask nodes at once and add what they return."""
-
-    async def ask(node: PoolNode) -> Reply[T] | CallFailure | RpcRefusal:
-        try:
-            return Reply(node.position, await question.attempt(node))
-        except (CallFailure, RpcRefusal) as error:
-            return error
-
-    for node, result in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
-        results.nodes[node.position] = node
-        if isinstance(result, Reply):
-            results.replies.append(result)
-            continue
-        results.attempts.append(attempt_of(node, result))
-        if (refusal := refusal_of(result, is_optional=question.optional)) is not None:
-            results.refusals.append(refusal)

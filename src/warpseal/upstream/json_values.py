@@ -77,6 +77,11 @@ def decode_hex(text: str) -> bytes:
     return raw
 
 
+def decode_bytes(result: bytes) -> bytes:
+    """Return the bytes that a result in JSON holds as hex with 0x."""
+    return decode_hex(msgspec.json.decode(result, type=str))
+
+
 def decode_checked_hex(text: str) -> bytes:
     """Return the bytes behind a node's `hex` encoding, which ends with four bytes of their SHA-256."""
     raw = decode_hex(text)

@@ -94,7 +94,11 @@ class UpstreamLimit:
             await self._slots.acquire()
             try:
                 async with self._turn:
-                    await self._until_start_allowed()
+                    clock = asyncio.get_running_loop().time
+                    allowed_at = self._starts[0] + _WINDOW_S if len(self._starts) == self._per_s else clock()
+                    if (wait_s := allowed_at - clock()) > 0:
+                        await asyncio.sleep(wait_s)
+                    self._starts.append(max(allowed_at, clock()))
             except BaseException:
                 self._slots.release()
                 raise
@@ -103,13 +107,6 @@ class UpstreamLimit:
 
     async def __aexit__(self, *_: object) -> None:
         self._slots.release()
-
-    async def _until_start_allowed(self) -> None:
-        clock = asyncio.get_running_loop().time
-        allowed_at = self._starts[0] + _WINDOW_S if len(self._starts) == self._per_s else clock()
-        if (wait_s := allowed_at - clock()) > 0:
-            await asyncio.sleep(wait_s)
-        self._starts.append(max(allowed_at, clock()))
 
 
 _FIRST_PAUSE_S: Final = 2.0

@@ -26,7 +26,7 @@ from warpseal.runtime.process import error_words
 from warpseal.runtime.tracing import Span, active_trace
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal, parse_refusal
-from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import UNREADABLE, RpcCall, decode_responses, encode_numbered_calls
 from warpseal.upstream.limits import CallOrigin, CallRate, NodeLimits, UpstreamLimit, parse_retry_after
 
@@ -245,38 +245,36 @@ class UpstreamNode:
 
     async def call(self, call: NodeCall[T], timeout_s: float | None = None) -> T:
         """Wait for a slot, make the call and return its decoded result. Raises CallFailure, RpcRefusal."""
+        timeout_s = timeout_s or self._limits.timeout_s
         async with self._slots.get(call.origin, _NO_LIMIT):
             self.check_pause(call.origin)
-            return await self._call_observed(call, timeout_s or self._limits.timeout_s)
+            clock = asyncio.get_running_loop().time
+            started_at = clock()
+            outcome = "cancelled"
+            try:
+                async with asyncio.timeout(timeout_s):
+                    result = await self._try_paths(call)
+                outcome = "ok"
+                self._pause.record_success(clock())
+                return result
+            except RpcRefusal:
+                outcome = "refused"
+                raise
+            except CallFailure as error:
+                outcome = error.failure.public.value
+                raise
+            except TimeoutError:
+                outcome = NodeFailure.TIMEOUT.value
+            finally:
+                if self._observer is not None:
+                    self._observer.observe_call(call.method, outcome, clock() - started_at)
+        raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     def check_pause(self, origin: CallOrigin) -> None:
         """Raise CallFailure if this call is the follower's and the node asked for a pause that is not over."""
         if origin is CallOrigin.FOLLOWER and (left_s := self.pause_s) > 0:
             detail = f"the node asked for no requests for another {left_s:.0f} s"
             raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
-
-    async def _call_observed(self, call: NodeCall[T], timeout_s: float) -> T:
-        clock = asyncio.get_running_loop().time
-        started_at = clock()
-        outcome = "cancelled"
-        try:
-            async with asyncio.timeout(timeout_s):
-                result = await self._try_paths(call)
-            outcome = "ok"
-            self._pause.record_success(clock())
-            return result
-        except RpcRefusal:
-            outcome = "refused"
-            raise
-        except CallFailure as error:
-            outcome = error.failure.public.value
-            raise
-        except TimeoutError:
-            outcome = NodeFailure.TIMEOUT.value
-        finally:
-            if self._observer is not None:
-                self._observer.observe_call(call.method, outcome, clock() - started_at)
-        raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working_path = self._working_paths.get(call.paths)
@@ -353,7 +351,7 @@ def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
     if not isinstance(data, msgspec.Raw) or memoryview(data).nbytes > _MAX_ERROR_DATA:
         return b""
     try:
-        return decode_hex(msgspec.json.decode(data, type=str))
+        return decode_bytes(data)
     except ValueError:
         return b""
 

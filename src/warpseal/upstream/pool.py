@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from warpseal.runtime.rate_meter import RateMeter
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import (
     CallFailure,
     HeightAhead,
@@ -99,15 +100,15 @@ class PoolNode:
     @property
     def is_contradicting(self) -> bool:
         """Whether it contradicted other nodes in the last minute."""
-        return _now() < self.node.cooldown_until
+        return loop_time() < self.node.cooldown_until
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
         """Return whether calls of this origin try other nodes first: it failed, or wants no requests."""
-        return max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until) > _now()
+        return max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until) > loop_time()
 
     def set_head(self, height: int) -> None:
         """Set the head; the blocks since the last one count for the rate."""
-        now = _now()
+        now = loop_time()
         if self.head is None or height < self.head:
             self.head_rate.start(now)
         elif height > self.head:
@@ -119,7 +120,7 @@ class PoolNode:
         self.node.check_pause(call.origin)
         if self.failure is not None:
             # Until this call ends, other calls skip this node.
-            self.failed_at = _now()
+            self.failed_at = loop_time()
         try:
             await self._pool.verify_for_call(self)
             result = await self.node.call(call)
@@ -138,9 +139,9 @@ class PoolNode:
     def log_failure(self, failure: PublicFailure, method: str, detail: str) -> None:
         """Log a failure: as a warning once, and again if it is another one, or after a minute."""
         last = self._failure_logged
-        is_new = last is None or last[0] is not failure or _now() - last[1] >= _WARN_AGAIN_AFTER_S
+        is_new = last is None or last[0] is not failure or loop_time() - last[1] >= _WARN_AGAIN_AFTER_S
         if is_new:
-            self._failure_logged = (failure, _now())
+            self._failure_logged = (failure, loop_time())
         level = logging.WARNING if is_new else logging.DEBUG
         self.log_event(level, "upstream node failed", method, f"{failure.value}: {detail}" if detail else failure.value)
 
@@ -212,7 +213,7 @@ class NodePool(Generic[IdentityT]):
 
     def head_progress(self) -> HeadProgress:
         """Return how fast the chain grows, and when the node that lags most has the block that is the highest now."""
-        now = _now()
+        now = loop_time()
         heads = sorted((node.head, node.head_rate.rate(now) or 0.0) for node in self.nodes if node.head is not None)
         if not heads:
             return HeadProgress(None, None, None)
@@ -256,7 +257,7 @@ class NodePool(Generic[IdentityT]):
             node.head = None
         node.failure = error.failure.value
         node.verified_until = float("-inf")
-        node.failed_at = _now()
+        node.failed_at = loop_time()
         node.log_failure(error.failure.public, method, error.detail)
 
     def note_success(self, node: PoolNode) -> None:
@@ -274,7 +275,7 @@ class NodePool(Generic[IdentityT]):
     def note_contradiction(self, node: PoolNode, method: str, detail: str) -> None:
         """Put a node that contradicted others on cooldown for a minute, in all lists that name it, and report it."""
         level = logging.DEBUG if node.is_contradicting else logging.WARNING
-        node.node.cooldown_until = _now() + _CONTRADICTION_COOLDOWN_S
+        node.node.cooldown_until = loop_time() + _CONTRADICTION_COOLDOWN_S
         node.log_event(level, "upstream node contradicts the others", method, detail)
         if self._on_contradiction is not None:
             self._on_contradiction(node.position, method)
@@ -288,14 +289,14 @@ class NodePool(Generic[IdentityT]):
         while True:
             await self._checks.run(None, self.check)
             nodes = [node for node in self.nodes if node.is_verified and not node.node.pause_s]
-            if _now() >= due_at or any(node.head is None for node in nodes):
-                due_at = _now() + poll_s
+            if loop_time() >= due_at or any(node.head is None for node in nodes):
+                due_at = loop_time() + poll_s
                 await _for_all(self._read_head, nodes)
             await asyncio.sleep(self._limits.poll_s)
 
     async def check(self) -> None:
         """Verify the nodes that are due, concurrently once the identity of the chain is known."""
-        now = _now()
+        now = loop_time()
         due = [
             node
             for node in self.nodes
@@ -315,13 +316,13 @@ class NodePool(Generic[IdentityT]):
         """
         if self.identity.is_required or self.identity.expected is None:
             return
-        if _now() >= node.verified_until:
+        if loop_time() >= node.verified_until:
             await node.checks.run(None, partial(self._read_optional_identity, node))
         if node.mismatch is not None:
             raise CallFailure(NodeFailure.WRONG_NETWORK, node.mismatch)
 
     async def _read_optional_identity(self, node: PoolNode) -> None:
-        started_at = _now()
+        started_at = loop_time()
         try:
             identity = await self.identity.read(node.node, self._limits.check_timeout_s)
         except CallFailure:
@@ -338,7 +339,7 @@ class NodePool(Generic[IdentityT]):
         except CallFailure as error:
             self.note_failure(node, error)
             return
-        node.verified_until = _now() + _RECHECK_S
+        node.verified_until = loop_time() + _RECHECK_S
         self.identity.expected = self.identity.expected or identity
         mismatch = self.identity.find_mismatch(identity)
         if mismatch is not None and mismatch != node.failure:
@@ -394,14 +395,14 @@ class NodePool(Generic[IdentityT]):
 
         A call that a node may have executed is not sent to a second one, unless it only reads.
         """
-        until = _now() + timeout_s
+        until = loop_time() + timeout_s
         failure, reply = None, None
         for node in nodes:
             try:
-                reply = await send(node, until - _now())
+                reply = await send(node, until - loop_time())
             except CallFailure as error:
                 failure = error.failure
-                if failure is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or _now() >= until:
+                if failure is NodeFailure.TOO_LARGE or (error.was_sent and not is_read) or loop_time() >= until:
                     break
                 continue
             if is_final(node, reply):
@@ -426,8 +427,7 @@ class NodePool(Generic[IdentityT]):
         try:
             return await self.call(call)
         except RpcRefusal:
-            pass
-        raise NodeUnavailable(call.method)
+            raise NodeUnavailable(call.method) from None
 
     async def try_each(
         self,
@@ -517,7 +517,3 @@ async def _for_all(action: Callable[[PoolNode], Coroutine[Any, Any, None]], node
     async with asyncio.TaskGroup() as tasks:
         for node in nodes:
             tasks.create_task(action(node))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -72,12 +72,20 @@ class L1Activity:
         self._watches.move_to_end(subnet_id)
         watch.watchers += 1
         if watch.task is None:
-            self._start(subnet_id, watch)
+            # The task belongs to all watchers together, and therefore to no task group of one of them.
+            due_at = watch.fetched_at + self._refresh_s
+            if due_at <= asyncio.get_running_loop().time():
+                watch.is_ready.clear()
+            watch.task = asyncio.create_task(self._refresh(subnet_id, watch, due_at))
         try:
             yield
         finally:
             watch.watchers -= 1
-            self._evict()
+            if len(self._watches) > _MAX_SUBNETS:
+                # A bounded number of last replies is kept.
+                idle = [other_id for other_id, other in self._watches.items() if other.task is None]
+                for other_id in idle[:_EVICTED_TOGETHER]:
+                    del self._watches[other_id]
 
     def close(self) -> None:
         """End all refreshes, which would wait for another round; call it when no more rounds begin."""
@@ -106,20 +114,6 @@ class L1Activity:
         """Wait for the first reply about a watched subnet, or the first failure."""
         if not self.is_ready(subnet_id):
             await self._watches[subnet_id].is_ready.wait()
-
-    def _evict(self) -> None:
-        """Forget subnets that are not watched any more; a bounded number of last replies is kept."""
-        if len(self._watches) > _MAX_SUBNETS:
-            idle = [subnet_id for subnet_id, other in self._watches.items() if other.task is None]
-            for subnet_id in idle[:_EVICTED_TOGETHER]:
-                del self._watches[subnet_id]
-
-    def _start(self, subnet_id: SubnetID, watch: _Watch) -> None:
-        # The task belongs to all watchers together, and therefore to no task group of one of them.
-        due_at = watch.fetched_at + self._refresh_s
-        if due_at <= asyncio.get_running_loop().time():
-            watch.is_ready.clear()
-        watch.task = asyncio.create_task(self._refresh(subnet_id, watch, due_at))
 
     async def _refresh(self, subnet_id: SubnetID, watch: _Watch, due_at: float) -> None:
         loop = asyncio.get_running_loop()

@@ -18,6 +18,7 @@ from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.chains import ChainLookup
@@ -61,7 +62,7 @@ class CurrentValidations:
         self._platform = platform
         self._on_update = on_update
         self._ttl_s = ttl_s
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._latest: dict[SubnetID, tuple[Validations, float]] = {}
         self._flights: SingleFlight[SubnetID, Validations] = SingleFlight()
 
@@ -165,7 +166,7 @@ class ChainValidatorList:
         self._chain_id = chain_id
         self._nodes = nodes
         self._local_view = local_view
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._not_before = float("-inf")
 
     async def locally_listed_subnet(self) -> SubnetID | None:

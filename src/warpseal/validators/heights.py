@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import Generic, TypeVar
 
-from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
-from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.runtime.ttl_cache import TtlCache, loop_time
 from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID
@@ -49,7 +49,7 @@ class ProposedHeight:
         self._read_index = read_index
         self._poll_s = poll_s
         self._stale_after_s = stale_after_s
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._height: int | None = None
         self._succeeded_at = float("-inf")
         self._lower_since: float | None = None
@@ -64,7 +64,7 @@ class ProposedHeight:
 
     def current(self) -> int:
         """Return the height. Raises NodeUnavailable when no poll has succeeded for `stale_after_s`."""
-        if self._height is None or self._now() - self._succeeded_at > self._stale_after_s:
+        if self._height is None or not self.is_fresh:
             raise NodeUnavailable(_PROPOSED_HEIGHT, self._attempts)
         return self._height
 
@@ -107,9 +107,6 @@ class ProposedHeight:
         else:
             self._record(height, self._now())
         self._polled.set()
-        self._notify_watchers()
-
-    def _notify_watchers(self) -> None:
         before, self._watched = self._watched, (self._height, self.is_fresh)
         if self._watched != before:
             for changed in self._watchers:
@@ -129,33 +126,55 @@ class ProposedHeight:
             self._lower_since = None
 
 
+class _ChainFacts(Generic[T]):
+    """What the nodes of chains reply to one call, cached for a second; concurrent callers share it.
+
+    last_reply_s: for how long the last reply is used while no node of the chain replies.
+    """
+
+    def __init__(
+        self, fetch: Callable[[ChainID], Awaitable[T]], last_reply_s: float, now: Callable[[], float] | None
+    ) -> None:
+        self._fetch = fetch
+        self._last_reply_s = last_reply_s
+        self._last: TtlCache[ChainID, T] = TtlCache(_MAX_CHAINS, now)
+        self._cache: TtlCache[ChainID, T] = TtlCache(_MAX_CHAINS, now)
+        self._flights: SingleFlight[ChainID, T] = SingleFlight()
+
+    async def get(self, chain_id: ChainID) -> T:
+        """Return the reply of a node, or the last one if no node replies. Raises NodeUnavailable."""
+        cached = self._cache.get(chain_id)
+        if cached is not None:
+            return cached.value
+        return await self._flights.run(chain_id, lambda: self._read(chain_id))
+
+    async def _read(self, chain_id: ChainID) -> T:
+        try:
+            reply = await self._fetch(chain_id)
+            self._last.put(chain_id, reply, ttl_s=self._last_reply_s)
+        except NodeUnavailable as error:
+            cached = None if isinstance(error, NodesDisagree) else self._last.get(chain_id)
+            if cached is None:
+                raise
+            reply = cached.value
+        self._cache.put(chain_id, reply, ttl_s=_EPOCH_TTL_S)
+        return reply
+
+
 class EpochHeights:
     """The epochs and the proposed heights of the next blocks of chains, cached for a second.
 
     Used from one event loop. last_reply_s: for how long the last reply is used while no node of the chain replies.
+    epoch: returns the epoch of a chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
+    proposed_height: returns the P-Chain height that the next block would carry; None if no node runs the chain. Both
+    raise NodeUnavailable if a node that may run the chain fails.
     """
 
     def __init__(
         self, proposervm: ProposerVMClient, *, last_reply_s: float = 0.0, now: Callable[[], float] | None = None
     ) -> None:
-        self._proposervm = proposervm
-        self._last_reply_s = last_reply_s
-        self._last_epochs: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
-        self._last_proposed: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
-        self._flights: SingleFlight[ChainID, Epoch | None] = SingleFlight()
-        self._cache: TtlCache[ChainID, Epoch | None] = TtlCache(_MAX_CHAINS, now)
-        self._proposed_flights: SingleFlight[ChainID, int | None] = SingleFlight()
-        self._proposed: TtlCache[ChainID, int | None] = TtlCache(_MAX_CHAINS, now)
-
-    async def epoch(self, chain_id: ChainID) -> Epoch | None:
-        """Return the epoch of the chain's next block; NO_EPOCH before Granite, None if no node runs the chain.
-
-        Raises NodeUnavailable if a node that may run it fails.
-        """
-        cached = self._cache.get(chain_id)
-        if cached is not None:
-            return cached.value
-        return await self._flights.run(chain_id, lambda: self._fetch(chain_id))
+        self.epoch = _ChainFacts(proposervm.current_epoch, last_reply_s, now).get
+        self.proposed_height = _ChainFacts(proposervm.proposed_height, last_reply_s, now).get
 
     async def height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height of the epoch; None if no node runs the chain, or it has no epochs.
@@ -165,47 +184,12 @@ class EpochHeights:
         epoch = await self.epoch(chain_id)
         return None if epoch is None or epoch == NO_EPOCH else epoch.p_chain_height
 
-    async def proposed_height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height that the chain's next block would carry; None if no node runs the chain.
-
-        Raises NodeUnavailable if a node that may run it fails.
-        """
-        cached = self._proposed.get(chain_id)
-        if cached is not None:
-            return cached.value
-        return await self._proposed_flights.run(chain_id, lambda: self._fetch_proposed(chain_id))
-
     async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
         """Return whether `height` is the current epoch height of one of these chains; unknown heights do not count."""
-        heights = await asyncio.gather(*(self._height_or_none(chain_id) for chain_id in set(chain_ids)))
-        return height in heights
 
-    async def _height_or_none(self, chain_id: ChainID) -> int | None:
-        try:
-            return await self.height(chain_id)
-        except NodeUnavailable:
+        async def height_or_none(chain_id: ChainID) -> int | None:
+            with suppress(NodeUnavailable):
+                return await self.height(chain_id)
             return None
 
-    async def _fetch(self, chain_id: ChainID) -> Epoch | None:
-        epoch = await self._latest(self._proposervm.current_epoch, chain_id, self._last_epochs)
-        self._cache.put(chain_id, epoch, ttl_s=_EPOCH_TTL_S)
-        return epoch
-
-    async def _fetch_proposed(self, chain_id: ChainID) -> int | None:
-        height = await self._latest(self._proposervm.proposed_height, chain_id, self._last_proposed)
-        self._proposed.put(chain_id, height, ttl_s=_EPOCH_TTL_S)
-        return height
-
-    async def _latest(
-        self, fetch: Callable[[ChainID], Awaitable[T]], chain_id: ChainID, last: TtlCache[ChainID, T]
-    ) -> T:
-        """Return the reply of a node, or the last one if no node replies. Raises NodeUnavailable."""
-        try:
-            reply = await fetch(chain_id)
-        except NodeUnavailable as error:
-            cached = None if isinstance(error, NodesDisagree) else last.get(chain_id)
-            if cached is None:
-                raise
-            return cached.value
-        last.put(chain_id, reply, ttl_s=self._last_reply_s)
-        return reply
+        return height in await asyncio.gather(*map(height_or_none, set(chain_ids)))

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cachetools import LRUCache
 
-from warpseal.index.read_session import ReadSession
 from warpseal.ledger.params import L1FeeConfig
 from warpseal.node.p_chain import CurrentValidation, FoundTransaction, L1FeeState, Subnet, ValidationAt
 from warpseal.node.platform import PlatformClient
@@ -29,6 +28,9 @@ from warpseal.validators.settings import SetSource
 from warpseal.warp.ids import ChainID, SubnetID, ValidationID
 from warpseal.warp.validator_set import ValidatorEntry
 
+if TYPE_CHECKING:
+    from warpseal.index.index import Index
+
 T = TypeVar("T")
 Members = tuple[ValidatorEntry, ...]
 
@@ -38,22 +40,6 @@ _POLL_S: Final = 0.25
 _MAX_INDEX_LAG: Final = 16
 _MAX_FEE_AGE_S: Final = 60
 _MAX_SUBNETS: Final = 64
-
-
-class IndexedSets(Protocol):
-    """The validator sets of the index (`index.validator_sets.ValidatorSetReader`). Raises StoreDown."""
-
-    async def members_at(self, subnet_id: SubnetID, height: int) -> Members | None: ...
-    async def all_members_at(self, height: int) -> Mapping[SubnetID, Members] | None: ...
-    async def heights(self) -> tuple[int, int] | None: ...
-
-
-class PChainIndex(Protocol):
-    """What the index has of the P-Chain (`index.index.Index`). Raises StoreDown."""
-
-    @property
-    def validator_sets(self) -> IndexedSets: ...
-    async def read(self, query: Callable[[ReadSession], T]) -> T: ...
 
 
 class IndexedPlatform(PlatformClient):
@@ -74,7 +60,7 @@ class IndexedPlatform(PlatformClient):
         has_stop: bool,
     ) -> None:
         super().__init__(pool, agreement, check_key)
-        self.index: PChainIndex | None = None
+        self.index: Index | None = None
         self._source = source
         self._proposed = 0
         self._fees: tuple[L1FeeConfig | None, L1FeeState | None] = None, None
@@ -114,7 +100,7 @@ class IndexedPlatform(PlatformClient):
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
-        def read(index: PChainIndex) -> Awaitable[Mapping[SubnetID, Members] | None]:
+        def read(index: Index) -> Awaitable[Mapping[SubnetID, Members] | None]:
             return index.validator_sets.all_members_at(height)
 
         if self._source is SetSource.INDEX:
@@ -225,7 +211,7 @@ class IndexedPlatform(PlatformClient):
     async def _rows_or(self, error: NodeUnavailable, query: Callable[[PChainRows], T | None]) -> T:
         return await self._read_or(error, lambda index: index.read(lambda session: read_rows(session, query)))
 
-    async def _read(self, read: Callable[[PChainIndex], Awaitable[T | None]]) -> T | None:
+    async def _read(self, read: Callable[[Index], Awaitable[T | None]]) -> T | None:
         """Return what the index has; None also while it cannot be read."""
         if self.index is None:
             return None
@@ -233,9 +219,7 @@ class IndexedPlatform(PlatformClient):
             return await read(self.index)
         return None
 
-    async def _read_or(
-        self, error: NodeUnavailable | RpcRefusal, read: Callable[[PChainIndex], Awaitable[T | None]]
-    ) -> T:
+    async def _read_or(self, error: NodeUnavailable | RpcRefusal, read: Callable[[Index], Awaitable[T | None]]) -> T:
         """Return what the index has in place of a node's reply; raise the error if it does not decide.
 
         It does not decide between nodes that disagree about the present.

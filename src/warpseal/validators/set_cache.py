@@ -89,7 +89,9 @@ class SetCache:
             self._ordinary[key] = self._acquire(parsed)
         if current:
             self._make_current(key)
-        self._evict()
+        while self.held_bytes > self._max_bytes:
+            _, entry = (self._ordinary or self._current).popitem(last=False)
+            self._release(entry)
 
     def discard(self, key: SetKey) -> None:
         """Remove the set at (subnet, height), if it is cached."""
@@ -114,11 +116,6 @@ class SetCache:
             if len(of_subnet) > CURRENT_PER_SUBNET:
                 self._ordinary[of_subnet[0]] = self._current.pop(of_subnet[0])
         self._current.move_to_end(key)
-
-    def _evict(self) -> None:
-        while self.held_bytes > self._max_bytes:
-            _, entry = (self._ordinary or self._current).popitem(last=False)
-            self._release(entry)
 
     def _release(self, entry: _Entry) -> None:
         entry.heights -= 1

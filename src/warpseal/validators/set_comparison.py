@@ -15,6 +15,7 @@ from typing import Final
 from cachetools import LRUCache
 from msgspec import Struct
 
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.validators.errors import ValidatorSetsDiffer
 from warpseal.warp.ids import SubnetID, id_text
@@ -77,7 +78,7 @@ class SetComparison:
         self._count = count
         self._has_stop = has_stop
         self._gap_s = gap_s
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._waiting: OrderedDict[SubnetID, _Used] = OrderedDict()
         self._compared: LRUCache[SubnetID, tuple[Members, float]] = LRUCache(_MAX_WAITING)
         self._differences: LRUCache[SubnetID, SetDifference] = LRUCache(_MAX_DIFFERENCES)

@@ -93,8 +93,11 @@ class ValidatorSets:
             self.hits += 1
             return cached
         self.misses += 1
-        if not is_current:
-            await self._check_lookback(height)
+        lookback = self._settings.max_p_chain_lookback
+        if not is_current and lookback >= 0:
+            oldest = max(0, await self._heights.latest() - lookback)
+            if height < oldest:
+                raise HeightTooOld(height, oldest, lookback)
         parsed = await self._fetch_shared(key, is_chosen, origin)
         return self._store(key, parsed, is_current=is_current)
 
@@ -147,14 +150,6 @@ class ValidatorSets:
         else:
             self._cache.put(key, parsed, current=is_current)
         return parsed.validators
-
-    async def _check_lookback(self, height: int) -> None:
-        lookback = self._settings.max_p_chain_lookback
-        if lookback < 0:
-            return
-        oldest = max(0, await self._heights.latest() - lookback)
-        if height < oldest:
-            raise HeightTooOld(height, oldest, lookback)
 
     async def _fetch_shared(self, key: SetKey, is_chosen: bool, origin: CallOrigin) -> ParsedValidatorSet:
         try:

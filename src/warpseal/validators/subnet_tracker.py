@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from warpseal.node.info import InfoClient, PeerHint
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.process import error_words
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
 from warpseal.validators.errors import HeightTooNew
@@ -106,7 +107,7 @@ class SubnetTracker:
         self._info = info
         self._peers = peers
         self._settings = settings
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
         self._tracked = TrackedSubnets(
             pinned,
@@ -166,7 +167,9 @@ class SubnetTracker:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_refreshing())
             tasks.create_task(self._keep_discovering())
-            tasks.create_task(self._keep_expiring())
+            while True:
+                await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.untrack_unused_after_s))
+                self.expire()
 
     async def refresh(self) -> bool:
         """Fetch every tracked set at the proposed height. Return whether all were fetched."""
@@ -226,16 +229,9 @@ class SubnetTracker:
                 await asyncio.sleep(_RETRY_S)
                 continue
             await asyncio.sleep(min(_DISCOVERY_GAP_S, period_s))
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, period_s - _DISCOVERY_GAP_S)):
                     await self._unhinted.wait()
-            except TimeoutError:
-                pass
-
-    async def _keep_expiring(self) -> None:
-        while True:
-            await asyncio.sleep(min(_EXPIRY_CHECK_S, self._settings.untrack_unused_after_s))
-            self.expire()
 
     async def _refresh_subnet(self, subnet: TrackedSubnet, height: int, limit: asyncio.Semaphore) -> bool:
         subnet_id = subnet.subnet_id

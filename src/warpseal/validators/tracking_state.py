@@ -85,7 +85,9 @@ class TrackedSubnet(Struct):
             self.sets.move_to_end(validators.digest)
             return False
         self.sets[validators.digest] = _InUse(validators, 1, now)
-        self._drop_surplus()
+        idle = [digest for digest, in_use in self.sets.items() if not in_use.users]
+        for digest in idle[: max(0, len(self.sets) - _MAX_SETS)]:
+            del self.sets[digest]
         return self._update_node_ids()
 
     def leave(self, validators: CanonicalValidatorSet, now: float) -> None:
@@ -103,11 +105,6 @@ class TrackedSubnet(Struct):
         for digest in idle:
             del self.sets[digest]
         return self._update_node_ids() if idle else False
-
-    def _drop_surplus(self) -> None:
-        idle = [digest for digest, in_use in self.sets.items() if not in_use.users]
-        for digest in idle[: max(0, len(self.sets) - _MAX_SETS)]:
-            del self.sets[digest]
 
     def _update_node_ids(self) -> bool:
         before = set(self.node_ids)

@@ -19,10 +19,10 @@ from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.store.connection import DriverError
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode

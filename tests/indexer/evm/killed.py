@@ -30,10 +30,10 @@ from tests.indexer.evm_chains import ServedChain, nft_blocks
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.index.evm.records import IcmOptions
 from warpseal.indexer.evm import icm_joiner
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.store import engine
 from warpseal.upstream.endpoint import EvmIndexing

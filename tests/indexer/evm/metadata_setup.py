@@ -26,12 +26,11 @@ from warpseal.chains.evm.token_uri import Gateways
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import MissingResults
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.fetcher import open_fetcher
 from warpseal.indexer.evm.metadata import MetadataFetcher
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
-from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.nodes import CallResult, ChainNodes, ContractCall, EvmCaller
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus, NftToken
 from warpseal.upstream.address_policy import AddressPolicy
 from warpseal.upstream.endpoint import EvmIndexing, MetadataMode, TraceMode

@@ -12,7 +12,7 @@ from tests.forwarding.evm.evm import HANGS, Node, serve_node
 from tests.indexer.evm.nodes import open_chain_nodes
 from tests.indexer.evm_chains import transfer_blocks
 from tests.indexer.evm_node import MISSING_STATE, EvmReplayNode, Refused, serving_evm
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, NoResult, Reverted
+from warpseal.indexer.evm.nodes import CallResult, ContractCall, EvmCaller, NoResult
 
 CONTRACT: Final = bytes([1]) * 20
 BLOCKS: Final = 100
@@ -136,7 +136,7 @@ async def test_a_failure_of_the_contract_is_no_failure_of_the_node(code: int, me
         raise Refused(code, message)
 
     other = node(lambda to, data, block: b"never called")
-    assert await call_all([b""], 100, node(result_of), other) == [Reverted()]
+    assert await call_all([b""], 100, node(result_of), other) == [NoResult.REVERTED]
     assert other.call_counts["eth_call"] == 0
 
 
@@ -149,7 +149,7 @@ async def test_a_contract_that_reverts_with_the_words_of_a_node_leaves_the_node_
     async with serving_evm(node(result_of)) as (served,), open_chain_nodes(served.url) as nodes:
         await nodes.heads()
         caller = EvmCaller(nodes)
-        assert await call_one(caller, b"mimic", 5) == Reverted()
+        assert await call_one(caller, b"mimic", 5) == NoResult.REVERTED
         assert await call_one(caller, b"", 5) == b"0x5"
 
 
@@ -169,7 +169,7 @@ async def test_a_result_above_one_mebibyte_spoils_only_its_own_call() -> None:
         return bytes(sizes.get(data, 1))
 
     results = await call_all([b"a", b"bomb", b"b", b"allowed"], 100, node(result_of))
-    assert results == [b"\0", Reverted(NoResult.TOO_LARGE), b"\0", bytes(2**20)]
+    assert results == [b"\0", NoResult.TOO_LARGE, b"\0", bytes(2**20)]
 
 
 async def test_a_response_beyond_the_limit_of_the_node_spoils_only_its_own_call() -> None:
@@ -179,7 +179,7 @@ async def test_a_response_beyond_the_limit_of_the_node_spoils_only_its_own_call(
         return data
 
     results = await call_all([b"a", b"bomb", b"b"], 100, node(result_of))
-    assert results == [b"a", Reverted(NoResult.TOO_LARGE), b"b"]
+    assert results == [b"a", NoResult.TOO_LARGE, b"b"]
 
 
 @pytest.mark.parametrize("result", ["1", "0x1", "0xzz", 5, None, ["0x01"]])
@@ -190,7 +190,7 @@ async def test_a_reply_that_is_no_hex_is_no_result(result: object) -> None:
 async def test_a_contract_that_never_ends_has_no_result_if_its_node_answers_other_calls() -> None:
     slow = Node(replies={"eth_call": HANGS})
     async with serve_node(slow), open_chain_nodes(slow.url) as nodes:
-        assert await call_one(EvmCaller(nodes, timeout_s=2.0), b"", 5) == Reverted(NoResult.TOO_SLOW)
+        assert await call_one(EvmCaller(nodes, timeout_s=2.0), b"", 5) == NoResult.TOO_SLOW
         slow.replies["eth_chainId"] = HANGS
         assert await call_one(EvmCaller(nodes, timeout_s=0.1), b"", 5) is None
 

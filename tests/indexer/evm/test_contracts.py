@@ -32,9 +32,9 @@ from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import ContractFacts, ContractToCall, MissingResults
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721, fetch_contract_facts
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.resources.evm import ErcType
 from warpseal.resources.queries import PageRequest
 from warpseal.upstream.endpoint import EvmIndexing, TraceMode

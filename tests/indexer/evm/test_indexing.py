@@ -34,11 +34,10 @@ from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import IcmOptions
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import EvmBlockSource
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
-from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes, EvmCaller
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.runtime.retry import Backoff, Retrier

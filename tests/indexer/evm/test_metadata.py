@@ -20,7 +20,7 @@ from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, Log, Tx, word
 from warpseal.chains.evm.token_uri import Gateways
 from warpseal.index.evm.records import ReindexOutcome
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus, NftMetadata
 from warpseal.upstream.endpoint import MetadataMode
 

@@ -39,7 +39,7 @@ from tests.indexer.evm.metadata_servers import (
 from tests.peers.test_connection import certificate
 from warpseal.chains.evm.token_uri import Gateways
 from warpseal.indexer.evm.fetcher import DocumentFetcher, FetchedDocument, FetchFailed, FetchLane, open_fetcher
-from warpseal.indexer.evm.metadata_settings import MetadataSettings, gateway_url
+from warpseal.indexer.settings import MetadataSettings, gateway_url
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.upstream.address_policy import AddressPolicy, IpAddress, allowed_host, is_global_address

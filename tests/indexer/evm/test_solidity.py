@@ -22,10 +22,10 @@ from tests.indexer.evm.indexing import INDEX, indexing
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask, BuildTasks
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import Tracer
 from warpseal.resources.evm import CollectibleQuery, DeployedContract, ErcType, HolderQuery
 from warpseal.resources.queries import PageRequest, TimeRange

@@ -18,10 +18,10 @@ from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx
 from tests.indexer.evm_node import EvmReplayNode, Refused, serving_evm
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.indexer.evm.caller import EvmCaller
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.indexer import BackgroundTask
+from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import TRACE_METHOD, Tracer
 from warpseal.resources.queries import PageRequest
 

@@ -33,6 +33,7 @@ from warpseal.forwarding.evm.methods import (
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.forwarding.evm.subnet_evm import RpcFailure, derive, normalize_timestamp, with_last_changed
 from warpseal.forwarding.settings import EvmRpcSettings
+from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.endpoint import EvmChain
 from warpseal.upstream.errors import CallFailure, NodeFailure
 from warpseal.upstream.identity import ChainIdentity, EvmIdentity
@@ -216,20 +217,20 @@ class EvmForwarder:
         """Call these nodes, one after another, until all calls have responses or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
         error_kind: NodeFailure | None = None
-        until = _now() + (timeout_s or self._settings.call_timeout_s)
+        until = loop_time() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
             body, methods = encode_numbered_calls(waiting), {call.method for call in waiting.values()}
             method = methods.pop() if len(methods) == 1 else _BATCH
             try:
-                reply = await self._post(node, until - _now(), body=body, classes=classes, method=method)
+                reply = await self._post(node, until - loop_time(), body=body, classes=classes, method=method)
                 if not reply.is_ok:
                     raise CallFailure(NodeFailure.BUSY)
             except CallFailure as error:
                 error_kind = error.failure
                 responses |= _final_errors(waiting, error)
                 waiting = {number: call for number, call in waiting.items() if number not in responses}
-                if not waiting or _now() >= until:
+                if not waiting or loop_time() >= until:
                     break
             else:
                 return responses | self._decode_responses(waiting, reply, node)
@@ -367,7 +368,3 @@ class FilterRegistry:
             return None
         filter_id = arguments[0] if isinstance(arguments, list) and arguments else None
         return self._nodes.get(filter_id.lower()) if isinstance(filter_id, str) else None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

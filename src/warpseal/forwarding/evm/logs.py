@@ -65,7 +65,13 @@ class EvmLogClient:
 
     async def logs(self, log_filter: LogFilter) -> tuple[EvmLog, ...]:
         """Return the logs in the order of the node, which is that of the chain. Raises LogsRefused, NodeUnavailable."""
-        return await self._call("eth_getLogs", [_encode_filter(log_filter)], partial(_decode_logs, log_filter))
+        params = {
+            "fromBlock": hex(log_filter.first),
+            "toBlock": hex(log_filter.last),
+            "address": "0x" + log_filter.address.hex(),
+            "topics": ["0x" + topic.hex() for topic in log_filter.topics],
+        }
+        return await self._call("eth_getLogs", [params], partial(_decode_logs, log_filter))
 
     async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
         """Return the first usable reply of a node; a node that refuses the call may not speak for the others."""
@@ -91,23 +97,12 @@ class _Log(msgspec.Struct):
 
 
 def _decode_logs(log_filter: LogFilter, result: bytes) -> tuple[EvmLog, ...]:
-    return tuple(_matching_log(log, log_filter) for log in msgspec.json.decode(result, type=list[_Log]))
-
-
-def _matching_log(log: _Log, log_filter: LogFilter) -> EvmLog:
-    """Return a log that matches the filter. Raises ValueError for another."""
-    matching_log = EvmLog(decode_quantity(log.block_number), decode_hex(log.data))
-    topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
-    is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
-    if not is_match or not log_filter.first <= matching_log.block <= log_filter.last:
-        raise ValueError("a log that does not match the filter")
-    return matching_log
-
-
-def _encode_filter(log_filter: LogFilter) -> dict[str, object]:
-    return {
-        "fromBlock": hex(log_filter.first),
-        "toBlock": hex(log_filter.last),
-        "address": "0x" + log_filter.address.hex(),
-        "topics": ["0x" + topic.hex() for topic in log_filter.topics],
-    }
+    """Return the logs of a result. Raises ValueError if one does not match the filter."""
+    logs: list[EvmLog] = []
+    for log in msgspec.json.decode(result, type=list[_Log]):
+        logs.append(EvmLog(decode_quantity(log.block_number), decode_hex(log.data)))
+        topics = tuple(decode_hex(topic) for topic in log.topics[: len(log_filter.topics)])
+        is_match = decode_hex(log.address) == log_filter.address and topics == log_filter.topics
+        if not is_match or not log_filter.first <= logs[-1].block <= log_filter.last:
+            raise ValueError("a log that does not match the filter")
+    return tuple(logs)

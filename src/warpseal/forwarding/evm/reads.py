@@ -13,13 +13,12 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from warpseal.chains.evm.blocks import MalformedBlock, parse_bytes, parse_quantity
 from warpseal.chains.evm.checks import BlockContradiction, BlockRules, block_facts
 from warpseal.chains.evm.contract_calls import balance_of_batch_call, decode_numbers
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import NO_NODE, NOT_ANSWERED, TIMED_OUT, EvmForwarder
+from warpseal.resources.text import hex_text
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.upstream.errors import CallFailure, NodeFailure, NodeUnavailable
 from warpseal.upstream.evm_blocks import (
@@ -32,7 +31,7 @@ from warpseal.upstream.evm_blocks import (
     read_receipts,
     result_bytes,
 )
-from warpseal.upstream.json_values import decode_hex
+from warpseal.upstream.json_values import decode_bytes
 from warpseal.upstream.jsonrpc import REQUEST_TIMED_OUT, RpcCall, RpcResponse, rpc_call
 from warpseal.upstream.node import run_decoder
 from warpseal.upstream.pool import PoolNode
@@ -90,7 +89,9 @@ class EvmChainReader:
 
     async def has_code(self, address: bytes) -> bool:
         """Return whether a contract is at an address now. Raises NodeUnavailable."""
-        response = await self._forwarder.read(rpc_call("eth_getCode", _hex(address), "latest"), None, self._timeout_s)
+        response = await self._forwarder.read(
+            rpc_call("eth_getCode", hex_text(address), "latest"), None, self._timeout_s
+        )
         if response.result is None:
             raise NodeUnavailable("eth_getCode")
         return bytes(response.result) not in (_NULL, _NO_CODE)
@@ -111,7 +112,7 @@ class EvmChainReader:
         if memoryview(response.result).nbytes > 2 * _WORD_DIGITS * (2 + len(token_ids)):
             return None
         try:
-            return decode_numbers(decode_hex(msgspec.json.decode(response.result, type=str)), len(token_ids))
+            return decode_numbers(decode_bytes(response.result), len(token_ids))
         except ValueError:
             return None
 
@@ -127,7 +128,7 @@ class EvmChainReader:
     async def _read_block(self, node: PoolNode, block: int | bytes) -> EvmBlockFacts:
         """Return a block of one node. Raises NotHere, CallFailure, BlockContradiction, MalformedBlock."""
         call_node = partial(self._call_node, node)
-        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", _hex(block))
+        method, name = (BLOCK, hex(block)) if isinstance(block, int) else ("eth_getBlockByHash", hex_text(block))
         responses = await call_node([rpc_call(method, name, False)])
         read_headers = partial(decode_headers, responses)
         headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
@@ -168,7 +169,3 @@ def c_chain_rules(network_id: int, upgrade_times: Mapping[str, int]) -> BlockRul
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """
     return BlockRules(upgrade_times.get("helicon", _HELICON_S.get(network_id)))
-
-
-def _hex(raw: bytes) -> str:
-    return "0x" + raw.hex()

@@ -67,19 +67,16 @@ class ServedL1s:
         """Return the chains that the node serves now, each once."""
         chains: list[EvmChain] = []
         for subnet_id in self._subnet_ids:
-            chains += await self._find(subnet_id)
+            try:
+                chain_ids = await self._blockchains_of(subnet_id)
+            except NodeUnavailable:
+                continue
+            new_ids = [chain_id for chain_id in chain_ids if chain_id not in self._listed_ids]
+            entries = [served_chain(self._node, chain_id) for chain_id in new_ids]
+            is_served = await asyncio.gather(*map(self._is_served, entries))
+            chains += [entry for entry, served in zip(entries, is_served, strict=True) if served]
             self._listed_ids.update(chain.blockchain_id for chain in chains)
         return chains
-
-    async def _find(self, subnet_id: SubnetID) -> list[EvmChain]:
-        """Return the chains of a subnet that are new and that the node serves."""
-        try:
-            chain_ids = await self._blockchains_of(subnet_id)
-        except NodeUnavailable:
-            return []
-        entries = [served_chain(self._node, chain_id) for chain_id in chain_ids if chain_id not in self._listed_ids]
-        is_served = await asyncio.gather(*map(self._is_served, entries))
-        return [entry for entry, served in zip(entries, is_served, strict=True) if served]
 
     async def _is_served(self, entry: EvmChain) -> bool:
         """Return whether the node answers as an EVM chain does."""

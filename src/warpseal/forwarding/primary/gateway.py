@@ -48,20 +48,15 @@ class GatewayForwarder:
         send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)
 
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
-            if self.pool.compares_heads and method in HEIGHT_METHODS:
-                self._learn_height(reply, node)
+            if self.pool.compares_heads and method in HEIGHT_METHODS and len(reply.body) <= INLINE_BYTES:
+                result = decode_result(reply.body)
+                with suppress(*MALFORMED):
+                    self.pool.note_head(node, decode_height(b"" if result is None else bytes(result)))
             return not is_read or not (reply.is_busy or reply.status == _NOT_FOUND)
 
         nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
         reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
         return reply if isinstance(reply, NodeReply) else ERRORS.get(reply, NOT_ANSWERED)
-
-    def _learn_height(self, reply: NodeReply, node: PoolNode) -> None:
-        """Note the height that a client sees."""
-        result = decode_result(reply.body) if len(reply.body) <= INLINE_BYTES else None
-        if result is not None:
-            with suppress(*MALFORMED):
-                self.pool.note_head(node, decode_height(bytes(result)))
 
 
 class Gateway(Struct, frozen=True):

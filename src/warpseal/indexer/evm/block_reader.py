@@ -59,7 +59,6 @@ _MAX_PROBED_BLOCKS: Final = 512
 _PATIENCE_S: Final = 300.0
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000 tokens (ERC-2309).
 _MAX_EVENTS: Final = 20_000
-_REASONS: Final = {BlockMismatch.NUMBER: StopReason.WRONG_HEIGHT}
 
 
 class BlocksMissing(NodeUnavailable):
@@ -150,9 +149,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Return blocks that a node returned and no other one denies. Raises NodeUnavailable, IndexingStopped."""
         stop: IndexingStopped | None = None
         failure: NodeUnavailable = NodeUnavailable(BLOCK)
+        # The block below, if it is the last one that is written.
+        parent = self.written[1] if self.written is not None and self.written[0] == first - 1 else None
         for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
             try:
-                blocks = await self._read_from(node, first, count, self._parent_of(first))
+                blocks = await self._read_from(node, first, count, parent)
             except CallFailure as error:
                 if error.failure is NodeFailure.TOO_LARGE:
                     stop = stop or IndexingStopped(StopReason.ANSWER_TOO_LARGE, first, "no node returns less")
@@ -221,10 +222,6 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         if disproven is None:
             return checked.blocks, checked.error
         return checked.blocks[: disproven.number - number], disproven.error
-
-    def _parent_of(self, height: int) -> ParentBlock | None:
-        """Return the block below a height if it is the last one that is written."""
-        return self.written[1] if self.written is not None and self.written[0] == height - 1 else None
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
         """Return whether a node has a block and its receipts, or those of the next block with transactions."""
@@ -312,7 +309,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
 def stop_at(error: BlockContradiction) -> IndexingStopped:
     """Return the stop of a chain at a block that is not accepted."""
-    reason = _REASONS.get(error.reason) or StopReason(error.reason.value)
+    reason = StopReason.WRONG_HEIGHT if error.reason is BlockMismatch.NUMBER else error.reason
     return IndexingStopped(reason, error.number, error.detail)
 
 

@@ -7,7 +7,6 @@ nothing left to do for it; an error that it does not handle is logged, and it is
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -27,26 +26,18 @@ T = TypeVar("T")
 class EvmChainContext:
     """What the background tasks of a chain share.
 
-    nodes: the nodes of the chain, called within their rates. now: returns Unix seconds.
+    nodes: the nodes of the chain, called within their rates.
     first_height, height: the first and the last indexed block, None before there is one.
     contracts_requested: set when pages requested contracts, or traces showed new ones.
     tokens_requested, reindex_requested: both set when pages or clients requested documents.
     A task clears its event before it reads the index, so that it misses nothing that is written after the read.
     """
 
-    def __init__(
-        self,
-        chain: EvmChain,
-        nodes: ChainNodes,
-        writer: EvmIndexWriter,
-        executor: Executor,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, chain: EvmChain, nodes: ChainNodes, writer: EvmIndexWriter, executor: Executor) -> None:
         assert chain.index is not None
         self.chain = chain
         self.settings: EvmIndexing = chain.index
         self.nodes = nodes
-        self.now = now
         self.first_height: int | None = None
         self.height: int | None = None
         self.contracts_requested = asyncio.Event()

@@ -26,8 +26,9 @@ from warpseal.chains.evm.contract_calls import (
 )
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.index.evm.records import ContractFacts, ContractToCall
-from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
+from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext
+from warpseal.indexer.evm.nodes import ContractCall, EvmCaller, NoResult
 from warpseal.resources.evm import ErcType
 from warpseal.runtime.process import ungrouped
 from warpseal.runtime.retry import Backoff, RetryDelays
@@ -62,46 +63,36 @@ class ContractResolver:
         """Call contracts until cancelled."""
         with ungrouped(StoreDown):
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._serve_requests())
-                tasks.create_task(self._call_others())
+                tasks.create_task(self._keep_calling(self._caller, self._chain.contracts_requested, is_requested=True))
+                background = self._caller.in_background()
+                tasks.create_task(self._keep_calling(background, self._others_found, is_requested=False))
 
-    async def _serve_requests(self) -> None:
+    async def _keep_calling(self, caller: EvmCaller, wake: asyncio.Event, *, is_requested: bool) -> None:
+        """Write what contracts say of themselves, those that pages request or the others; wait if no node answers."""
         delays = RetryDelays(_RETRY)
         while True:
-            self._chain.contracts_requested.clear()
-            # Traces may have shown new contracts.
-            self._others_found.set()
+            # Before the read, so that no request and no block is missed.
+            wake.clear()
+            if is_requested:
+                # Traces may have shown new contracts.
+                self._others_found.set()
             # Before the read: what a later block says of a contract is not known to it.
             height = self._chain.height
-            contracts = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH, only_requested=True))
+            batch = await self._chain.write(
+                lambda writer: writer.contracts.to_call(_BATCH, only_requested=is_requested)
+            )
+            contracts = [contract for contract in batch if contract.is_requested is is_requested]
             if not contracts:
-                await self._chain.contracts_requested.wait()
+                await wake.wait()
+            elif height is not None and (facts := await fetch_contract_facts(caller, contracts, height)):
+                await self._chain.write(_write_facts, facts)
+                delays.reset()
             else:
-                await self._call(self._caller, contracts, height, delays)
+                await asyncio.sleep(delays.next())
 
-    async def _call_others(self) -> None:
-        caller, delays = self._caller.in_background(), RetryDelays(_RETRY)
-        while True:
-            # Before the read, so that no block is missed.
-            self._others_found.clear()
-            height = self._chain.height
-            batch = await self._chain.write(lambda writer: writer.contracts.to_call(_BATCH))
-            contracts = [contract for contract in batch if not contract.is_requested]
-            if not contracts:
-                await self._others_found.wait()
-            else:
-                await self._call(caller, contracts, height, delays)
 
-    async def _call(
-        self, caller: EvmCaller, contracts: Sequence[ContractToCall], height: int | None, delays: RetryDelays
-    ) -> None:
-        """Write what contracts say of themselves at a height; wait if no node answers."""
-        facts = None if height is None else await fetch_contract_facts(caller, contracts, height)
-        if facts:
-            await self._chain.write(lambda writer: writer.contracts.write(facts))
-            delays.reset()
-        else:
-            await asyncio.sleep(delays.next())
+def _write_facts(writer: EvmIndexWriter, facts: Sequence[ContractFacts]) -> None:
+    writer.contracts.write(facts)
 
 
 async def fetch_contract_facts(
@@ -139,7 +130,7 @@ async def _call_contracts(caller: EvmCaller, calls_of: Mapping[bytes, Outputs], 
     results = iter(await caller.call_all(calls, height))
     results_of = {address: [next(results) for _ in all_data] for address, all_data in calls_of.items()}
     return {
-        address: tuple(b"" if isinstance(result, Reverted) else result for result in of_contract if result is not None)
+        address: tuple(b"" if isinstance(result, NoResult) else result for result in of_contract if result is not None)
         for address, of_contract in results_of.items()
         if None not in of_contract
     }

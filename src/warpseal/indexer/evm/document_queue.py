@@ -43,7 +43,10 @@ class DocumentQueue(Generic[J]):
 
     def crowded(self, level: int) -> frozenset[bytes]:
         """Return the contracts that have their share of a level."""
-        counts = self._levels[level].counts_by_contract()
+        counts: Counter[bytes] = Counter()
+        for contracts in self._levels[level].hosts.values():
+            for contract, documents in contracts.items():
+                counts[contract] += len(documents)
         return frozenset(contract for contract, count in counts.items() if count >= self._max_per_contract)
 
     def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
@@ -107,14 +110,6 @@ class _Level(Generic[J]):
         fetch = max(contracts.values(), key=len)[-1]
         self.remove(fetch)
         return fetch
-
-    def counts_by_contract(self) -> Counter[bytes]:
-        """Return how many documents of each contract wait."""
-        counts: Counter[bytes] = Counter()
-        for contracts in self.hosts.values():
-            for contract, documents in contracts.items():
-                counts[contract] += len(documents)
-        return counts
 
     def find(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
         """Return a document of a contract; None without a match."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
-
-import msgspec
 
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
-from warpseal.upstream.json_values import quantity_or_none
-from warpseal.upstream.jsonrpc import MALFORMED, RpcResponse, rpc_call
+from warpseal.upstream.json_values import decode_number
+from warpseal.upstream.jsonrpc import MALFORMED, rpc_call
 
 COUNT: Final = "eth_getBlockTransactionCountByNumber"
 _BLOCKS_PER_WRITE: Final = 10_000
@@ -54,20 +53,17 @@ class EarlierTransactions:
             end = min(end, first + node.batch_size(COUNT))
             try:
                 calls = [rpc_call(COUNT, hex(height)) for height in range(first, end)]
-                counts = list(map(_count_in, await node.call_batch(calls, is_background=True)))
+                responses = await node.call_batch(calls, is_background=True)
             except CallFailure:
                 continue
-            numbers = [count for count in counts[: (*counts, None).index(None)] if count is not None]
-            if numbers:
-                return numbers
+            counts: list[int] = []
+            with suppress(*MALFORMED):
+                # The first block that a node lacks ends its counts.
+                for response in responses:
+                    counts.append(decode_number(response.result or b""))
+            if counts:
+                return counts
         return []
-
-
-def _count_in(response: RpcResponse) -> int | None:
-    try:
-        return None if response.result is None else quantity_or_none(msgspec.json.decode(response.result))
-    except MALFORMED:
-        return None
 
 
 def _add(writer: EvmIndexWriter, up_to: int, count: int) -> None:

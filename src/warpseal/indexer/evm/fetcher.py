@@ -21,7 +21,7 @@ from yarl import URL
 
 from warpseal.chains.evm.nft_document import NftFields, image_document, parse_document
 from warpseal.chains.evm.token_uri import InlineDocument, RemoteDocument, UnusableMetadata, parse_http_url
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.locks import AsyncSemaphore
@@ -81,7 +81,9 @@ class DocumentFetcher:
             FetchLane.BACKGROUND: AsyncSemaphore(settings.max_requests - settings.reindex_requests),
             FetchLane.REINDEX: AsyncSemaphore(settings.reindex_requests),
         }
-        self._host_slots = HostSlots(settings.requests_per_host)
+        # Hosts without requests take no memory.
+        self._host_slots: dict[tuple[FetchLane, str], AsyncSemaphore] = {}
+        self._host_users: Counter[tuple[FetchLane, str]] = Counter()
 
     async def fetch(self, url: URL, lane: FetchLane, timeout_s: float) -> FetchedDocument:
         """Return the document of a URL. Raises FetchFailed. timeout_s: of all requests; waiting for slots is extra."""
@@ -91,7 +93,7 @@ class DocumentFetcher:
                 self._policy.check_url(url)
             except AddressRefused as error:
                 raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, str(error)) from error
-            async with self._host_slots.hold((lane, url.raw_host or "")), self._slots[lane]:
+            async with self._host_slot(lane, url.raw_host or ""), self._slots[lane]:
                 started_at = clock()
                 target = await self._request(url, timeout_s)
                 timeout_s -= clock() - started_at
@@ -99,6 +101,20 @@ class DocumentFetcher:
                 return target
             url = target
         raise FetchFailed(MetadataStatus.UNREACHABLE_TOKEN_URI, "too many redirects")
+
+    @asynccontextmanager
+    async def _host_slot(self, lane: FetchLane, host: str) -> AsyncIterator[None]:
+        """Hold a slot of a host, as soon as one is free."""
+        key = lane, host
+        slots = self._host_slots.setdefault(key, AsyncSemaphore(self._settings.requests_per_host))
+        self._host_users[key] += 1
+        try:
+            async with slots:
+                yield
+        finally:
+            self._host_users[key] -= 1
+            if not self._host_users[key]:
+                del self._host_users[key], self._host_slots[key]
 
     async def _request(self, url: URL, timeout_s: float) -> FetchedDocument | URL:
         """Return the document, or the URL to which a redirect leads."""
@@ -143,29 +159,6 @@ def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
     if response.status in (429, 503):
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), DAY_S)
     return FetchFailed(status, f"status {response.status}", retry_after_s)
-
-
-class HostSlots:
-    """A bounded number of holders per lane and host; hosts without holders take no memory."""
-
-    def __init__(self, per_host: int) -> None:
-        self._per_host = per_host
-        self._semaphores: dict[tuple[FetchLane, str], AsyncSemaphore] = {}
-        self._users: Counter[tuple[FetchLane, str]] = Counter()
-
-    @asynccontextmanager
-    async def hold(self, key: tuple[FetchLane, str]) -> AsyncIterator[None]:
-        """Hold a slot of a host, as soon as one is free."""
-        if key not in self._semaphores:
-            self._semaphores[key] = AsyncSemaphore(self._per_host)
-        self._users[key] += 1
-        try:
-            async with self._semaphores[key]:
-                yield
-        finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key], self._semaphores[key]
 
 
 @asynccontextmanager

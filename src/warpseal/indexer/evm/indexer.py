@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -223,7 +224,7 @@ class IndexedChain:
         """Derive rows that a schema change has dropped, before any block is read from a node."""
         while (height := await context.write(EvmIndexWriter.rebuild, _REBUILD_STEP_S)) is not None:
             waiting = f"owners and balances are being derived from stored transfers, now at height {height}"
-            now = int(context.now())
+            now = int(time.time())
             await context.write_status(ChainStatus(self._name, 0, True, waiting=waiting, written_at=now))
 
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:

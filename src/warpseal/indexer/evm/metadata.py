@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,7 +20,6 @@ from warpseal.chains.evm.contract_calls import decode_uri, owner_of_call, token_
 from warpseal.chains.evm.facts import TokenStandard
 from warpseal.chains.evm.token_uri import RemoteDocument, UnusableMetadata, fill_token_id, parse_token_uri
 from warpseal.index.evm.records import FetchReason, TokenDocument, TokenToFetch
-from warpseal.indexer.evm.caller import CallResult, ContractCall, EvmCaller, Reverted
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
 from warpseal.indexer.evm.document_queue import DocumentQueue, QueuedDocument
 from warpseal.indexer.evm.fetcher import (
@@ -29,7 +29,8 @@ from warpseal.indexer.evm.fetcher import (
     read_inline,
     read_remote,
 )
-from warpseal.indexer.evm.metadata_settings import MetadataSettings
+from warpseal.indexer.evm.nodes import CallResult, ContractCall, EvmCaller, NoResult
+from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus
 from warpseal.runtime.locks import AsyncSemaphore
 from warpseal.runtime.retry import Backoff, Retrier
@@ -78,23 +79,18 @@ class MetadataFetcher:
         self._reasons = [FetchReason.SHOWN, FetchReason.DUE, FetchReason.MINTED]
         if chain.settings.metadata is MetadataMode.ALL:
             self._reasons.append(FetchReason.REST)
-        self._queue = self._new_queue()
         self._queue_changed = asyncio.Event()
-        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
-        self._reading: set[int] = set()
-        self._fetching: set[int] = set()
         self._blocks_written = chain.subscribe()
         self._reindex_calls = AsyncSemaphore(_MAX_REINDEX_CALLS)
-        self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
         self._retrier = Retrier(_STORE_DOWN, {StoreDown: "index"})
+        self._reset()
 
     async def run(self) -> None:
         """Fetch until cancelled; return at once if the chain's metadata is not fetched."""
         if self._chain.settings.metadata is MetadataMode.OFF:
             return
         await self._chain.write(lambda writer: writer.documents.forget())
-        self._queue, self._outcomes = self._new_queue(), asyncio.Queue(_MAX_UNWRITTEN)
-        self._reading, self._fetching = set(), set()
+        self._reset()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._serve_reindex_requests())
             tasks.create_task(self._collect([FetchReason.SHOWN], self._chain.tokens_requested))
@@ -102,15 +98,16 @@ class MetadataFetcher:
             tasks.create_task(self._dispatch())
             tasks.create_task(self._write_outcomes())
 
-    def _new_queue(self) -> DocumentQueue[_TokenUri]:
-        settings = self._settings
-        return DocumentQueue(
-            len(self._reasons),
-            settings.max_queued,
-            _MAX_QUEUED_BYTES,
-            settings.max_queued_per_contract,
-            settings.requests_per_host,
+    def _reset(self) -> None:
+        """Forget what an earlier run had in memory."""
+        settings, levels = self._settings, len(self._reasons)
+        self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
+            levels, settings.max_queued, _MAX_QUEUED_BYTES, settings.max_queued_per_contract, settings.requests_per_host
         )
+        self._outcomes: asyncio.Queue[TokenDocument] = asyncio.Queue(_MAX_UNWRITTEN)
+        # Keys of tokens whose URI is read in the background, and of those whose document is requested.
+        self._reading: set[int] = set()
+        self._fetching: set[int] = set()
 
     # Reindex requests
 
@@ -129,8 +126,8 @@ class MetadataFetcher:
 
     async def _reindex(self, token: TokenToFetch) -> None:
         """Fetch the metadata of one token, and write an outcome in time, whatever came of it."""
-        requested_at = self._chain.now() if token.requested_at is None else token.requested_at
-        left_s = min(max(requested_at + self._settings.reindex_s - self._chain.now(), 1.0), self._settings.reindex_s)
+        requested_at = time.time() if token.requested_at is None else token.requested_at
+        left_s = min(max(requested_at + self._settings.reindex_s - time.time(), 1.0), self._settings.reindex_s)
         deadline = asyncio.get_running_loop().time() + left_s
         uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
         try:
@@ -142,7 +139,7 @@ class MetadataFetcher:
         except TimeoutError:
             log.debug("reindex request timed out", extra={"chain": self._chain.name, "token": token.token_id})
         # Not before the request, which may be later than the second in which it was made.
-        await self._outcomes.put(self._outcome(token, uri, result, math.ceil(self._chain.now())))
+        await self._finish(token, uri, result, math.ceil(time.time()))
 
     # Everything else
 
@@ -192,7 +189,7 @@ class MetadataFetcher:
         """Queue a document that is on a server; finish a token without such a document."""
         if token_uri.document is None:
             assert token_uri.result is not None
-            await self._finish(token_uri, token_uri.result)
+            await self._finish(token_uri.token, token_uri.uri, token_uri.result, int(time.time()))
             return
         host = next((url.raw_host or "" for url in token_uri.document.urls), "")
         await self._add(level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri))
@@ -217,19 +214,17 @@ class MetadataFetcher:
         key = fetch.job.token.key
         self._fetching.add(key)
         try:
-            await self._finish(fetch.job, await self._read_document(fetch.job, FetchLane.BACKGROUND))
+            result = await self._read_document(fetch.job, FetchLane.BACKGROUND)
+            await self._finish(fetch.job.token, fetch.job.uri, result, int(time.time()))
         finally:
             self._fetching.discard(key)
             self._queue.finish(fetch)
             self._queue_changed.set()
 
-    async def _finish(self, token_uri: _TokenUri, result: DocumentResult) -> None:
-        await self._outcomes.put(self._outcome(token_uri.token, token_uri.uri, result, int(self._chain.now())))
-
     async def _postpone(self, token_uri: _TokenUri) -> None:
         """Return a token to the index, since too many documents of its host wait."""
         token = token_uri.token
-        next_attempt_at = int(self._chain.now() + self._settings.postponed_s)
+        next_attempt_at = int(time.time() + self._settings.postponed_s)
         await self._outcomes.put(
             TokenDocument(
                 token.contract,
@@ -247,7 +242,7 @@ class MetadataFetcher:
     async def _tokens_to_fetch(
         self, reason: FetchReason, limit: int, skip: frozenset[bytes] = frozenset()
     ) -> Sequence[TokenToFetch]:
-        now = int(self._chain.now())
+        now = int(time.time())
 
         async def read() -> Sequence[TokenToFetch]:
             return await self._chain.write(lambda writer: writer.documents.to_fetch(reason, limit, now, skip))
@@ -256,9 +251,12 @@ class MetadataFetcher:
 
     async def _read_uris(self, caller: EvmCaller, tokens: Sequence[TokenToFetch]) -> list[_TokenUri]:
         """Return the URIs of tokens, in their order."""
-        calls = [ContractCall(token.contract, _uri_call(token)) for token in tokens]
+        calls: list[ContractCall] = []
+        for token in tokens:
+            make_call = uri_call if token.standard is TokenStandard.ERC1155 else token_uri_call
+            calls.append(ContractCall(token.contract, make_call(token.token_id)))
         outputs = await caller.call_all(calls, self._chain.height) if calls else []
-        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, Reverted)]
+        reverted = [token for token, output in zip(tokens, outputs, strict=True) if isinstance(output, NoResult)]
         owner_calls = [ContractCall(token.contract, owner_of_call(token.token_id)) for token in reverted]
         owners = await caller.call_all(owner_calls, self._chain.height) if owner_calls else []
         owner_of = {token.key: owner for token, owner in zip(reverted, owners, strict=True)}
@@ -299,22 +297,24 @@ class MetadataFetcher:
             log.exception("metadata fetch failed", extra={"chain": self._chain.name})
             return DocumentResult(MetadataStatus.UNKNOWN)
 
-    def _outcome(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> TokenDocument:
+    async def _finish(self, token: TokenToFetch, uri: str, result: DocumentResult, updated_at: int) -> None:
         attempts = 0 if result.status is MetadataStatus.INDEXED else token.attempts + 1
         delays = self._settings.retry_delays_s
         next_attempt_at = None
         if 0 < attempts <= len(delays):
             next_attempt_at = updated_at + math.ceil(max(delays[attempts - 1], result.retry_after_s or 0.0))
-        return TokenDocument(
-            token.contract,
-            token.token_id,
-            result.status,
-            updated_at,
-            uri,
-            result.fields,
-            next_attempt_at,
-            attempts,
-            token.standard,
+        await self._outcomes.put(
+            TokenDocument(
+                token.contract,
+                token.token_id,
+                result.status,
+                updated_at,
+                uri,
+                result.fields,
+                next_attempt_at,
+                attempts,
+                token.standard,
+            )
         )
 
     async def _write_outcomes(self) -> None:
@@ -329,12 +329,8 @@ class MetadataFetcher:
             await self._retrier.call(write)
 
 
-def _uri_call(token: TokenToFetch) -> bytes:
-    return uri_call(token.token_id) if token.standard is TokenStandard.ERC1155 else token_uri_call(token.token_id)
-
-
 def _status_without_uri(output: CallResult, owner: CallResult) -> MetadataStatus:
     """Return the status of a token whose contract returned no URI. owner: the result of `ownerOf`, after a revert."""
     if output is None or owner is None:
         return MetadataStatus.UNKNOWN
-    return MetadataStatus.MISSING_TOKEN if isinstance(owner, Reverted) else MetadataStatus.INVALID_TOKEN_URI
+    return MetadataStatus.MISSING_TOKEN if isinstance(owner, NoResult) else MetadataStatus.INVALID_TOKEN_URI

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -174,10 +175,8 @@ class NewHeads:
 
     async def wait(self, poll_s: float) -> None:
         """Wait for an event, or for the time after which nodes are polled."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(poll_s * _SLOWER if self._is_subscribed else poll_s):
                 await self._arrived.wait()
                 await asyncio.sleep(_MIN_INTERVAL_S)
-        except TimeoutError:
-            pass
         self._arrived.clear()

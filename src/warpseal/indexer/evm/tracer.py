@@ -18,10 +18,10 @@ from typing import Final
 from msgspec import Struct, field
 
 from warpseal.chains.evm.blocks import HASH_BYTES, MalformedBlock, decode_block, parse_bytes
-from warpseal.chains.evm.traces import TxTrace, allow_nested_traces, decode_block_trace
+from warpseal.chains.evm.traces import allow_nested_traces, decode_block_trace
 from warpseal.index.evm.records import TracedBlock
-from warpseal.indexer.evm.caller import HAS_NO_STATE
 from warpseal.indexer.evm.chain import EvmChainContext, wait_for
+from warpseal.indexer.evm.nodes import HAS_NO_STATE
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.upstream.batch import ChainNode, NodeResource
 from warpseal.upstream.errors import CallFailure, NodeUnavailable
@@ -229,7 +229,9 @@ class Tracer:
                 result = bytes(response.result)
                 traces = await self._chain.write(lambda _: decode_block_trace(result))
                 if traces is not None:
-                    return _traced_block(height, traces)
+                    creations = tuple(creation for trace in traces for creation in trace.creations)
+                    hashes = {index: trace.tx_hash or b"" for index, trace in enumerate(traces) if trace.creations}
+                    return TracedBlock(height, creations, hashes)
         is_later = _has_nothing(response) and _is_behind(node, height)
         return _Missing.LATER if is_later else _Missing.LACKING
 
@@ -280,12 +282,6 @@ def _has_nothing(response: RpcResponse) -> bool:
 def _is_behind(node: ChainNode, height: int) -> bool:
     """Return whether a node may not have a block yet."""
     return height > (node.head or 0) - _HEAD_MARGIN
-
-
-def _traced_block(height: int, traces: Sequence[TxTrace]) -> TracedBlock:
-    creations = tuple(creation for trace in traces for creation in trace.creations)
-    hashes = {index: trace.tx_hash or b"" for index, trace in enumerate(traces) if trace.creations}
-    return TracedBlock(height, creations, hashes)
 
 
 def _confirmed(block: TracedBlock, response: RpcResponse) -> TracedBlock | _Missing:

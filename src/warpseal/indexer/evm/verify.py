@@ -37,8 +37,7 @@ from warpseal.index.evm.consistency import IndexedRange, SampledToken
 from warpseal.index.evm.holder_consistency import SampledBalance
 from warpseal.index.evm.icm_consistency import SampledMessage
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.caller import ContractCall, EvmCaller, Reverted
-from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes, ContractCall, EvmCaller, NoResult
 from warpseal.indexer.verify import IndexFinding, SnapshotReader
 from warpseal.resources.text import account_text
 from warpseal.runtime.process import Progress, ignore_progress
@@ -102,7 +101,11 @@ class _StateCheck(Struct, frozen=True):
     subject: str
     call: ContractCall
     read: Callable[[Connection], Any]
-    judge: Callable[[Any, bytes | Reverted, IndexedRange], Awaitable[IndexFinding]]
+    judge: Callable[[Any, bytes | NoResult, IndexedRange], Awaitable[IndexFinding]]
+
+
+_Causes = tuple[Iterable[int], Callable[[int], Awaitable[str | None]], int]
+"""Blocks to compare, how to compare one with a node, and the lowest block that was searched for events."""
 
 
 class EvmIndexVerifier:
@@ -268,7 +271,6 @@ class EvmIndexVerifier:
         return [(findings | missing)[number] for number in range(len(checks))]
 
     def _token_check(self, token: SampledToken) -> _StateCheck:
-        """Return the comparison of a holding of an NFT contract."""
         subject = (
             f"{token.standard} token {token.token_id} of {account_text(token.contract)}"
             f" held by {account_text(token.holder)}"
@@ -278,26 +280,20 @@ class EvmIndexVerifier:
         else:
             call = balance_of_batch_call([token.holder], [token.token_id])
 
-        async def judge(current: SampledToken, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
-            difference = _token_difference(current, result)
-            return await self._explain(subject, current, difference, blocks.first_height, blocks.height)
+        async def judge(current: SampledToken, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
+            return await self._explain(subject, current, _token_difference(current, result), blocks)
 
         return _StateCheck(
             subject, ContractCall(token.contract, call), partial(consistency.holding, token=token), judge
         )
 
     def _balance_check(self, sampled: SampledBalance) -> _StateCheck:
-        """Return the comparison of an ERC-20 balance."""
         subject = f"ERC-20 balance of {account_text(sampled.holder)} in {account_text(sampled.contract)}"
 
-        async def judge(current: SampledBalance, result: bytes | Reverted, blocks: IndexedRange) -> IndexFinding:
-            balance = None if isinstance(result, Reverted) else decode_number(result)
-            if balance == current.balance:
-                return self._finding(subject)
+        async def judge(current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange) -> IndexFinding:
+            balance = None if isinstance(result, NoResult) else decode_number(result)
             difference = f"the index has {current.balance}, the contract {'nothing' if balance is None else balance}"
-            if current.is_inconsistent:
-                return self._remark(subject, sampled.contract, f"{difference}; {_WRONG_EVENTS}")
-            return await self._explain_balance(subject, current, difference, blocks)
+            return await self._explain(subject, current, "" if balance == current.balance else difference, blocks)
 
         current = partial(holder_consistency.current_balance, sampled=sampled)
         return _StateCheck(subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge)
@@ -315,11 +311,10 @@ class EvmIndexVerifier:
         return checks
 
     async def _judge_message(
-        self, subject: str, name: str, message: SampledMessage, result: bytes | Reverted, blocks: IndexedRange
+        self, subject: str, name: str, message: SampledMessage, result: bytes | NoResult, blocks: IndexedRange
     ) -> IndexFinding:
-        """Return the finding for what a function of a messenger returned."""
         _, low, high, size = message.results[name]
-        if isinstance(result, Reverted):
+        if isinstance(result, NoResult):
             return self._finding(subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing")
         if len(result) == size and low <= int.from_bytes(result) <= high:
             return self._finding(subject)
@@ -328,52 +323,52 @@ class EvmIndexVerifier:
             subject, f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}"
         )
 
-    def _remark(self, subject: str, contract: bytes, remark: str) -> IndexFinding:
-        return self._finding(subject, remark=remark, contract=account_text(contract))
-
-    async def _explain_balance(
-        self, subject: str, sampled: SampledBalance, difference: str, blocks: IndexedRange
+    async def _explain(
+        self, subject: str, row: SampledToken | SampledBalance, difference: str, blocks: IndexedRange
     ) -> IndexFinding:
-        """Compare the blocks that changed a balance, and those with events of the holder, with a node."""
+        """Return the finding for a row that its contract contradicts: wrong if a block differs, else a remark."""
+        if not difference:
+            return self._finding(subject)
+        reason = _WRONG_EVENTS
+        if not row.is_inconsistent:
+            if isinstance(row, SampledToken):
+                numbers, compare, searched = await self._blocks_of_token(row, blocks)
+            else:
+                numbers, compare, searched = await self._blocks_of_balance(row, blocks)
+            for number in dict.fromkeys(numbers):
+                if cause := await compare(number):
+                    return self._finding(subject, f"{difference}; block {number}: {cause}")
+            reason = f"its events since block {searched} say otherwise, and the index has all of them"
+        return self._finding(subject, remark=f"{difference}; {reason}", contract=account_text(row.contract))
+
+    async def _blocks_of_token(self, token: SampledToken, blocks: IndexedRange) -> _Causes:
+        """Return the blocks of a token, and those with events of its contract that the index lacks."""
+        numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
+        indexed = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
+        logged, searched = await self._blocks_with_events(
+            token.contract, blocks, [_EVENTS], lambda log: not _is_erc20(log)
+        )
+        others = sorted(logged - indexed, reverse=True)[:_MAX_COMPARED]
+        return (*numbers, *others), self._compare_block, searched
+
+    async def _blocks_of_balance(self, sampled: SampledBalance, blocks: IndexedRange) -> _Causes:
+        """Return the blocks that changed a balance, and those with events of the holder."""
         changes = await self._read(partial(holder_consistency.changes_of_balance, sampled=sampled, limit=_MAX_COMPARED))
         logged: set[int] = set()
         searched = blocks.height + 1
         for topics in ([_EVENTS[0], _word(sampled.holder)], [_EVENTS[0], None, _word(sampled.holder)]):
-            numbers, searched = await self._blocks_with_events(
-                sampled.contract, blocks.first_height, blocks.height, topics, _is_erc20
-            )
+            numbers, searched = await self._blocks_with_events(sampled.contract, blocks, topics, _is_erc20)
             logged |= numbers
         others = sorted(logged - changes.keys(), reverse=True)[:_MAX_COMPARED]
         # Below the last compared change, changes are not known.
         lowest = min(changes, default=0) if len(changes) == _MAX_COMPARED else 0
-        candidates = (*changes, *(other for other in others if other > lowest))
 
         async def compare(number: int) -> str | None:
             return await self._compare_with_nodes(
                 number, partial(_compare_change, sampled, change=changes.get(number, 0))
             )
 
-        return await self._find_cause(subject, sampled.contract, difference, candidates, compare, searched)
-
-    async def _find_cause(
-        self,
-        subject: str,
-        contract: bytes,
-        difference: str,
-        numbers: Iterable[int],
-        compare: Callable[[int], Awaitable[str | None]],
-        searched: int,
-    ) -> IndexFinding:
-        """Return the finding for a row that its contract contradicts: wrong if a block differs, else a remark.
-
-        numbers: the blocks to compare. searched: the lowest block that was searched for events.
-        """
-        for number in dict.fromkeys(numbers):
-            cause = await compare(number)
-            if cause:
-                return self._finding(subject, f"{difference}; block {number}: {cause}")
-        reason = f"its events since block {searched} say otherwise, and the index has all of them"
-        return self._remark(subject, contract, f"{difference}; {reason}")
+        return (*changes, *(other for other in others if other > lowest)), compare, searched
 
     async def _head(self) -> int | None:
         try:
@@ -381,36 +376,19 @@ class EvmIndexVerifier:
         except NodeUnavailable:
             return None
 
-    async def _explain(
-        self, subject: str, token: SampledToken, difference: str, first: int, height: int
-    ) -> IndexFinding:
-        if not difference:
-            return self._finding(subject)
-        if token.is_inconsistent:
-            return self._remark(subject, token.contract, f"{difference}; {_WRONG_EVENTS}")
-        numbers = await self._read(partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED))
-        indexed = set(await self._read(partial(consistency.blocks_of_contract, contract=token.contract)))
-        logged, searched = await self._blocks_with_events(
-            token.contract, first, height, [_EVENTS], lambda log: not _is_erc20(log)
-        )
-        others = sorted(logged - indexed, reverse=True)[:_MAX_COMPARED]
-        return await self._find_cause(
-            subject, token.contract, difference, (*numbers, *others), self._compare_block, searched
-        )
-
     async def _blocks_with_events(
-        self, contract: bytes, first: int, height: int, topics: Sequence[Any], is_match: Callable[[_Log], bool]
+        self, contract: bytes, blocks: IndexedRange, topics: Sequence[Any], is_match: Callable[[_Log], bool]
     ) -> tuple[set[int], int]:
         """Search for events of a contract, the newest blocks first; return their blocks, and the lowest searched.
 
         It ends early at a node that does not answer, and after a number of searches.
         """
         numbers: set[int] = set()
-        low = height + 1
+        low = blocks.height + 1
         for _ in range(_MAX_SEARCHES):
-            if low <= first:
+            if low <= blocks.first_height:
                 break
-            begin = max(first, low - _SEARCHED_BLOCKS)
+            begin = max(blocks.first_height, low - _SEARCHED_BLOCKS)
             span = {
                 "address": "0x" + contract.hex(),
                 "fromBlock": hex(begin),
@@ -447,10 +425,10 @@ def _read_samples(connection: Connection, checks: Sequence[_StateCheck]) -> tupl
     return blocks, [check.read(connection) for check in checks]
 
 
-def _token_difference(token: SampledToken, result: bytes | Reverted) -> str:
+def _token_difference(token: SampledToken, result: bytes | NoResult) -> str:
     """Return how the contract contradicts a holding, "" if it does not."""
-    if isinstance(result, Reverted):
-        return f"the contract does not answer: {result.reason.value}"
+    if isinstance(result, NoResult):
+        return f"the contract does not answer: {result.value}"
     if token.standard is TokenStandard.ERC721:
         owner = decode_account(result)
         if owner is None:

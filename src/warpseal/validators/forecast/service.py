@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -314,10 +313,13 @@ class ForecastService:
             [validation.node_id for validation in reading.validations], self._unix_clock() - DAY_S
         )
         throttle = Throttle(math.inf)
+
+        def measure_outlook() -> tuple[QuorumOutlook, float]:
+            started_at = self._cpu_clock()
+            return _outlook(reading, keyed, connected, throttle.step), self._cpu_clock() - started_at
+
         try:
-            outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
-                self._executor, partial(_measured_outlook, self._cpu_clock, reading, keyed, connected, throttle.step)
-            )
+            outlook, computing_s = await asyncio.get_running_loop().run_in_executor(self._executor, measure_outlook)
         finally:
             # A stop of the daemon would wait for the thread.
             throttle.cancel()
@@ -350,18 +352,6 @@ class ForecastService:
             return frozenset()
         height = await self._heights.first()
         return frozenset((await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)).node_ids)
-
-
-def _measured_outlook(
-    cpu_clock: Callable[[], float],
-    reading: SubnetReading,
-    keyed: frozenset[NodeID],
-    connected: Mapping[NodeID, bool],
-    step: Callable[[], None],
-) -> tuple[QuorumOutlook, float]:
-    """Return the forecast, and the CPU time that it took."""
-    started_at = cpu_clock()
-    return _outlook(reading, keyed, connected, step), cpu_clock() - started_at
 
 
 def _outlook(

@@ -56,7 +56,10 @@ class HourlyUptime:
                 grown = _grow(row, total.observed_ms - before.observed_ms, total.connected_ms - before.connected_ms)
                 if grown != row:
                     rows[node_id] = self._unwritten[hour, node_id] = grown
-        self._drop_oldest()
+        while sum(map(len, self._rows.values())) > self._max_rows and len(self._rows) > 1:
+            oldest = min(self._rows)
+            for node_id in self._rows.pop(oldest):
+                self._unwritten.pop((oldest, node_id), None)
 
     def drop_counters(self, node_ids: Iterable[NodeID]) -> None:
         """Forget the state of counters that were counted and dropped."""
@@ -90,12 +93,6 @@ class HourlyUptime:
     def rows_of(self, node_id: NodeID) -> tuple[HourRow, ...]:
         """Return the rows of a node in memory, oldest first."""
         return tuple(rows[node_id] for _, rows in sorted(self._rows.items()) if node_id in rows)
-
-    def _drop_oldest(self) -> None:
-        while sum(map(len, self._rows.values())) > self._max_rows and len(self._rows) > 1:
-            oldest = min(self._rows)
-            for node_id in self._rows.pop(oldest):
-                self._unwritten.pop((oldest, node_id), None)
 
 
 def hour_of(unix_s: float) -> int:

@@ -164,15 +164,13 @@ class NodeUptimes:
     def _advance(self, node_id: NodeID, counter: UptimeCounter, now_ms: int) -> None:
         heard_ms = self._heard_ms(node_id)
         counter.advance(now_ms, heard_ms)
-        counter.observe(
-            Observation.CONNECTED if heard_ms is not None else self._observation_of(node_id, counter), now_ms
-        )
-
-    def _observation_of(self, node_id: NodeID, counter: UptimeCounter) -> Observation:
-        if not self._peers.is_tracked(node_id):
-            return Observation.UNSEEN
-        was_tried = node_id in self._peers.statistics or counter.observed_ms or node_id in self._tried_before
-        return Observation.SOUGHT if was_tried else Observation.UNSEEN
+        observation = Observation.UNSEEN
+        if heard_ms is not None:
+            observation = Observation.CONNECTED
+        elif self._peers.is_tracked(node_id):
+            was_tried = node_id in self._peers.statistics or counter.observed_ms or node_id in self._tried_before
+            observation = Observation.SOUGHT if was_tried else Observation.UNSEEN
+        counter.observe(observation, now_ms)
 
     def _heard_ms(self, node_id: NodeID) -> int | None:
         heard_at = self._peers.heard_at(node_id)

@@ -15,7 +15,7 @@ from typing import Final
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.peers.network import PeerNetwork
 from warpseal.resources.ports import ObservedUptime
-from warpseal.runtime.ttl_cache import TtlCache
+from warpseal.runtime.ttl_cache import TtlCache, loop_time
 from warpseal.store.errors import StoreDown
 from warpseal.store.uptime_rows import UptimeRows
 from warpseal.store.values import HourRow
@@ -56,7 +56,7 @@ class UptimeRecorder:
         self._storage = storage
         self._observer = observer
         self._settings = settings
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._now = now or loop_time
         self._unix_clock = unix_clock
         self._uptimes = NodeUptimes(peers, settings)
         self._hours = HourlyUptime(settings.max_queued_hours)
