@@ -49,7 +49,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier, stored_signature
 from warpseal.bls import MalformedShare
 from warpseal.errors import InternalError, WarpsealError
-from warpseal.protocol.acp118 import NoSignature, decode_signature_response, encode_signature_request
+from warpseal.protocol.messages import NoSignature, decode_signature_response, encode_signature_request
 from warpseal.protocol.requests import PeerResponse
 from warpseal.runtime.tracing import active_trace
 from warpseal.store.errors import StoreDown
