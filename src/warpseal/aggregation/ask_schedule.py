@@ -89,7 +89,10 @@ class AskSchedule:
             self._next_step_at = now + self._settings.next_wave_s
             self._extra_weight = max(0, self._covered_weight() - cover_weight) + max(1, missing_weight)
         selected = self._select(cover_weight + self._extra_weight)
-        return [*self._first_asks(selected, now), *self._reasks(now), *self._probe(now)]
+        unasked, self._unasked = self._unasked, []
+        nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
+        first_asks = [self._ask(nodes, 0, now)] if nodes else []
+        return [*first_asks, *self._reasks(now), *self._probe(now)]
 
     def next_at(self) -> float:
         """Return when `due_asks` will return something though nothing happens; inf: never."""
@@ -126,12 +129,6 @@ class AskSchedule:
         nodes = table.nodes
         candidates = [nodes[node_id] for member in selected for node_id in member.node_ids]
         return [node for node in candidates if _may_be_asked(node)]
-
-    def _first_asks(self, selected: list[NodeRecord], now: float) -> Iterator[Ask]:
-        unasked, self._unasked = self._unasked, []
-        nodes = [*(node for node in dict.fromkeys(unasked) if _may_be_asked(node)), *selected]
-        if nodes:
-            yield self._ask(nodes, 0, now)
 
     def _reasks(self, now: float) -> Iterator[Ask]:
         """Yield the waves that are due again; until a first share has come they are held back for the probes.

@@ -159,27 +159,20 @@ class BadShareFinder:
             heappush(self._groups, (priority, self._last_group, group))
 
 
-class _KeysAndShares(NamedTuple):
-    """A sum of keys, and the sum of their shares."""
-
-    key: PublicKey
-    share: Share
-
-
 class _Batch:
     """Shares that were added together, with running sums, so that any range of them is summed at once."""
 
     def __init__(self, members: Sequence[ShareUnderTest]) -> None:
         self.members: Final = members
-        self._sums = list(accumulate((_KeysAndShares(member.key, member.share) for member in members), _add))
+        self._keys = list(accumulate((member.key for member in members), add_public_keys))
+        self._shares = list(accumulate((member.share for member in members), add_shares))
 
-    def sum(self, start: int, stop: int) -> _KeysAndShares:
-        """Return the sum of a range that is not empty."""
-        total = self._sums[stop - 1]
+    def sum(self, start: int, stop: int) -> tuple[PublicKey, Share]:
+        """Return the sum of the keys and the sum of the shares of a range that is not empty."""
+        key, share = self._keys[stop - 1], self._shares[stop - 1]
         if not start:
-            return total
-        before = self._sums[start - 1]
-        return _KeysAndShares(subtract_public_keys(total.key, before.key), subtract_shares(total.share, before.share))
+            return key, share
+        return subtract_public_keys(key, self._keys[start - 1]), subtract_shares(share, self._shares[start - 1])
 
 
 class _Group(NamedTuple):
@@ -193,7 +186,3 @@ class _Group(NamedTuple):
     @property
     def members(self) -> Sequence[ShareUnderTest]:
         return self.batch.members[self.start : self.stop]
-
-
-def _add(first: _KeysAndShares, second: _KeysAndShares) -> _KeysAndShares:
-    return _KeysAndShares(add_public_keys(first.key, second.key), add_shares(first.share, second.share))

@@ -441,7 +441,7 @@ class RoundRunner:
         before = self._deps.signed_for.get(self._message_id)
         self._deps.signed_for[self._message_id] = digest
         was_signed = bool(self._loaded.signatures) and not is_stored if before is None else before != digest
-        if was_signed and not self._peers.has_asked:
+        if was_signed and not self._peers.requests:
             self._deps.ports.metrics.count_reissued_message()
 
     def _fail(self, action: Fail, shortfalls: dict[tuple[object, ...], QuorumShortfall]) -> None:
@@ -483,7 +483,10 @@ class RoundRunner:
 
 
 class PeerRequests:
-    """Connections and requests of one round. next_refresh_at: when `refresh` does something again."""
+    """Connections and requests of one round.
+
+    next_refresh_at: when `refresh` does something again. requests: all that were sent.
+    """
 
     def __init__(
         self, request: ResolvedRequest, round_: AggregationRound, ports: AggregationDeps, wake: Callable[[], None]
@@ -495,13 +498,8 @@ class PeerRequests:
         self._round = round_
         self._ports = ports
         self._wake = wake
-        self._requests: list[SentRequest] = []
+        self.requests: list[SentRequest] = []
         self._inactive_known_at = inf
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether a request was sent."""
-        return bool(self._requests)
 
     @contextmanager
     def open(self, tasks: asyncio.TaskGroup) -> Iterator[None]:
@@ -523,7 +521,7 @@ class PeerRequests:
                 if loading is not None:
                     loading.cancel()
                 unsubscribe()
-                for request in self._requests:
+                for request in self.requests:
                     request.close()
 
     def refresh(self) -> None:
@@ -548,11 +546,11 @@ class PeerRequests:
             is_reask=ask.is_reask,
             on_response=on_response,
         )
-        self._requests.append(request)
+        self.requests.append(request)
 
     def extend(self, deadline: float) -> None:
         """Accept responses until `deadline`, if that is later than before."""
-        for request in self._requests:
+        for request in self.requests:
             request.extend(deadline)
 
     async def _load_inactive(self) -> None:
