@@ -35,26 +35,25 @@ class _Wave(Struct, frozen=True, order=True):
     times_asked: int
 
 
-class AskSchedule:
+class AskSchedule(Struct, eq=False):
     """Selects members in the order of the table and keeps the time of every request.
 
     A member is selected once: its connected nodes are asked then, the others when they connect.
     """
 
-    def __init__(self, table: MemberTable, settings: AggregationSettings, random: Random) -> None:
-        self._table = table
-        self._settings = settings
-        self._random = random
-        self._extra_weight = 0
-        self._cursor = 0
-        self._unasked: list[NodeRecord] = []
-        self._waves: list[_Wave] = []
-        self._delayed_waves: list[_Wave] = []
-        self._last_wave = 0
-        self._next_step_at = inf
-        self._next_probe_at = -inf
-        self._probed_at: dict[NodeRecord, float] = {}
-        self._probes = 0
+    _table: MemberTable
+    _settings: AggregationSettings
+    _random: Random
+    _extra_weight: int = 0
+    _cursor: int = 0
+    _unasked: list[NodeRecord] = []
+    _waves: list[_Wave] = []
+    _delayed_waves: list[_Wave] = []
+    _last_wave: int = 0
+    _next_step_at: float = inf
+    _next_probe_at: float = -inf
+    _probed_at: dict[NodeRecord, float] = {}
+    _probes: int = 0
 
     @property
     def is_probing(self) -> bool:

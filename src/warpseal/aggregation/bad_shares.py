@@ -18,7 +18,7 @@ from itertools import accumulate
 from random import SystemRandom
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.bls import (
     NO_DEVIATION,
@@ -68,24 +68,23 @@ class SearchResult(Struct, frozen=True):
     measurements: int = 0
 
 
-class BadShareFinder:
+class BadShareFinder(Struct, eq=False):
     """Takes shares, splits the largest groups with a bad share first, and returns its findings on the way.
 
     Everything but the constructor is heavy (a millisecond per measurement) and runs on a worker thread, one call at
     a time.
     """
 
-    def __init__(self, message: bytes) -> None:
-        self._message = message
-        self._hashed: HashedMessage | None = None
-        self._random = SystemRandom()
-        # By priority, then by age.
-        self._groups: list[tuple[tuple[int, int], int, _Group]] = []
-        self._last_group = 0
-        self._clean: list[ShareUnderTest] = []
-        self._proven: list[ShareUnderTest] = []
-        self._bad: list[ShareUnderTest] = []
-        self.measurements = 0
+    _message: bytes
+    measurements: int = 0
+    _hashed: HashedMessage | None = None
+    _random: SystemRandom = field(default_factory=SystemRandom)
+    # By priority, then by age.
+    _groups: list[tuple[tuple[int, int], int, _Group]] = []
+    _last_group: int = 0
+    _clean: list[ShareUnderTest] = []
+    _proven: list[ShareUnderTest] = []
+    _bad: list[ShareUnderTest] = []
 
     @property
     def unresolved(self) -> list[ShareUnderTest]:

@@ -265,7 +265,6 @@ class RoundRunner:
         self.leave(caller)
 
     async def _run(self) -> None:
-        """Execute the round's actions until no caller waits."""
         for public_key, share in self._cache.subscribe(self._message_id, self._round).items():
             self._round.on_share_added(public_key, share)
         cached_shares = sum(member.share is not None for member in self._round.table.members)
@@ -328,7 +327,6 @@ class RoundRunner:
                         await asyncio.sleep(0)
 
     async def _sleep(self) -> None:
-        """Wait until an event or the next due time."""
         now = self._loop.time()
         next_at = self._round.next_wakeup(now)
         until = max(min(next_at, self._peers.next_refresh_at), now + _MIN_SLEEP_S)

@@ -128,7 +128,6 @@ class ShareVerifier(Struct, dict=True, eq=False):
 
     @cached_property
     def _keys(self) -> Sequence[PublicKey]:
-        """The parsed keys of the set, in canonical order."""
         return self._parse_keys(self._validators)
 
     @cached_property

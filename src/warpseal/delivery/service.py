@@ -31,7 +31,6 @@ from warpseal.delivery.report import (
     QuorumSource,
     RawHeaders,
     SignedSet,
-    WeightAtHeight,
     advise,
     weigh,
 )
@@ -367,7 +366,11 @@ class DeliveryService:
             await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
 
     def _report(self, destination: Destination, terms: _Terms, signed: SignedSet) -> DestinationReport:
-        heights = self._weigh(destination, terms.verifying_subnet_id, signed)
+        heights = tuple(
+            weigh(label, height, members, signed, destination.rules.quorum)
+            for label, height in self._heights(destination)
+            if (members := self._deps.sets.known(terms.verifying_subnet_id, height)) is not None
+        )
         verifies = {weight.epoch: weight.verifies for weight in heights}
         return DestinationReport(
             destination_blockchain_id=id_text(destination.chain_id),
@@ -376,19 +379,11 @@ class DeliveryService:
             p_chain_height=str(terms.height),
             p_chain_height_source=terms.height_source,
             quorum=DestinationQuorum(percentage=terms.quorum, source=terms.quorum_source),
-            heights=tuple(heights),
+            heights=heights,
             epoch=destination.describe_epoch(),
             verifies_now=verifies.get("current", UNSET),
             serves_next=verifies.get("next", UNSET),
         )
-
-    def _weigh(self, destination: Destination, subnet_id: SubnetID, signed: SignedSet) -> list[WeightAtHeight]:
-        weighed = []
-        for label, height in self._heights(destination):
-            members = self._deps.sets.known(subnet_id, height)
-            if members is not None:
-                weighed.append(weigh(label, height, members, signed, destination.rules.quorum))
-        return weighed
 
     # The next epoch, and advice.
 

@@ -180,13 +180,11 @@ class StatementChecker(Struct, eq=False):
     async def _was_registered(self, validation_id: ValidationID) -> bool:
         """Return whether a validation exists, or is known to have existed."""
         validation = await self._platform.l1_validator(validation_id)
-        return (validation is not None and validation.state is not None) or await self._has_changes(validation_id)
-
-    async def _has_changes(self, validation_id: ValidationID) -> bool:
-        if self._records is None:
-            return False
-        with suppress(StoreDown):
-            return bool(await self._records.changes(validation_id))
+        if validation is not None and validation.state is not None:
+            return True
+        if self._records is not None:
+            with suppress(StoreDown):
+                return bool(await self._records.changes(validation_id))
         return False
 
     async def _weight(self, source_id: ChainID, sender: bytes, message: L1ValidatorWeight) -> _Verdict:

@@ -184,7 +184,7 @@ class L1MessageService:
                 validity = await components.validity.current(attestation, at_least)
                 quorum = await components.quorum(request, attestation.manager_chain_id)
                 choice = HeightChoice(height, "epoch")
-                context = SigningContext(located, attestation, at_least, subnet_id, choice, quorum)
+                context = SigningContext(attestation, at_least, subnet_id, choice, quorum)
                 stored = await self._aggregate_stored(request, context)
         except SigningBlocked:
             raise

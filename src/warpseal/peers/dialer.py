@@ -59,7 +59,6 @@ class Dialer(Struct, eq=False):
                 await self._sleep(self._schedule.next_dial_at(loop.time()) if slots > 0 else None)
 
     async def _sleep(self, until: float | None) -> None:
-        """Sleep until a time of the loop's clock, or until the registry wakes the dialer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._registry.wake_dialer.wait()
